@@ -32,6 +32,7 @@ from netdra.kube.resources import NEUTRON_PORTS, NODES, RESOURCE_CLAIMS, RESOURC
 from netdra.kube.store import Change, Store, key_of
 from netdra.model import documents, names
 from netdra.model.claim import ClaimUse, ResourceClaim
+from netdra.model.errors import NetdraError
 from netdra.model.meta import ObjectMeta
 from netdra.model.neutron_port import FINALIZER, HOST_ANNOTATION, NeutronPort, NeutronPortStatus
 from netdra.model.resource import API_VERSION
@@ -167,18 +168,18 @@ class NeutronPorts:
                 metrics.NEUTRON_PORTS.labels(neutron_ports.reason_of(port)).inc(way)
         if after is None:
             assert before is not None
-            claim = key_of(before.metadata.namespace, before.spec.claim.name)
+            claim = _claim_of(before)
             self._by_claim[claim].discard(change.key)
             if not self._by_claim[claim]:
                 del self._by_claim[claim]
             self.claims.add(claim)  # a user may have deleted the NeutronPort of a claim that still has its VF
             return
-        self._by_claim.setdefault(key_of(after.metadata.namespace, after.spec.claim.name), set()).add(change.key)
+        self._by_claim.setdefault(_claim_of(after), set()).add(change.key)
         if before is None or before.metadata.deletion_timestamp != after.metadata.deletion_timestamp:
             self.ports.add(change.key)
 
     async def _claim(self, key: str) -> float | None:
-        """Make the NeutronPorts that a claim should have, and delete the others.
+        """Make the NeutronPorts that a claim should have, and delete the others and those that are outdated.
 
         Raises:
             NetdraError: the claim does not fit its topology, or a NeutronPort cannot be written just now.
@@ -189,8 +190,11 @@ class NeutronPorts:
             present = [self._ports.objects[port] for port in self._by_claim.get(key, ())]
             try:
                 for port in present:
-                    if port.name not in wanted and not port.metadata.deletion_timestamp:
-                        await self._client.delete(NEUTRON_PORTS, port)
+                    wished = wanted.get(port.name)
+                    if claim and wished and not neutron_ports.is_outdated(port, wished, claim):
+                        continue
+                    if not port.metadata.deletion_timestamp:
+                        await self._client.delete(NEUTRON_PORTS, port)  # its end has the claim looked at again
                 for name in wanted.keys() - {port.name for port in present}:
                     with suppress(AlreadyExistsError):
                         await self._client.create(NEUTRON_PORTS, wanted[name])
@@ -250,6 +254,7 @@ class NeutronPorts:
                 if isinstance(problem, UnreachableError | UnauthorizedError):
                     raise
                 self.ports.add(key, AGENT_SECONDS if isinstance(problem, NoAgentError) else AGAIN_SECONDS)
+                self.claims.add(_claim_of(port))  # an administrator may have changed what the claim should have
         return None
 
     async def _ensure(self, port: NeutronPort) -> tuple[Port, Network, Given]:
@@ -284,7 +289,17 @@ class NeutronPorts:
             qos_policy=spec.qos_policy,
         )
         await self._check_slot(port)
-        return await (neutron.take(wanted, spec.port) if spec.port else neutron.ensure(wanted, meant))
+        if spec.port:
+            return await neutron.take(wanted, spec.port, lambda host, pci_slot: self._has(spec.port, host, pci_slot))
+        return await neutron.ensure(wanted, meant)
+
+    def _has(self, port_id: str, host: str, pci_slot: str) -> bool:
+        """Whether a VF has a NeutronPort that names a port, and keeps it."""
+        return any(
+            (port.spec.port, port.spec.host, port.spec.pci_address) == (port_id, host, pci_slot)
+            and not port.metadata.deletion_timestamp
+            for port in self._ports.objects.values()
+        )
 
     async def _network(self, port: NeutronPort) -> Network:
         named = port.spec.network or self._default(port).network
@@ -322,7 +337,8 @@ class NeutronPorts:
         if FINALIZER not in port.metadata.finalizers:
             return
         if port.spec.port:
-            await self._neutron.give_back(port.spec.port, port.spec.claim.uid)
+            spec = port.spec
+            await self._neutron.give_back(spec.port, spec.claim.uid, spec.host, spec.pci_address)
         else:
             uid = port.spec.claim.uid
             port_ids = {port.status.port_id} if port.status is not None and port.status.port_id else set()
@@ -359,38 +375,58 @@ class NeutronPorts:
         while True:
             await asyncio.sleep(self._settings.look_through_seconds)
             try:
-                await self._look_through()
-            except (NeutronError, CloudsError) as problem:
+                problems = await self._look_through()
+            except NetdraError as problem:
                 log.warning("the cluster's ports in Neutron were not looked through: %s", problem)
+                continue
+            if problems:
+                first = f"{len(problems)} of the cluster's ports in Neutron were not looked through, the first"
+                log.warning("%s: %s", first, problems[0])
 
-    async def _look_through(self) -> None:
+    async def _look_through(self) -> list[NetdraError]:
         """Delete the ports of claims that are gone, and write the statuses of ports that are gone or changed.
 
-        A port is deleted if it had no object in two looks: the object may have come between them.
+        A port is deleted if it had no object in two looks: the object may have come between them. The problem of one
+        port keeps no other from its look.
+
+        Returns:
+            The problems of single ports.
 
         Raises:
-            NeutronError: Neutron gives no answer.
+            NetdraError: Neutron does not list its ports, or the API server does not say which cluster it is.
         """
+        problems: list[NetdraError] = []
         there = {port.id: port for port in await self._neutron.ports(await self._cluster_uid())}
         by_name = {port.name: port for port in self._ports.objects.values()}
         claims = {claim.metadata.uid for claim in self._state.claims.objects.values()}
         suspects = frozenset(port.id for port in there.values() if _is_orphan(port, by_name.get(port.name), claims))
         for port_id in sorted(suspects & self._suspects):
-            with counted(metrics.NEUTRON_ORPHANS):
-                await self._neutron.delete(port_id)
-            log.info("deleted port %s from Neutron: the claim that it was for is gone", port_id)
+            try:
+                with counted(metrics.NEUTRON_ORPHANS):
+                    await self._neutron.delete(port_id)
+            except NetdraError as problem:
+                problems.append(problem)
+            else:
+                log.info("deleted port %s from Neutron: the claim that it was for is gone", port_id)
         self._suspects = suspects
         for port in by_name.values():
             if neutron_ports.is_bound(port) and not port.metadata.deletion_timestamp:
-                await self._check(port, there)
+                try:
+                    await self._check(port, there)
+                except NetdraError as problem:
+                    problems.append(problem)
+        return problems
 
     async def _check(self, port: NeutronPort, there: Mapping[str, Port]) -> None:
-        """Compare a bound port with the port in Neutron as it is now."""
+        """Compare a bound port with the port in Neutron as it is now.
+
+        Raises:
+            NetdraError: Neutron gives no answer, or the status cannot be written just now.
+        """
         assert port.status is not None
-        assert port.status.settings is not None
         try:
             now = there.get(port.status.port_id) or await self._neutron.port(port.status.port_id)
-            status = neutron_ports.changed(port, neutron_ports.difference(port.status.settings, now), _now())
+            status = neutron_ports.changed(port, neutron_ports.difference(port, now), _now())
         except LostError as problem:
             status = neutron_ports.failed(port, problem, _now())
         with suppress(ConflictError, NotFoundError):
@@ -412,6 +448,11 @@ def _is_orphan(port: Port, neutron_port: NeutronPort | None, claims: set[str]) -
         and neutron_port.status is not None
         and neutron_port.status.port_id != port.id
     )
+
+
+def _claim_of(port: NeutronPort) -> str:
+    """The key of a port's claim."""
+    return key_of(port.metadata.namespace, port.spec.claim.name)
 
 
 def _allotted(claim: ClaimUse) -> tuple[Any, ...]:

@@ -131,6 +131,32 @@ def _port(
     )
 
 
+def is_outdated(port: NeutronPort, wished: NeutronPort, claim: ResourceClaim) -> bool:
+    """Whether a NeutronPort has to be made anew, because something else is wanted by now.
+
+    The settings of a port that was bound may be in its node's record of the claim, which is never read anew. So such a
+    port stays as long as the claim is allocated the same device for the same step, whatever the topology says by now.
+    A node takes no port of another step, so one of an earlier allocation is nowhere.
+
+    Args:
+        port: the object.
+        wished: the one of the same name that the claim should have.
+        claim: the claim, as it is now.
+    """
+    if port.spec == wished.spec:
+        return False
+    key = (names.DRIVER, port.spec.pool, port.spec.device)
+    if any((entry.driver, entry.pool, entry.device) == key for entry in claim.status.devices):
+        return False  # a pod has it
+    was_bound = port.status is not None and port.status.settings is not None
+    return not was_bound or _allotted(port.spec) != _allotted(wished.spec)
+
+
+def _allotted(spec: NeutronPortSpec) -> tuple[str, ...]:
+    """What a claim's allocation says of a port."""
+    return spec.request, spec.topology, spec.step, spec.node_name, spec.pci_address
+
+
 def bound(port: NeutronPort, answer: Port, network: Network, given: Settings, now: datetime) -> NeutronPortStatus:
     """The status of a port that Neutron has bound.
 
@@ -195,20 +221,42 @@ def is_bound(port: NeutronPort) -> bool:
     return condition is not None and condition.status == "True"
 
 
-def difference(given: PortSettings, now: Port) -> str:
-    """The differences between a port in Neutron and the settings that its VF was given; "" for none."""
+def difference(port: NeutronPort, now: Port) -> str:
+    """The differences between a port in Neutron and what its VF was given; "" for none.
+
+    Args:
+        port: a NeutronPort that was bound.
+        now: its port as Neutron has it now.
+    """
+    assert port.status is not None
+    assert port.status.settings is not None
+    given, spec = port.status.settings, port.spec
     addresses = {address.partition("/")[0] for address in given.addresses}
     there = {address.ip_address for address in now.fixed_ips}
     parts = [
-        f"{what} {then} became {this}"
+        f"{what} {then} became {this or 'none'}"
         for what, then, this in (
             ("MAC", given.mac, now.mac_address),
-            ("VLAN", given.vlan, now.vlan),
+            ("VLAN", str(given.vlan), str(now.vlan)),
             ("addresses", ", ".join(sorted(addresses)) or "none", ", ".join(sorted(there)) or "none"),
+            ("host", spec.host, now.host),
+            # Whoever takes the host off takes the profile off too, and once is enough to say so.
+            ("PCI address", spec.pci_address, now.pci_slot or spec.pci_address),
+            ("device_id", spec.claim.uid, now.device_id),
+            ("admin state", _up(is_up=given.link_state != "disable"), _up(is_up=now.admin_state_up)),
+            ("port security", _on(is_on=given.spoofchk), _on(is_on=now.port_security_enabled)),
         )
         if then != this
     ]
     return "; ".join(parts)
+
+
+def _up(*, is_up: bool) -> str:
+    return "up" if is_up else "down"
+
+
+def _on(*, is_on: bool) -> str:
+    return "on" if is_on else "off"
 
 
 def _about(port: NeutronPort) -> NeutronPortStatus:

@@ -15,6 +15,7 @@ import msgspec
 
 from netdra.model.errors import UNREADABLE
 from netdra.neutron.errors import (
+    ChangedError,
     ForbiddenError,
     NeutronError,
     NoAddressError,
@@ -59,6 +60,7 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
     fixed_ips: tuple[FixedIP, ...] = ()
     qos_policy_id: str | None = None
     qos_network_policy_id: str | None = None
+    revision_number: int | None = None
     host: str = msgspec.field(default="", name="binding:host_id")
     vif_type: str = msgspec.field(default="", name="binding:vif_type")
     vif_details: Mapping[str, Any] = msgspec.field(default_factory=dict, name="binding:vif_details")
@@ -74,6 +76,15 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
     def is_bound(self) -> bool:
         """Whether a mechanism driver took it."""
         return bool(self.vif_type) and self.vif_type not in _UNBOUND
+
+    @property
+    def pci_slot(self) -> str:
+        """The PCI address of the VF that it is of; "" if none is named."""
+        return str(self.profile.get("pci_slot") or "")
+
+    def is_of(self, host: str, pci_slot: str) -> bool:
+        """Whether it is of that VF of that host, or of none."""
+        return self.host in ("", host) and self.pci_slot in ("", pci_slot)
 
 
 class Network(msgspec.Struct, frozen=True, kw_only=True):
@@ -310,6 +321,8 @@ def refusal(what: str, status: int, body: bytes, who: str) -> NeutronError:
         )
     if status == HTTPStatus.NOT_FOUND:
         return NoNetworkError(said, hint=f"{who} must be able to see it: it is of another project, or not shared")
+    if status == HTTPStatus.PRECONDITION_FAILED:
+        return ChangedError(said)
     if status == HTTPStatus.CONFLICT and kind == "OverQuota":
         return QuotaError(said, hint="openstack quota set --ports …, or delete ports that nobody uses")
     if kind in _NO_ADDRESS:

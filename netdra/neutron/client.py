@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import urlencode, urlsplit
+from weakref import WeakValueDictionary
 
 import aiohttp
 import msgspec
@@ -39,9 +41,11 @@ from netdra.neutron.answers import (
 )
 from netdra.neutron.errors import (
     AmbiguousError,
+    ChangedError,
     CloudsError,
     ForbiddenError,
     LostError,
+    NeutronError,
     NoNetworkError,
     NoPortError,
     RefusedError,
@@ -51,10 +55,12 @@ from netdra.neutron.errors import (
 
 SECONDS = 10.0
 """How long a request may take, its connection included."""
+FAILED_SECONDS = 10.0
+"""How long a login that failed is not tried again."""
 AT_ONCE = 8
 _RENEWED_AFTER = 0.8
 _BEGINNINGS = 5
-"""How often a list is begun whose pages change while they are read."""
+"""How often a list is begun whose pages change while they are read, and the change of a port that others change."""
 _MAX_ANSWER = 16 * 1024 * 1024
 _METHODS = {"credential": "application_credential", "password": "password"}
 
@@ -150,6 +156,22 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
         return {"X-Auth-Token": self._secret} if self._secret else {}
 
 
+class _Failure(msgspec.Struct, frozen=True):
+    """A login that failed: why, the state of clouds.yaml then, and until when it counts by the monotonic clock."""
+
+    problem: NeutronError
+    file: tuple[int, ...]
+    until: float
+
+    def holds(self, file: tuple[int, ...]) -> bool:
+        """Whether another login would be in vain, as far as is known."""
+        return file == self.file and time.monotonic() < self.until
+
+    def again(self) -> NeutronError:
+        """The same problem, for somebody else."""
+        return type(self.problem)(self.problem.what, hint=self.problem.hint)
+
+
 class Neutron:
     """One cloud's Neutron; it logs in when it is first asked, and must be closed."""
 
@@ -174,8 +196,10 @@ class Neutron:
         self._timeout = aiohttp.ClientTimeout(total=seconds)
         self._session: aiohttp.ClientSession | None = None
         self._login: Login | None = None
+        self._failure: _Failure | None = None
         self._tls: ssl.SSLContext | bool = True
         self._turn = asyncio.Lock()
+        self._port_turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def __aenter__(self) -> Self:
         """Begin; nothing is asked yet."""
@@ -190,13 +214,23 @@ class Neutron:
     async def login(self) -> Login:
         """Who is logged in, after a login where there is none or its time is nearly over.
 
+        A login that failed is answered alike for `FAILED_SECONDS`, unless clouds.yaml is another by then: a
+        Keystone that locks users out after some wrong passwords, or is overloaded, is not asked for each port.
+
         Raises:
             CloudsError: clouds.yaml cannot be used.
             UnauthorizedError, ForbiddenError, UnreachableError: Keystone's answer.
         """
         async with self._turn:
             if self._login is None or time.monotonic() >= self._login.renew_at:
-                self._login = await self._log_in()
+                file = _state_of(self._path)
+                if (failure := self._failure) is not None and failure.holds(file):
+                    raise failure.again()
+                try:
+                    self._login = await self._log_in()
+                except NeutronError as problem:
+                    self._failure = _Failure(problem, file, time.monotonic() + FAILED_SECONDS)
+                    raise
             return self._login
 
     async def network(self, wanted: str) -> Network:
@@ -282,14 +316,26 @@ class Neutron:
         own = (port for port in ports if port.description == description(cluster))
         return tuple(sorted(own, key=lambda port: port.id))
 
-    async def take(self, wanted: Wanted, port_id: str) -> tuple[Port, Network, Settings]:
+    async def take(
+        self, wanted: Wanted, port_id: str, used: Callable[[str, str], bool]
+    ) -> tuple[Port, Network, Settings]:
         """A port that somebody else made, bound to a VF, its network, and what the VF gets.
+
+        Args:
+            wanted: the port as it is to be bound.
+            port_id: which one.
+            used: whether another VF of the claim has the port still: the VF of that host and PCI address.
 
         Raises:
             NoPortError: there is none.
-            RefusedError: somebody else uses it.
+            RefusedError: somebody else uses it, or another VF.
             NeutronError: another reason.
         """
+        return await self._in_turn(port_id, lambda: self._take(wanted, port_id, used))
+
+    async def _take(
+        self, wanted: Wanted, port_id: str, used: Callable[[str, str], bool]
+    ) -> tuple[Port, Network, Settings]:
         try:
             port = await self.port(port_id)
         except LostError:
@@ -302,27 +348,62 @@ class Neutron:
                 f"port {port.id} is used already: its device_id is {port.device_id}, its owner {port.device_owner}",
                 hint="name a port that nothing uses, or none",
             )
+        is_ours = port.device_id == wanted.claim and port.is_of(wanted.host, wanted.pci_slot)
+        if port.device_id and not is_ours and used(port.host, port.pci_slot):
+            raise RefusedError(
+                f"port {port.id} is used already: VF {port.pci_slot} of host {port.host} has it, for the same claim",
+                hint="a port is for one VF: ask for one with it, or name a port for each of them",
+            )
         network = await self.network(port.network_id)
-        if port.device_id != wanted.claim or not port.is_bound or port.host != wanted.host:
+        if not is_ours or not port.is_bound or port.host != wanted.host:
             fields = ("device_id", "device_owner", "binding:vnic_type", "binding:host_id", "binding:profile")
-            body = {"port": {name: wanted.sent["port"][name] for name in fields}}
-            port = await self._one("PUT", f"ports/{port.id}", "port", Port, body)
+            port = await self._change(port, {name: wanted.sent["port"][name] for name in fields})
         check_bound(port, wanted, network)
         return port, network, await self.describe(port, network)
 
-    async def give_back(self, port_id: str, claim: str) -> None:
-        """Let a port that somebody else made be nobody's again; one that is gone, or another's by now, is no error.
+    async def give_back(self, port_id: str, claim: str, host: str, pci_slot: str) -> None:
+        """Let a port that somebody else made be nobody's again.
+
+        A port that is gone, or is another claim's or VF's by now, is no error.
+
+        Args:
+            port_id: the port.
+            claim: the uid of the claim that had it.
+            host: the host of the VF that had it.
+            pci_slot: the VF's PCI address.
 
         Raises:
             NeutronError: it cannot be changed.
         """
+        await self._in_turn(port_id, lambda: self._give_back(port_id, claim, host, pci_slot))
+
+    async def _give_back(self, port_id: str, claim: str, host: str, pci_slot: str) -> None:
         try:
             port = await self.port(port_id)
-        except LostError:
+            if port.device_id == claim and port.is_of(host, pci_slot):
+                free = {"device_id": "", "device_owner": "", "binding:host_id": "", "binding:profile": {}}
+                await self._change(port, free)
+        except (LostError, NoNetworkError):
             return
-        if port.device_id == claim:
-            free = {"device_id": "", "device_owner": "", "binding:host_id": "", "binding:profile": {}}
-            await self._ask("PUT", f"ports/{port_id}", {"port": free}, missing_ok=True)
+
+    async def _in_turn(self, port_id: str, act: Callable[[], Awaitable[T]]) -> T:
+        """Do something with a port that somebody else made: one at a time, and anew if it was changed meanwhile."""
+        turn = self._port_turns.setdefault(port_id, asyncio.Lock())
+        async with turn:
+            for _ in range(_BEGINNINGS - 1):
+                with suppress(ChangedError):
+                    return await act()
+            return await act()
+
+    async def _change(self, port: Port, fields: Mapping[str, Any]) -> Port:
+        """Change a port if it still is as it was read.
+
+        Raises:
+            ChangedError: it is not.
+            NeutronError: another reason.
+        """
+        answer = await self._ask("PUT", f"ports/{port.id}", {"port": fields}, revision=port.revision_number)
+        return _read(answer, "port", Port)
 
     async def ensure(self, wanted: Wanted, network: Network | None = None) -> tuple[Port, Network, Settings]:
         """The port that is wanted, bound, its network, and what its VF gets; the one that is there if there is one.
@@ -446,14 +527,20 @@ class Neutron:
             if not asked:
                 return objects
 
-    async def _ask(self, method: str, target: str, body: Any = None, *, missing_ok: bool = False) -> bytes:
-        """One request to Neutron, sent again where the token is not taken and another is to be had."""
+    async def _ask(
+        self, method: str, target: str, body: Any = None, *, missing_ok: bool = False, revision: int | None = None
+    ) -> bytes:
+        """One request to Neutron, sent again where the token is not taken and another is to be had.
+
+        With a revision, Neutron does it only if the object has that one (its extension `revision-if-match`).
+        """
         what = f"{method} {target.partition('?')[0]}"
+        condition = {} if revision is None else {"If-Match": f"revision_number={revision}"}
         for attempt in (1, 2):
             login = await self.login()
             sent = None if body is None else msgspec.json.encode(body)
             status, _, answer = await self._send(
-                "Neutron", what, method, f"{login.network}/v2.0/{target}", sent, login.headers
+                "Neutron", what, method, f"{login.network}/v2.0/{target}", sent, {**login.headers, **condition}
             )
             if status == HTTPStatus.UNAUTHORIZED:
                 if self._login is login:
@@ -539,6 +626,15 @@ class Neutron:
         finally:
             self._told(server, method, status, time.monotonic() - began)
         raise UnreachableError(f"{server}: {what}: {why}", hint=hint)
+
+
+def _state_of(path: Path) -> tuple[int, ...]:
+    """What tells a file from the one that was there before; of a Secret's, another file is there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 _CHECKED = "Neutron checks tokens with Keystone: its [keystone_authtoken] must be of the same one"

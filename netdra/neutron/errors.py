@@ -96,6 +96,10 @@ class RefusedError(NeutronError, PermanentError):
     """Neutron refuses for another reason, which is in its own words."""
 
 
+class ChangedError(RefusedError):
+    """The object was changed since it was read."""
+
+
 class CloudsError(InvalidInputError):
     """clouds.yaml cannot be used.
 

@@ -46,6 +46,13 @@ class Allotted:
         namespace: str = self.claim["metadata"]["namespace"]
         return namespace
 
+    @property
+    def topology(self) -> str:
+        """The topology whose class the device was allocated by."""
+        config = self.claim["status"]["allocation"]["devices"]["config"]
+        meant = (one["opaque"]["parameters"].get("networkTopologyRef") for one in config)
+        return str(next(reference["name"] for reference in meant if reference))
+
     def create(self, **changed: Any) -> Object:
         """Its NeutronPort, with nothing said of it yet; fields of the spec may be other than they should be."""
         metadata = self.claim["metadata"]
@@ -55,7 +62,7 @@ class Allotted:
             "pool": self.pool,
             "device": self.device,
             "nodeName": self.node,
-            "topology": "t",
+            "topology": self.topology,
             "step": "vf",
             "physnet": "physnet2",
             "pciAddress": self.pci,

@@ -37,11 +37,13 @@ _SEE_CONTROLLER = (
 
 @dataclass
 class _Awaited:
-    """A VF whose port is waited for, and the reason why it has none yet."""
+    """A VF whose port is waited for: of which step of which topology, and the reason why it has none yet."""
 
     claim: ClaimReference
     device: PlannedDevice
     node: str
+    topology: str
+    step: str
     lacking: NetdraError
 
     @property
@@ -65,6 +67,14 @@ class _Awaited:
             self.lacking = TemporaryError(f"{self.called} is not there", hint=_SEE_CONTROLLER)
             return None
         self._check_spec(port)
+        if earlier := _differing(
+            ("request", port.spec.request, self.device.request),
+            ("topology", port.spec.topology, self.topology),
+            ("step", port.spec.step, self.step),
+        ):
+            what = f"{self.called} is of an earlier allocation of the VF: {earlier}"
+            self.lacking = TemporaryError(what, hint=_SEE_CONTROLLER)
+            return None
         bound, status = port.bound, port.status
         if bound is None or status is None:
             self.lacking = TemporaryError(f"{self.called} is not bound yet", hint=_SEE_CONTROLLER)
@@ -91,21 +101,16 @@ class _Awaited:
             PermanentError: it is of another claim, VF or node.
         """
         spec, device = port.spec, self.device
-        differing = [
-            f'spec.{field} is "{value}", not "{wanted}"'
-            for field, value, wanted in (
-                ("claim.uid", spec.claim.uid, self.claim.uid),
-                ("claim.name", spec.claim.name, self.claim.name),
-                ("pool", spec.pool, device.pool),
-                ("device", spec.device, device.device),
-                ("nodeName", spec.node_name, self.node),
-                ("pciAddress", spec.pci_address, device.pci_address),
-            )
-            if value != wanted
-        ]
-        if differing:
+        if differing := _differing(
+            ("claim.uid", spec.claim.uid, self.claim.uid),
+            ("claim.name", spec.claim.name, self.claim.name),
+            ("pool", spec.pool, device.pool),
+            ("device", spec.device, device.device),
+            ("nodeName", spec.node_name, self.node),
+            ("pciAddress", spec.pci_address, device.pci_address),
+        ):
             raise PermanentError(
-                f"{self.called} is not of the VF that was allocated: {', '.join(differing)}",
+                f"{self.called} is not of the VF that was allocated: {differing}",
                 hint="only netdra's controller writes NeutronPorts: see who made this one, and delete it",
             )
 
@@ -125,7 +130,8 @@ async def bound(client: Client, node: str, plans: Sequence[Plan], seconds: float
     """
     awaited = []
     for plan, step in asked_for(plans):
-        waiting = _Awaited(plan.claim, device_of(plan, step), node, TemporaryError("nothing is known of it"))
+        unknown = TemporaryError("nothing is known of it")
+        waiting = _Awaited(plan.claim, device_of(plan, step), node, plan.topology, step.name, unknown)
         waiting.taken(None)
         awaited.append(waiting)
     tasks = [asyncio.create_task(_bound(client, waiting)) for waiting in awaited]
@@ -150,6 +156,11 @@ async def bound(client: Client, node: str, plans: Sequence[Plan], seconds: float
         (waiting.device.pool, waiting.device.device): task.result()
         for waiting, task in zip(awaited, tasks, strict=True)
     }
+
+
+def _differing(*fields: tuple[str, str, str]) -> str:
+    """Those of a NeutronPort's fields that are not as they should be, in words; "" for none."""
+    return ", ".join(f'spec.{field} is "{value}", not "{wanted}"' for field, value, wanted in fields if value != wanted)
 
 
 def problems(settings: PortSettings) -> Iterator[str]:

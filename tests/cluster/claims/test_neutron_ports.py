@@ -252,6 +252,27 @@ def test_a_port_that_is_being_deleted_is_waited_out(tell: Any) -> None:
     tell(story)
 
 
+@pytest.mark.parametrize("field", ["topology", "step", "request"])
+def test_a_port_of_an_earlier_allocation_is_waited_out(tell: Any, field: str) -> None:
+    async def story(scene: Scene) -> None:
+        wanted = claimed(scene)
+        (vf,) = devices(scene, wanted)
+        vf.create(**{field: "another"})
+        vf.bind(mac="fa:16:3e:00:00:0c")
+        preparing = await waits(scene, wanted)
+        assert not preparing.done()
+        scene.workspace.api.delete(PORT, vf.name, vf.namespace)
+        vf.create()
+        vf.bind()
+        await preparing
+        record = scene.store.get(wanted.uid)
+        assert record is not None
+        assert record.devices[0].port is not None
+        assert record.devices[0].port.settings.mac == SETTINGS["mac"]
+
+    tell(story)
+
+
 def test_an_api_server_that_breaks_off_is_asked_again(tell: Any) -> None:
     async def story(scene: Scene) -> None:
         wanted = claimed(scene)

@@ -26,6 +26,7 @@ from netdra.neutron.errors import (
     NoAgentError,
     NoNetworkError,
     QuotaError,
+    RefusedError,
     UnauthorizedError,
     UnreachableError,
     WrongPhysnetError,
@@ -318,6 +319,38 @@ def test_a_list_whose_objects_are_deleted_between_its_pages_is_begun_anew(
     assert left == set(sorted((*made, *others))[3:])
     for port in left & set(made):
         cloud.admin("neutron", "DELETE", f"/v2.0/ports/{port}")
+
+
+def test_of_two_that_take_a_port_at_once_one_has_it_and_gives_back_its_own(
+    cloud: Cloud, network: Any, file: Path
+) -> None:
+    """Two processes: Neutron compares the revision of the port that each of them has read."""
+
+    async def story() -> None:
+        async with Neutron(file, seconds=PATIENCE) as one, Neutron(file, seconds=PATIENCE) as other:
+            for _ in range(5):
+                made = cloud.make(
+                    "port",
+                    network_id=network["id"],
+                    project_id=cloud.projects[PROJECT],
+                    **{"binding:vnic_type": "direct"},
+                )["id"]
+                asked = [wanted(network), wanted(network)]
+                takes = (by.take(each, made, lambda *_: True) for by, each in zip((one, other), asked, strict=True))
+                taken = await asyncio.gather(*takes, return_exceptions=True)
+                (refused,) = (answer for answer in taken if isinstance(answer, BaseException))
+                assert isinstance(refused, RefusedError)
+                assert "is used already" in refused.what
+                first, second = sorted(asked, key=lambda each: isinstance(taken[asked.index(each)], BaseException))
+                for user, slot, left in (
+                    (second.claim, second.pci_slot, first.claim),
+                    (first.claim, "0000:05:1f.7", first.claim),
+                    (first.claim, first.pci_slot, ""),
+                ):
+                    await other.give_back(made, user, HOST, slot)
+                    assert (await one.port(made)).device_id == left
+
+    asyncio.run(story())
 
 
 def test_ports_that_are_wanted_at_once_are_all_made_once(cloud: Cloud, network: Any, file: Path) -> None:

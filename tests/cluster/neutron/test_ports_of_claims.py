@@ -278,6 +278,36 @@ def test_a_port_that_somebody_made_is_used_and_given_back(
     assert (left["device_id"], left["binding:host_id"], left["binding:profile"]) == ("", "", {})
 
 
+def test_a_named_port_is_for_one_vf_of_a_claim(workspace: Workspace, cloud: Cloud, network: Any, node: str) -> None:
+    made = cloud.make(
+        "port", network_id=network["id"], project_id=cloud.projects[PROJECT], **{"binding:vnic_type": "direct"}
+    )
+    ask(workspace, "both", topology(workspace, port=made["id"]), node, count=2)
+
+    def settled() -> list[Object]:
+        there = ports(workspace, "both")
+        return there if sorted(bound(port)[1] for port in there) == ["Bound", "Refused"] else []
+
+    first, second = sorted(until(settled, "one bound port", seconds=PATIENCE), key=lambda port: bound(port)[1])
+    (stored,) = [port for port in cloud.ports() if port["id"] == made["id"]]
+    assert stored["binding:profile"]["pci_slot"] == first["spec"]["pciAddress"]
+    assert f"VF {first['spec']['pciAddress']} of host {HOST} has it" in bound(second)[2]
+
+
+def test_a_wrong_network_that_is_corrected_in_the_topology_lets_the_pod_go_on(
+    workspace: Workspace, cloud: Cloud, network: Any, node: str
+) -> None:
+    class_name = topology(workspace, base="mended", network="nowhere")
+    ask(workspace, "mended", class_name, node)
+    wait(workspace, "mended", "NoNetwork")
+    name = class_name.removesuffix("-vf")
+    (step,) = workspace.api.get(TOPOLOGY, name)["spec"]["steps"]
+    workspace.api.patch(TOPOLOGY, name, {"spec": {"steps": [step | {"neutron": {"network": "data"}}]}})
+    (port,) = wait(workspace, "mended")
+    assert (port["spec"]["network"], port["status"]["networkID"]) == ("data", network["id"])
+    assert len(in_neutron(cloud, claim_of(workspace, "mended"))) == 1
+
+
 def test_a_controller_that_is_killed_leaves_one_port_and_the_next_finds_it(
     workspace: Workspace,
     cloud: Cloud,

@@ -12,7 +12,7 @@ from netdra.controller import neutron_ports
 from netdra.controller.neutron_ports import Node
 from netdra.controller.writing import notices
 from netdra.kube.events import ObjectReference
-from netdra.model.claim import ResourceClaim
+from netdra.model.claim import AllocatedDeviceStatus, ResourceClaim
 from netdra.model.errors import InvalidInputError
 from netdra.model.neutron_port import FINALIZER, NeutronPort, name_of
 from netdra.model.resource import ResourceSlice
@@ -22,6 +22,7 @@ from netdra.neutron.errors import CloudsError, LostError, NoAgentError, Unreacha
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = datetime(2026, 1, 2, tzinfo=UTC)
+NEVER, BOUND = "never bound", "bound"
 REFERENCE = ObjectReference(api_version="resource.k8s.io/v1", kind="ResourceClaim", name="data")
 NETWORK = Network(id="n1", name="blue", mtu=9000, physnet="physnet2")
 GIVEN = Settings(
@@ -41,6 +42,8 @@ ANSWER = Port(
     network_id="n1",
     mac_address=GIVEN.mac,
     host="host-7",
+    device_id="uid-1",
+    profile={"pci_slot": "0000:05:00.0"},
     fixed_ips=(FixedIP("10.20.0.5", "s1"),),
     vif_details={"vlan": "214"},
 )
@@ -213,15 +216,52 @@ def test_users_are_told_of_a_problem_once_and_when_it_is_over(problem: Any) -> N
         ({"mac_address": "fa:16:3e:00:00:02"}, "MAC fa:16:3e:00:00:01 became fa:16:3e:00:00:02"),
         ({"vif_details": {"vlan": "7"}}, "VLAN 214 became 7"),
         ({"fixed_ips": ()}, "addresses 10.20.0.5 became none"),
+        ({"host": "host-8"}, "host host-7 became host-8"),
+        ({"host": "", "profile": {}}, "host host-7 became none"),
+        ({"profile": {"pci_slot": "0000:05:00.1"}}, "PCI address 0000:05:00.0 became 0000:05:00.1"),
+        ({"device_id": "uid-2"}, "device_id uid-1 became uid-2"),
+        ({"device_id": ""}, "device_id uid-1 became none"),
+        ({"admin_state_up": False}, "admin state up became down"),
+        ({"port_security_enabled": False}, "port security on became off"),
+        ({"host": "host-8", "admin_state_up": False}, "host host-7 became host-8; admin state up became down"),
     ],
 )
 def test_what_was_changed_in_neutron_is_told_and_forgotten_when_it_is_as_before(fields: Any, what: str) -> None:
     port = made()
     status = neutron_ports.bound(port, ANSWER, NETWORK, GIVEN, NOW)
-    assert status.settings is not None
-    changed = neutron_ports.difference(status.settings, msgspec.structs.replace(ANSWER, **fields))
-    assert changed == what
     known = msgspec.structs.replace(port, status=status)
+    changed = neutron_ports.difference(known, msgspec.structs.replace(ANSWER, **fields))
+    assert changed == what
     told = neutron_ports.changed(known, changed, NOW)
     assert [condition.type for condition in told.conditions] == (["Bound", "Current"] if what else ["Bound"])
     assert neutron_ports.changed(msgspec.structs.replace(known, status=told), "", NOW) == status
+
+
+@pytest.mark.parametrize(
+    ("fields", "outdated"),
+    [
+        ({}, ()),
+        ({"network": "green"}, (NEVER,)),
+        ({"fixed_ips": ("10.20.0.9",)}, (NEVER,)),
+        ({"security_groups": ()}, (NEVER,)),
+        ({"port": "p9"}, (NEVER,)),
+        ({"host": "host-8"}, (NEVER,)),
+        ({"step": "vf1"}, (NEVER, BOUND)),
+        ({"topology": "another"}, (NEVER, BOUND)),
+        ({"request": "another"}, (NEVER, BOUND)),
+        ({"node_name": "node-8", "host": "host-8"}, (NEVER, BOUND)),
+        ({"step": "vf1", "network": "green"}, (NEVER, BOUND)),
+    ],
+)
+def test_a_port_is_made_anew_where_no_node_can_have_its_settings(fields: Any, outdated: tuple[str, ...]) -> None:
+    wished = made(network="blue")
+    port = msgspec.structs.replace(wished, spec=msgspec.structs.replace(wished.spec, **fields))
+    bound = msgspec.structs.replace(port, status=neutron_ports.bound(port, ANSWER, NETWORK, GIVEN, NOW))
+    failed = msgspec.structs.replace(port, status=neutron_ports.failed(port, NoAgentError("none"), NOW))
+    lost = msgspec.structs.replace(bound, status=neutron_ports.failed(bound, LostError("gone"), NOW))
+    there = claim("vf0")
+    entry = AllocatedDeviceStatus(driver="dra.networking", pool="pool", device="vf0")
+    in_a_pod = msgspec.structs.replace(there, status=msgspec.structs.replace(there.status, devices=(entry,)))
+    for each, state in ((port, NEVER), (failed, NEVER), (bound, BOUND), (lost, BOUND)):
+        assert neutron_ports.is_outdated(each, wished, there) == (state in outdated)
+        assert not neutron_ports.is_outdated(each, wished, in_a_pod)

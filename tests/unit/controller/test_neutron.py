@@ -1,0 +1,391 @@
+"""The controller of ports in Neutron, with an API server and a Neutron in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from contextlib import nullcontext
+from http import HTTPStatus
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from netdra.controller import neutron
+from netdra.controller.neutron import NeutronPorts, Settings
+from netdra.kube.errors import NotFoundError, Status, UnavailableError
+from netdra.kube.store import Store
+from netdra.model.claim import ClaimUse, ResourceClaim
+from netdra.model.neutron_port import NeutronPort, NeutronPortStatus, name_of
+from netdra.model.topology import NetworkTopology
+from netdra.neutron.answers import Wanted
+from netdra.neutron.client import Neutron
+from netdra.neutron.errors import RefusedError, UnauthorizedError
+from tests.unit.controller.test_neutron_ports import claim, node, topology
+
+NAMED = "5c1f7f3e-0000-4000-8000-000000000000"
+KEY = "apps/data"
+SLOTS = {"vf0": "0000:05:00.0", "vf1": "0000:05:00.1"}
+
+
+class Cloud:
+    """A Neutron that binds every port; `before` may wait, or refuse by a status."""
+
+    def __init__(self) -> None:
+        self.networks = {
+            name: {"id": f"{name}-id", "name": name, "mtu": 1500, "provider:physical_network": "physnet2"}
+            for name in ("blue", "green")
+        }
+        self.ports: dict[str, dict[str, Any]] = {}
+        self.refused: Callable[[str, str], int] = lambda method, path: 0
+        self.asked: list[tuple[str, str]] = []
+
+    def make(self, identity: str, **fields: Any) -> dict[str, Any]:
+        mac = f"fa:16:3e:00:00:{len(self.ports):02x}"
+        port: dict[str, Any] = {"id": identity, "network_id": "blue-id", "mac_address": mac, "device_id": ""}
+        port |= {"binding:host_id": "", "binding:profile": {}, "revision_number": 0}
+        self.ports[identity] = port
+        return self._change(port, fields)
+
+    def _change(self, port: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
+        port.update(fields)
+        port["revision_number"] += 1
+        is_bound = bool(port["binding:host_id"])
+        port["binding:vif_type"] = "hw_veb" if is_bound else "unbound"
+        port["binding:vif_details"] = {"vlan": "214"} if is_bound else {}
+        return port
+
+    async def send(
+        self, server: str, what: str, method: str, url: str, body: bytes | None, headers: Any
+    ) -> tuple[int, Any, bytes]:
+        """As `Neutron._send`."""
+        await asyncio.sleep(0)  # others have their turn, as with a server
+        path = urlsplit(url).path.partition("/v2.0/")[2]
+        self.asked.append((method, path))
+        kind, _, identity = path.partition("/")
+        fields = json.loads(body)["port"] if body else {}
+        status, answer = self._answer(method, kind, identity, fields, dict(parse_qsl(urlsplit(url).query)), headers)
+        await asyncio.sleep(0)
+        return status, {}, json.dumps(answer).encode()
+
+    def _answer(
+        self, method: str, kind: str, identity: str, fields: dict[str, Any], query: dict[str, str], headers: Any
+    ) -> tuple[int, Any]:
+        if refused := self.refused(method, f"{kind}/{identity}"):
+            return refused, {}
+        if kind == "subnets":
+            return 200, {kind: []}
+        objects: dict[str, Any] = self.ports if kind == "ports" else self.networks
+        there = [one for one in objects.values() if all(one.get(key) == value for key, value in query.items())]
+        if method == "POST":
+            return 201, {"port": self.make(f"port-{len(self.ports)}", **fields)}
+        if not identity:
+            return 200, {kind: there}
+        if kind == "networks":
+            return 200, {"network": next(one for one in objects.values() if one["id"] == identity)}
+        if identity not in objects:
+            return 404, {}
+        if method == "DELETE":
+            del objects[identity]
+            return 204, {}
+        if method == "PUT":
+            match = headers.get("If-Match", "").removeprefix("revision_number=")
+            if match and int(match) != objects[identity]["revision_number"]:
+                error = {"type": "RevisionNumberConstraintFailed", "message": "Constrained to another revision"}
+                return 412, {"NeutronError": error}
+            self._change(objects[identity], fields)
+        return 200, {"port": objects[identity]}
+
+
+class Api:
+    """NeutronPorts and claims in memory; what is written is in the controller's copies at once."""
+
+    def __init__(self) -> None:
+        self.store: Store[NeutronPort] = Store()
+        self.claims: dict[str, ResourceClaim] = {}
+        self.failures: dict[str, int] = {}
+        self.versions = 0
+
+    def _begin(self, what: str) -> None:
+        if self.failures.get(what):
+            self.failures[what] -= 1
+            raise UnavailableError(f"API server: {what}: 503", Status(code=503))
+
+    def _put(self, port: NeutronPort) -> None:
+        self.versions += 1
+        self.store.put(f"apps/{port.name}", port)
+
+    async def get(self, resource: Any, name: str, namespace: str = "") -> Any:
+        self._begin(f"get {resource.plural}")
+        if resource.plural == "namespaces":
+            return SimpleNamespace(metadata=SimpleNamespace(uid="cluster-1"))
+        if resource.plural == "nodes":
+            return SimpleNamespace(metadata=SimpleNamespace(annotations={}))
+        if name not in self.claims:
+            raise NotFoundError("gone", Status(code=404))
+        return self.claims[name]
+
+    async def list(self, *_: Any) -> Any:
+        return list(node().slices)
+
+    async def create(self, resource: Any, port: NeutronPort) -> None:
+        self._put(port)
+
+    async def delete(self, resource: Any, port: NeutronPort) -> None:
+        self._put(replace(port, metadata=replace(port.metadata, deletion_timestamp="2026-01-01T00:00:00Z")))
+
+    async def apply(self, resource: Any, wanted: Any, **_: Any) -> None:
+        self._begin("apply status")
+        port = self.store.objects[f"apps/{wanted['metadata']['name']}"]
+        self._put(replace(port, status=msgspec.convert(wanted["status"], NeutronPortStatus)))
+
+    async def merge(self, resource: Any, name: str, patch: Any, namespace: str = "") -> None:
+        self.store.remove(f"apps/{name}")
+
+
+class Scene:
+    """A controller of one claim's ports, whose queues a test works off by hand."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, seconds: float = 600.0) -> None:
+        self.clouds = folder / "clouds.yaml"
+        self.clouds.write_text('clouds: {c: {auth_type: none, auth: {endpoint: "http://neutron.invalid"}}}')
+        self.cloud, self.api = Cloud(), Api()
+        monkeypatch.setattr(Neutron, "_send", lambda _, *asked: self.cloud.send(*asked))
+        self.topologies: Store[NetworkTopology] = Store()
+        self.claims: Store[ClaimUse] = Store()
+        state: Any = SimpleNamespace(claims=self.claims, topologies=self.topologies, users=lambda name: (KEY,))
+        api: Any = self.api
+        recorder: Any = SimpleNamespace(emit=lambda occurrence: None)
+        settings = Settings(clouds=self.clouds, look_through_seconds=seconds)
+        self.controller = NeutronPorts(api, recorder, state, settings, nullcontext)
+        self.controller._ports = self.api.store
+
+    def allocate(self, *devices: str, **fields: Any) -> None:
+        """The claim as it is allocated now."""
+        there = claim(*devices)
+        there = replace(there, status=replace(there.status, **fields))
+        self.api.claims["data"] = there
+        self.claims.put(KEY, msgspec.convert(msgspec.to_builtins(there), ClaimUse, strict=False))
+
+    def ask(self, **asked: Any) -> None:
+        """What the topology asks for by now."""
+        self.topologies.put("data", topology(**asked)["data"])
+
+    async def settle(self, *devices: str) -> None:
+        """Look at the claim, and at the ports of these devices or of all."""
+        await self.controller._claim(KEY)
+        named = [f"apps/{name_of('uid-1', 'pool', device)}" for device in devices]
+        for key in named or list(self.ports):
+            await self.controller._port(key)
+
+    @property
+    def ports(self) -> dict[str, NeutronPort]:
+        return dict(self.api.store.objects)
+
+    def port(self, device: str) -> NeutronPort:
+        return self.ports[f"apps/{name_of('uid-1', 'pool', device)}"]
+
+    @property
+    def reasons(self) -> list[str]:
+        return sorted(port.bound.reason if port.bound else "" for port in self.ports.values())
+
+
+Story = Callable[[Scene], Coroutine[Any, Any, None]]
+
+
+@pytest.fixture
+def tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    def told(story: Story, seconds: float = 600.0) -> None:
+        async def run() -> None:
+            scene = Scene(tmp_path, monkeypatch, seconds)
+            with scene.api.store.following(scene.controller._port_changed):
+                async with scene.controller._neutron:
+                    await story(scene)
+
+        asyncio.run(run())
+
+    return told
+
+
+def test_an_api_server_that_fails_ends_no_look_through_and_the_next_look_tells(
+    tell: Callable[..., None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(scene: Scene) -> None:
+        scene.ask(network="blue")
+        scene.allocate("vf0", "vf1")
+        await scene.settle()
+        for stored in scene.cloud.ports.values():
+            stored["mac_address"] = "fa:16:3e:00:00:99"
+        scene.controller._cluster = ""
+        scene.api.failures = {"get namespaces": 1, "apply status": 1}
+        looking = asyncio.create_task(scene.controller._look_through_now_and_then())
+
+        async def all_told() -> None:
+            while not all(port.current for port in scene.ports.values()):
+                assert not looking.done(), looking.exception()
+                await asyncio.sleep(0.005)
+
+        try:
+            await asyncio.wait_for(all_told(), 10.0)
+        finally:
+            looking.cancel()
+
+    tell(story, seconds=0.01)
+    said = [record.getMessage() for record in caplog.records if record.name == neutron.__name__]
+    assert [text for text in said if "get namespaces: 503" in text]
+    assert [text for text in said if text.startswith("1 of the cluster's ports") and "apply status: 503" in text]
+
+
+def test_a_port_that_neutron_does_not_tell_of_keeps_no_other_from_its_look(tell: Callable[..., None]) -> None:
+    async def story(scene: Scene) -> None:
+        scene.ask(network="blue")
+        scene.allocate("vf0", "vf1")
+        await scene.settle()
+        for stored in scene.cloud.ports.values():  # asked for one by one, as ports that somebody else made are
+            stored["device_owner"] = "somebody"
+        first = scene.port("vf0").status
+        assert first is not None
+        scene.cloud.refused = lambda method, path: (
+            HTTPStatus.SERVICE_UNAVAILABLE if path == f"ports/{first.port_id}" else 0
+        )
+        second = scene.port("vf1").status
+        assert second is not None
+        del scene.cloud.ports[second.port_id]
+        (problem,) = await scene.controller._look_through()
+        assert "503" in problem.what
+        assert scene.reasons == ["Bound", "Lost"]
+
+    tell(story)
+
+
+def test_a_named_port_is_one_vfs_and_the_next_ones_when_it_was_given_back(tell: Callable[..., None]) -> None:
+    async def story(scene: Scene) -> None:
+        stored = scene.cloud.make(NAMED)
+        scene.ask(port=NAMED)
+        scene.allocate("vf0", "vf1")
+        await scene.settle("vf0", "vf1")
+        assert scene.reasons == ["Bound", "Refused"]
+        assert stored["binding:profile"]["pci_slot"] == SLOTS["vf0"]
+        refused = scene.port("vf1").bound
+        assert refused is not None
+        assert f"is used already: VF {SLOTS['vf0']} of host node-7 has it" in refused.message
+        scene.allocate("vf1")
+        await scene.settle("vf0", "vf1")
+        assert scene.reasons == ["Bound"]
+        assert stored["binding:profile"]["pci_slot"] == SLOTS["vf1"]
+
+    tell(story)
+
+
+@pytest.mark.parametrize("order", [("vf0", "vf1"), ("vf1", "vf0"), ()], ids=["first", "late", "at once"])
+def test_a_port_that_the_claims_next_vf_uses_is_not_given_back_with_the_last_one(
+    tell: Callable[..., None], order: tuple[str, ...]
+) -> None:
+    async def story(scene: Scene) -> None:
+        stored = scene.cloud.make(NAMED)
+        scene.ask(port=NAMED)
+        scene.allocate("vf0")
+        await scene.settle()
+        scene.allocate("vf1")
+        await scene.controller._claim(KEY)
+        if order:
+            await scene.settle(*order)
+        else:
+            await asyncio.gather(*map(scene.controller._port, scene.ports))
+        assert scene.reasons == ["Bound"]
+        assert (stored["device_id"], stored["binding:host_id"]) == ("uid-1", "node-7")
+        assert stored["binding:profile"]["pci_slot"] == SLOTS["vf1"]
+
+    tell(story)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_of_two_that_take_a_port_at_once_one_has_it(tell: Callable[..., None], processes: int) -> None:
+    """Two processes are a controller that does not know yet that it leads no more, and the next."""
+
+    async def story(scene: Scene) -> None:
+        stored = scene.cloud.make(NAMED)
+        clients = [Neutron(scene.clouds) for _ in range(processes)]
+        asked = [
+            Wanted(
+                name=f"of-{uid}", claim=uid, cluster="cluster-1", host="node-7", network="", physnet="physnet2",
+                pci_slot=slot,
+            )
+            for uid, slot in zip(("uid-1", "uid-2"), SLOTS.values(), strict=True)
+        ]  # fmt: skip
+        takes = (clients[n % processes].take(asked[n], NAMED, lambda host, pci_slot: True) for n in range(2))
+        taken = await asyncio.gather(*takes, return_exceptions=True)
+        (refused,) = (one for one in taken if isinstance(one, BaseException))
+        assert isinstance(refused, RefusedError)
+        assert "is used already" in refused.what
+        ((port, _, _),) = (one for one in taken if isinstance(one, tuple))
+        assert (port.device_id, port.pci_slot) == (stored["device_id"], stored["binding:profile"]["pci_slot"])
+
+    tell(story)
+
+
+def test_a_port_that_was_never_bound_follows_what_its_topology_asks_for_and_a_bound_one_stays(
+    tell: Callable[..., None],
+) -> None:
+    async def story(scene: Scene) -> None:
+        scene.ask(network="bluu")
+        scene.allocate("vf0")
+        await scene.settle()
+        assert scene.reasons == ["NoNetwork"]
+        before = scene.api.versions
+        await scene.controller._claim(KEY)
+        assert scene.api.versions == before, "as long as the same is asked for, nothing is written"
+        scene.ask(network="blue")
+        for _ in range(2):  # it goes, and comes again
+            await scene.settle()
+        assert scene.reasons == ["Bound"]
+        (stored,) = scene.cloud.ports.values()
+        assert stored["network_id"] == "blue-id"
+        scene.ask(network="green")
+        for _ in range(2):
+            await scene.settle()
+        assert list(scene.cloud.ports) == [stored["id"]]
+        assert scene.reasons == ["Bound"]
+
+    tell(story)
+
+
+def test_a_login_that_failed_is_one_for_all_until_some_seconds_or_the_file_are_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "clouds.yaml"
+    auth = 'auth_url: "http://keystone.invalid", username: u, user_domain_id: d, project_id: x'
+    file.write_text(f"clouds: {{c: {{auth: {{{auth}, password: wrong}}}}}}")
+    tried: list[str] = []
+
+    async def send(_: Neutron, server: str, *asked: Any) -> tuple[int, Any, bytes]:
+        tried.append(server)
+        await asyncio.sleep(0)
+        return HTTPStatus.UNAUTHORIZED, {}, b"{}"
+
+    monkeypatch.setattr(Neutron, "_send", send)
+
+    async def story() -> None:
+        async with Neutron(file) as client:
+            for logins in (1, 1):
+                answers = await asyncio.gather(*(client.network("blue") for _ in range(40)), return_exceptions=True)
+                assert {type(answer) for answer in answers} == {UnauthorizedError}
+                assert len({str(answer) for answer in answers}) == 1
+                assert tried == ["Keystone"] * logins
+            file.write_text(file.read_text().replace("wrong", "other"))
+            with pytest.raises(UnauthorizedError):
+                await client.login()
+            assert len(tried) == 2
+            monkeypatch.setattr("netdra.neutron.client.FAILED_SECONDS", 0.0)
+            file.write_text(file.read_text().replace("other", "third one"))
+            for logins in (3, 4):
+                with pytest.raises(UnauthorizedError):
+                    await client.login()
+                assert len(tried) == logins
+
+    asyncio.run(story())
