@@ -39,7 +39,7 @@ from netdra.model.resource import API_VERSION
 from netdra.model.topology import NetworkTopology
 from netdra.neutron.answers import Network, Port, Wanted
 from netdra.neutron.answers import Settings as Given
-from netdra.neutron.client import AT_ONCE, Neutron
+from netdra.neutron.client import Neutron
 from netdra.neutron.errors import (
     CloudsError,
     LostError,
@@ -50,6 +50,7 @@ from netdra.neutron.errors import (
     UnreachableError,
 )
 from netdra.neutron.physnets import PhysnetDefault
+from netdra.neutron.session import AT_ONCE
 from netdra.ops.metrics import counted
 from netdra.topology.users import topologies_of
 

@@ -1,30 +1,20 @@
-"""Logs in to Keystone and asks Neutron: the only module that speaks HTTP to a cloud.
+"""What netdra asks of Neutron: networks, subnets and agents, and ports, which it makes, binds and deletes.
 
-A token is renewed when four fifths of its time are over, by the clock of this machine since it was asked for, and once
-where Neutron does not take it. A request that gets no answer may have been carried out: before a port is made, Neutron
-is asked whether it is there.
+A request that gets no answer may have been carried out: before a port is made, Neutron is asked whether it is there. A
+port that others may change too is changed only as it was read.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ssl
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Self, TypeVar
-from urllib.parse import urlencode, urlsplit
 from weakref import WeakValueDictionary
 
-import aiohttp
 import msgspec
 
-from netdra import __version__
-from netdra.model.errors import UNREADABLE
-from netdra.neutron import clouds
 from netdra.neutron.answers import (
     OWNER,
     Agent,
@@ -36,140 +26,24 @@ from netdra.neutron.answers import (
     Wanted,
     check_bound,
     description,
-    refusal,
     settings,
 )
 from netdra.neutron.errors import (
     AmbiguousError,
     ChangedError,
-    CloudsError,
     ForbiddenError,
     LostError,
-    NeutronError,
     NoNetworkError,
     NoPortError,
     RefusedError,
-    UnauthorizedError,
-    UnreachableError,
 )
-
-SECONDS = 10.0
-"""How long a request may take, its connection included."""
-FAILED_SECONDS = 10.0
-"""How long a login that failed is not tried again."""
-AT_ONCE = 8
-_RENEWED_AFTER = 0.8
-_BEGINNINGS = 5
-"""How often a list is begun whose pages change while they are read, and the change of a port that others change."""
-_MAX_ANSWER = 16 * 1024 * 1024
-_METHODS = {"credential": "application_credential", "password": "password"}
+from netdra.neutron.session import BEGINNINGS, SECONDS, Login, Session, nobody, read
 
 T = TypeVar("T")
 
 
-class _Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    interface: str = ""
-    region_id: str | None = ""
-    url: str = ""
-
-
-class _Service(msgspec.Struct, frozen=True, kw_only=True):
-    type: str = ""
-    endpoints: tuple[_Endpoint, ...] = ()
-
-
-class _Named(msgspec.Struct, frozen=True, kw_only=True):
-    id: str = ""
-    name: str = ""
-
-
-class _Token(msgspec.Struct, frozen=True, kw_only=True):
-    """What Keystone says of a token; the token itself is in a header."""
-
-    expires_at: datetime
-    issued_at: datetime
-    user: _Named = _Named()
-    project: _Named = _Named()
-    roles: tuple[_Named, ...] = ()
-    catalog: tuple[_Service, ...] = ()
-
-
-class _Answer(msgspec.Struct, frozen=True):
-    token: _Token
-
-
 class _Extension(msgspec.Struct, frozen=True):
     alias: str
-
-
-class _Link(msgspec.Struct, frozen=True):
-    rel: str = ""
-    href: str = ""
-
-
-class _Pages(msgspec.Struct, frozen=True):
-    """Where the rest of a list is (Neutron's `pagination_max_limit`)."""
-
-    networks_links: tuple[_Link, ...] = ()
-    subnets_links: tuple[_Link, ...] = ()
-    ports_links: tuple[_Link, ...] = ()
-    agents_links: tuple[_Link, ...] = ()
-
-    def links(self, path: str) -> tuple[_Link, ...]:
-        """The links of one list."""
-        links: tuple[_Link, ...] = getattr(self, f"{path}_links")
-        return links
-
-
-def _nobody(server: str, method: str, status: int, seconds: float) -> None:
-    """Who is told of requests where nobody is."""
-
-
-class Login(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is logged in.
-
-    Attributes:
-        user, project: their names.
-        roles: the user's there; empty where nobody logs in.
-        network: Neutron's URL.
-        renew_at: when another token is wanted, by the monotonic clock.
-    """
-
-    user: str
-    project: str
-    roles: tuple[str, ...]
-    network: str
-    renew_at: float
-    _secret: str = ""
-
-    def __repr__(self) -> str:
-        return f"Login(user={self.user!r}, project={self.project!r})"
-
-    @property
-    def who(self) -> str:
-        """The user in words."""
-        return f'user "{self.user}" of project "{self.project}"' if self.user else "the caller"
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """What a request carries to be let in."""
-        return {"X-Auth-Token": self._secret} if self._secret else {}
-
-
-class _Failure(msgspec.Struct, frozen=True):
-    """A login that failed: why, the state of clouds.yaml then, and until when it counts by the monotonic clock."""
-
-    problem: NeutronError
-    file: tuple[int, ...]
-    until: float
-
-    def holds(self, file: tuple[int, ...]) -> bool:
-        """Whether another login would be in vain, as far as is known."""
-        return file == self.file and time.monotonic() < self.until
-
-    def again(self) -> NeutronError:
-        """The same problem, for somebody else."""
-        return type(self.problem)(self.problem.what, hint=self.problem.hint)
 
 
 class Neutron:
@@ -181,7 +55,7 @@ class Neutron:
         name: str = "",
         *,
         seconds: float = SECONDS,
-        told: Callable[[str, str, int, float], None] = _nobody,
+        told: Callable[[str, str, int, float], None] = nobody,
     ) -> None:
         """Prepare.
 
@@ -191,14 +65,7 @@ class Neutron:
             seconds: how long a request may take.
             told: of each request the server, the method, the status (0 for no answer) and how many seconds it took.
         """
-        self._told = told
-        self._path, self._name = path, name
-        self._timeout = aiohttp.ClientTimeout(total=seconds)
-        self._session: aiohttp.ClientSession | None = None
-        self._login: Login | None = None
-        self._failure: _Failure | None = None
-        self._tls: ssl.SSLContext | bool = True
-        self._turn = asyncio.Lock()
+        self._cloud = Session(path, name, seconds=seconds, told=told)
         self._port_turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def __aenter__(self) -> Self:
@@ -207,31 +74,16 @@ class Neutron:
 
     async def __aexit__(self, *_: object) -> None:
         """Close all connections."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        await self._cloud.aclose()
 
     async def login(self) -> Login:
         """Who is logged in, after a login where there is none or its time is nearly over.
-
-        A login that failed is answered alike for `FAILED_SECONDS`, unless clouds.yaml is another by then: a
-        Keystone that locks users out after some wrong passwords, or is overloaded, is not asked for each port.
 
         Raises:
             CloudsError: clouds.yaml cannot be used.
             UnauthorizedError, ForbiddenError, UnreachableError: Keystone's answer.
         """
-        async with self._turn:
-            if self._login is None or time.monotonic() >= self._login.renew_at:
-                file = _state_of(self._path)
-                if (failure := self._failure) is not None and failure.holds(file):
-                    raise failure.again()
-                try:
-                    self._login = await self._log_in()
-                except NeutronError as problem:
-                    self._failure = _Failure(problem, file, time.monotonic() + FAILED_SECONDS)
-                    raise
-            return self._login
+        return await self._cloud.login()
 
     async def network(self, wanted: str) -> Network:
         """The network of that id or name.
@@ -241,7 +93,7 @@ class Neutron:
             AmbiguousError: several have the name.
             NeutronError: another reason.
         """
-        networks = await self._list("networks", Network, id=wanted) or await self._list(
+        networks = await self._cloud.list_all("networks", Network, id=wanted) or await self._cloud.list_all(
             "networks", Network, name=wanted
         )
         return _only(networks, f'network "{wanted}"')
@@ -269,7 +121,7 @@ class Neutron:
         Raises:
             NeutronError: Neutron does not tell.
         """
-        return tuple(await self._list("networks", Network))
+        return tuple(await self._cloud.list_all("networks", Network))
 
     async def subnets(self, network: Network) -> tuple[Subnet, ...]:
         """A network's subnets.
@@ -277,7 +129,7 @@ class Neutron:
         Raises:
             NeutronError: Neutron does not tell.
         """
-        return tuple(await self._list("subnets", Subnet, network_id=network.id))
+        return tuple(await self._cloud.list_all("subnets", Subnet, network_id=network.id))
 
     async def subnet(self, network: Network, wanted: str) -> Subnet:
         """The subnet of a network that has that id or name.
@@ -303,7 +155,7 @@ class Neutron:
         Raises:
             NeutronError: Neutron does not tell.
         """
-        ports = await self._list("ports", Port, **{"binding:host_id": host})
+        ports = await self._cloud.list_all("ports", Port, **{"binding:host_id": host})
         return tuple(port for port in ports if port.host == host and port.profile.get("pci_slot") == pci_slot)
 
     async def find(self, wanted: str, claim: str, cluster: str) -> tuple[Port, ...]:
@@ -312,7 +164,7 @@ class Neutron:
         Raises:
             NeutronError: Neutron does not tell.
         """
-        ports = await self._list("ports", Port, device_id=claim, device_owner=OWNER, name=wanted)
+        ports = await self._cloud.list_all("ports", Port, device_id=claim, device_owner=OWNER, name=wanted)
         own = (port for port in ports if port.description == description(cluster))
         return tuple(sorted(own, key=lambda port: port.id))
 
@@ -390,7 +242,7 @@ class Neutron:
         """Do something with a port that somebody else made: one at a time, and anew if it was changed meanwhile."""
         turn = self._port_turns.setdefault(port_id, asyncio.Lock())
         async with turn:
-            for _ in range(_BEGINNINGS - 1):
+            for _ in range(BEGINNINGS - 1):
                 with suppress(ChangedError):
                     return await act()
             return await act()
@@ -402,8 +254,8 @@ class Neutron:
             ChangedError: it is not.
             NeutronError: another reason.
         """
-        answer = await self._ask("PUT", f"ports/{port.id}", {"port": fields}, revision=port.revision_number)
-        return _read(answer, "port", Port)
+        answer = await self._cloud.ask("PUT", f"ports/{port.id}", {"port": fields}, revision=port.revision_number)
+        return read(answer, "port", Port)
 
     async def ensure(self, wanted: Wanted, network: Network | None = None) -> tuple[Port, Network, Settings]:
         """The port that is wanted, bound, its network, and what its VF gets; the one that is there if there is one.
@@ -421,11 +273,11 @@ class Neutron:
         if network is None or network.id != meant:
             network = await self.network(meant)
         if port is None:
-            port = await self._one("POST", "ports", "port", Port, wanted.sent)
+            port = await self._cloud.one("POST", "ports", "port", Port, wanted.sent)
         elif not port.is_bound or port.host != wanted.host:
             # The same host again has Neutron look for an agent again.
             body = {"port": {name: wanted.sent["port"][name] for name in ("binding:host_id", "binding:profile")}}
-            port = await self._one("PUT", f"ports/{port.id}", "port", Port, body)
+            port = await self._cloud.one("PUT", f"ports/{port.id}", "port", Port, body)
         check_bound(port, wanted, network)
         return port, network, await self.describe(port, network)
 
@@ -438,7 +290,7 @@ class Neutron:
         used = {fixed_ip.subnet_id for fixed_ip in port.fixed_ips}
         subnets = [subnet for subnet in await self.subnets(network) if subnet.id in used] if used else []
         policy = port.qos_policy_id or port.qos_network_policy_id
-        rules = await self._one("GET", f"qos/policies/{policy}", "policy", QosPolicy) if policy else None
+        rules = await self._cloud.one("GET", f"qos/policies/{policy}", "policy", QosPolicy) if policy else None
         return settings(port, network, subnets, rules)
 
     async def port(self, port: str) -> Port:
@@ -449,7 +301,7 @@ class Neutron:
             NeutronError: Neutron does not tell.
         """
         try:
-            return await self._one("GET", f"ports/{port}", "port", Port)
+            return await self._cloud.one("GET", f"ports/{port}", "port", Port)
         except NoNetworkError as problem:
             raise LostError(
                 f"port {port} is gone from Neutron", hint="delete the pod and its claim: the next ones get another port"
@@ -461,7 +313,7 @@ class Neutron:
         Raises:
             NeutronError: Neutron does not tell.
         """
-        ports = await self._list("ports", Port, device_owner=OWNER)
+        ports = await self._cloud.list_all("ports", Port, device_owner=OWNER)
         return tuple(port for port in ports if not cluster or port.description == description(cluster))
 
     async def delete(self, port: str) -> None:
@@ -470,7 +322,7 @@ class Neutron:
         Raises:
             NeutronError: it cannot be deleted.
         """
-        await self._ask("DELETE", f"ports/{port}", None, missing_ok=True)
+        await self._cloud.ask("DELETE", f"ports/{port}", None, missing_ok=True)
 
     async def agents(self, host: str = "") -> tuple[Agent, ...]:
         """The NIC switch agents that the user may see, of one host or all.
@@ -479,7 +331,7 @@ class Neutron:
             NeutronError: Neutron does not tell.
         """
         query = {"agent_type": "NIC Switch agent", **({"host": host} if host else {})}
-        return tuple(await self._list("agents", Agent, **query))
+        return tuple(await self._cloud.list_all("agents", Agent, **query))
 
     async def sees_agents(self) -> bool:
         """Whether the user sees any agent, of whatever kind; to one who may not, Neutron answers with none.
@@ -487,7 +339,7 @@ class Neutron:
         Raises:
             NeutronError: Neutron does not tell.
         """
-        return bool(_read(await self._ask("GET", "agents?limit=1"), "agents", list[Agent]))
+        return bool(read(await self._cloud.ask("GET", "agents?limit=1"), "agents", list[Agent]))
 
     async def extensions(self) -> frozenset[str]:
         """The aliases of the API's extensions that Neutron has.
@@ -495,210 +347,8 @@ class Neutron:
         Raises:
             NeutronError: Neutron does not tell.
         """
-        extensions = _read(await self._ask("GET", "extensions"), "extensions", list[_Extension])
+        extensions = read(await self._cloud.ask("GET", "extensions"), "extensions", list[_Extension])
         return frozenset(extension.alias for extension in extensions)
-
-    async def _one(self, method: str, path: str, field: str, kind: type[T], body: Any = None) -> T:
-        return _read(await self._ask(method, path, body), field, kind)
-
-    async def _list(self, path: str, kind: type[T], **query: str) -> Sequence[T]:
-        """All objects of a kind; a server that gives them by pages is asked for each page.
-
-        The next page is found by the last object of the one before. If that was deleted meanwhile (404), the list is
-        begun anew.
-        """
-        objects: list[T] = []
-        asked = first = urlencode(query)
-        beginnings = 1
-        while True:
-            try:
-                answer = await self._ask("GET", f"{path}?{asked}" if asked else path)
-            except NoNetworkError as problem:
-                if asked == first:
-                    raise
-                if beginnings == _BEGINNINGS:
-                    raise UnreachableError(
-                        f"Neutron: GET {path}: the list changed {beginnings} times while it was read"
-                    ) from problem
-                objects, asked, beginnings = [], first, beginnings + 1
-                continue
-            objects += _read(answer, path, list[kind])  # type: ignore[valid-type]
-            asked = _next_page(answer, path)
-            if not asked:
-                return objects
-
-    async def _ask(
-        self, method: str, target: str, body: Any = None, *, missing_ok: bool = False, revision: int | None = None
-    ) -> bytes:
-        """One request to Neutron, sent again where the token is not taken and another is to be had.
-
-        With a revision, Neutron does it only if the object has that one (its extension `revision-if-match`).
-        """
-        what = f"{method} {target.partition('?')[0]}"
-        condition = {} if revision is None else {"If-Match": f"revision_number={revision}"}
-        for attempt in (1, 2):
-            login = await self.login()
-            sent = None if body is None else msgspec.json.encode(body)
-            status, _, answer = await self._send(
-                "Neutron", what, method, f"{login.network}/v2.0/{target}", sent, {**login.headers, **condition}
-            )
-            if status == HTTPStatus.UNAUTHORIZED:
-                if self._login is login:
-                    self._login = None
-                if attempt == 1:
-                    continue
-                if not login.headers:
-                    raise UnauthorizedError(f"Neutron: {what}: 401: it wants a login, and auth_type is none")
-                raise UnauthorizedError(
-                    f"Neutron: {what}: 401: it does not take the token of {login.who}", hint=_CHECKED
-                )
-            if status < HTTPStatus.MULTIPLE_CHOICES or (missing_ok and status == HTTPStatus.NOT_FOUND):
-                return answer
-            raise refusal(what, status, answer, login.who)
-        raise AssertionError("two attempts end in an answer")
-
-    async def _log_in(self) -> Login:
-        cloud = clouds.read(self._path, self._name)
-        self._tls = _tls(cloud, self._path)
-        if cloud.way == "none":
-            url = cloud.network_endpoint_override or cloud.auth.endpoint
-            return Login(user="", project="", roles=(), network=_root(url), renew_at=float("inf"))
-        began = time.monotonic()
-        body = msgspec.json.encode({"auth": _asked(cloud)})
-        url = _versioned(cloud.auth.auth_url)
-        status, headers, answer = await self._send("Keystone", "log in", "POST", f"{url}/auth/tokens", body, {})
-        who = cloud.auth.username or cloud.auth.user_id or f"credential {cloud.auth.application_credential_id}"
-        if status == HTTPStatus.UNAUTHORIZED:
-            raise UnauthorizedError(
-                f"Keystone: log in as {who}: 401: it does not take the credentials",
-                hint=f"{self._path}: the user or credential is unknown, disabled or expired, or its secret is another",
-            )
-        if status != HTTPStatus.CREATED:
-            raise UnreachableError(f"Keystone: log in as {who}: {status}", hint=f"{url}: is it the URL of Keystone v3?")
-        token = _read(answer, "", _Answer).token
-        return Login(
-            user=token.user.name,
-            project=token.project.name,
-            roles=tuple(sorted(role.name for role in token.roles)),
-            network=_root(cloud.network_endpoint_override or _endpoint(token, cloud, self._path)),
-            renew_at=began + _RENEWED_AFTER * (token.expires_at - token.issued_at).total_seconds(),
-            _secret=headers.get("X-Subject-Token", ""),
-        )
-
-    async def _send(
-        self, server: str, what: str, method: str, url: str, body: bytes | None, headers: Mapping[str, str]
-    ) -> tuple[int, Mapping[str, str], bytes]:
-        """One request: the status, headers and body of its answer."""
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=AT_ONCE),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers={"Accept": "application/json", "User-Agent": f"netdra/{__version__}"},
-                timeout=self._timeout,
-            )
-        sent = {**headers, **({"Content-Type": "application/json"} if body is not None else {})}
-        began, status, hint = time.monotonic(), 0, f"{_root(url).partition('/v')[0]} must answer from here"
-        try:
-            async with self._session.request(
-                method, url, data=body, headers=sent, ssl=self._tls, allow_redirects=False
-            ) as answer:
-                status = answer.status
-                content = await answer.content.read(_MAX_ANSWER + 1)
-                while len(content) <= _MAX_ANSWER and (more := await answer.content.read(_MAX_ANSWER)):
-                    content += more
-                return answer.status, answer.headers, content
-        except TimeoutError:
-            why = f"no answer within {self._timeout.total:g} s"
-        except aiohttp.ClientConnectorCertificateError as problem:
-            said = problem.certificate_error
-            why = f"its certificate is not accepted: {getattr(said, 'verify_message', '') or said}"
-            hint = f"{self._path}: cacert must name the authorities that signed it, and the certificate the URL's host"
-        except aiohttp.ClientConnectorSSLError as problem:
-            why = f"no TLS can be spoken with it: {problem.os_error.strerror or problem.os_error}"
-            hint = f"{self._path}: is the server one of https://, and is nothing between that ends connections?"
-        except aiohttp.ClientConnectorError as problem:
-            why = problem.os_error.strerror or "cannot be reached"
-        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-            why = "the connection ended without an answer"
-            hint = f"{self._path}: is the server one of http://, and is nothing between that ends connections?"
-        except aiohttp.ClientError as problem:
-            why = type(problem).__name__
-        finally:
-            self._told(server, method, status, time.monotonic() - began)
-        raise UnreachableError(f"{server}: {what}: {why}", hint=hint)
-
-
-def _state_of(path: Path) -> tuple[int, ...]:
-    """What tells a file from the one that was there before; of a Secret's, another file is there."""
-    try:
-        found = path.stat()
-    except OSError:
-        return ()
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
-
-
-_CHECKED = "Neutron checks tokens with Keystone: its [keystone_authtoken] must be of the same one"
-
-
-def _asked(cloud: clouds.Cloud) -> dict[str, Any]:
-    """What Keystone is asked for a token with (Identity API v3)."""
-    auth = cloud.auth
-    method = _METHODS[cloud.way]
-    if cloud.way == "credential":
-        credential = {"id": auth.application_credential_id, "secret": auth.application_credential_secret}
-        return {"identity": {"methods": [method], method: credential}}
-    user: dict[str, Any] = {"password": auth.password}
-    if auth.user_id:
-        user["id"] = auth.user_id
-    else:
-        user |= {"name": auth.username, "domain": _domain(auth.user_domain_id, auth.user_domain_name)}
-    project: dict[str, Any] = {"id": auth.project_id}
-    if not auth.project_id:
-        domain = _domain(auth.project_domain_id, auth.project_domain_name)
-        project = {"name": auth.project_name, "domain": domain}
-    return {"identity": {"methods": [method], method: {"user": user}}, "scope": {"project": project}}
-
-
-def _domain(identity: str, name: str) -> dict[str, str]:
-    return {"id": identity} if identity else {"name": name}
-
-
-def _tls(cloud: clouds.Cloud, path: Path) -> ssl.SSLContext | bool:
-    if not cloud.verify:
-        return False
-    if not cloud.cacert:
-        return True
-    try:
-        return ssl.create_default_context(cafile=cloud.cacert)
-    except (OSError, ssl.SSLError):
-        raise CloudsError(f"{path}: cacert {cloud.cacert} cannot be read, or holds no certificates") from None
-
-
-def _endpoint(token: _Token, cloud: clouds.Cloud, path: Path) -> str:
-    """Neutron's URL in the catalog."""
-    offered = [endpoint for service in token.catalog if service.type == "network" for endpoint in service.endpoints]
-    for endpoint in offered:
-        if endpoint.interface == cloud.interface and cloud.region_name in {"", endpoint.region_id}:
-            return endpoint.url
-    there = (
-        ", ".join(sorted({f"{endpoint.interface} in {endpoint.region_id}" for endpoint in offered})) or "none at all"
-    )
-    where = f"{cloud.interface}{f' in region {cloud.region_name}' if cloud.region_name else ''}"
-    raise CloudsError(
-        f"{path}: Keystone's catalog has no endpoint of a network service that is {where}",
-        hint=f"it has {there}: set interface and region_name, or network_endpoint_override",
-    )
-
-
-def _versioned(url: str) -> str:
-    """Keystone's URL with the version, which many write without it."""
-    plain = url.rstrip("/")
-    return plain if plain.endswith("/v3") else f"{plain}/v3"
-
-
-def _root(url: str) -> str:
-    """Neutron's URL without the version, which some catalogs have."""
-    return url.rstrip("/").removesuffix("/v2.0")
 
 
 def _only(networks: Sequence[Network], what: str) -> Network:
@@ -708,20 +358,3 @@ def _only(networks: Sequence[Network], what: str) -> Network:
         candidates = ", ".join(sorted(f"{network.name or 'without a name'} ({network.id})" for network in networks))
         raise AmbiguousError(f"Neutron: {what}: there are {len(networks)}", hint=f"give the id of one: {candidates}")
     return networks[0]
-
-
-def _next_page(answer: bytes, path: str) -> str:
-    """The query of the next page of a list; "" after the last. Its host may be one that is not known here."""
-    links = _read(answer, "", _Pages).links(path)
-    return next((urlsplit(link.href).query for link in links if link.rel == "next"), "")
-
-
-def _read(answer: bytes, field: str, kind: type[T]) -> T:
-    """An answer's object; "" for the whole."""
-    try:
-        plain = msgspec.json.decode(answer)
-        return msgspec.convert(plain[field] if field else plain, kind)
-    except (msgspec.MsgspecError, *UNREADABLE, KeyError, TypeError):
-        raise UnreachableError(
-            "Neutron: what it answers is not of its API", hint="is it the URL of Neutron, or of something before it?"
-        ) from None

@@ -1,7 +1,7 @@
 """Who logs in to a cloud: clouds.yaml, as the OpenStack SDK and the command `openstack` read it.
 
-Read by `netdra.neutron.client` at each login, so that a secret that was replaced counts from the next login on. What is
-wrong with the file is told without any of its values.
+Read by `netdra.neutron.session` at each login, so that a secret that was replaced counts from the next login on. What
+is wrong with the file is told without any of its values.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ def test_a_server_that_stands_still_is_unreachable_in_time_and_one_port_comes_of
         await neutron.login()
         cloud.neutron.pause()
         try:
-            for question in (neutron.ensure(asked), neutron._one("POST", "ports", "port", Port, asked.sent)):
+            for question in (neutron.ensure(asked), neutron._cloud.one("POST", "ports", "port", Port, asked.sent)):
                 began = time.monotonic()
                 with pytest.raises(UnreachableError, match=r"no answer within 4 s"):
                     await question

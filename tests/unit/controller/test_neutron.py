@@ -26,6 +26,7 @@ from netdra.model.topology import NetworkTopology
 from netdra.neutron.answers import Wanted
 from netdra.neutron.client import Neutron
 from netdra.neutron.errors import RefusedError, UnauthorizedError
+from netdra.neutron.session import Session
 from tests.unit.controller.test_neutron_ports import claim, node, topology
 
 NAMED = "5c1f7f3e-0000-4000-8000-000000000000"
@@ -63,7 +64,7 @@ class Cloud:
     async def send(
         self, server: str, what: str, method: str, url: str, body: bytes | None, headers: Any
     ) -> tuple[int, Any, bytes]:
-        """As `Neutron._send`."""
+        """As `Session._send`."""
         await asyncio.sleep(0)  # others have their turn, as with a server
         path = urlsplit(url).path.partition("/v2.0/")[2]
         self.asked.append((method, path))
@@ -155,7 +156,7 @@ class Scene:
         self.clouds = folder / "clouds.yaml"
         self.clouds.write_text('clouds: {c: {auth_type: none, auth: {endpoint: "http://neutron.invalid"}}}')
         self.cloud, self.api = Cloud(), Api()
-        monkeypatch.setattr(Neutron, "_send", lambda _, *asked: self.cloud.send(*asked))
+        monkeypatch.setattr(Session, "_send", lambda _, *asked: self.cloud.send(*asked))
         self.topologies: Store[NetworkTopology] = Store()
         self.claims: Store[ClaimUse] = Store()
         state: Any = SimpleNamespace(claims=self.claims, topologies=self.topologies, users=lambda name: (KEY,))
@@ -363,12 +364,12 @@ def test_a_login_that_failed_is_one_for_all_until_some_seconds_or_the_file_are_o
     file.write_text(f"clouds: {{c: {{auth: {{{auth}, password: wrong}}}}}}")
     tried: list[str] = []
 
-    async def send(_: Neutron, server: str, *asked: Any) -> tuple[int, Any, bytes]:
+    async def send(_: Session, server: str, *asked: Any) -> tuple[int, Any, bytes]:
         tried.append(server)
         await asyncio.sleep(0)
         return HTTPStatus.UNAUTHORIZED, {}, b"{}"
 
-    monkeypatch.setattr(Neutron, "_send", send)
+    monkeypatch.setattr(Session, "_send", send)
 
     async def story() -> None:
         async with Neutron(file) as client:
@@ -381,7 +382,7 @@ def test_a_login_that_failed_is_one_for_all_until_some_seconds_or_the_file_are_o
             with pytest.raises(UnauthorizedError):
                 await client.login()
             assert len(tried) == 2
-            monkeypatch.setattr("netdra.neutron.client.FAILED_SECONDS", 0.0)
+            monkeypatch.setattr("netdra.neutron.session.FAILED_SECONDS", 0.0)
             file.write_text(file.read_text().replace("other", "third one"))
             for logins in (3, 4):
                 with pytest.raises(UnauthorizedError):

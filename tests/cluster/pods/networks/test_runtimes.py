@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
+from testbed.node import CommandError
 from testbed.objects import POD
 from testbed.pods import is_running
 from testbed.waiting import until
@@ -102,7 +105,8 @@ def test_a_sandbox_that_was_stopped_says_nothing_of_its_pods_next_one(machine: M
     claim = chain(offer, "run4")
     witness.run(offer.pods, "pod", claim)
     former = offer.pods.sandbox("pod")
-    offer.pods.containerd.stop_pod_sandbox(former)
+    with suppress(CommandError):  # the kubelet sees its end and stops it too: one of the two finds no eth0
+        offer.pods.containerd.stop_pod_sandbox(former)
     witness.hurry(offer.pods, "pod", lambda found: is_running(found) and offer.pods.sandbox("pod") not in ("", former))
     whole(offer, "pod")
     connections = offer.metric("netdra_nri_connections_total")
