@@ -147,9 +147,10 @@ def _cloud(
     """The findings on a cloud, for the ports of the nodes' VFs."""
     from netdra.doctor import neutron_look, neutron_verdicts
     from netdra.neutron.client import Neutron
+    from netdra.neutron.session import Session
 
     async def look() -> list[Finding]:
-        async with Neutron(clouds, name) as neutron:
+        async with Neutron(Session(clouds, name)) as neutron:
             return neutron_verdicts.of_cloud(await neutron_look.look_at_cloud(neutron, defaults), nodes)
 
     return asyncio.run(look())

@@ -75,6 +75,7 @@ def command(
     from netdra.exposure.registered import Registered
 
     features = inputs.features(gates)
+    inputs.check_stdin(*policy_paths, inventory_path)
     inventory = inputs.inventory(inventory_path, node_name, uplinks, used, physnets)
     policies, registrations = inputs.policies(policy_paths, inventory.node.labels)
     files: dict[str, DeviceFile] = {}

@@ -157,6 +157,16 @@ def sources(paths: Sequence[str]) -> str:
     return ", ".join(map(name, paths))
 
 
+def check_stdin(*paths: str | None) -> None:
+    """See that at most one input of a command is standard input.
+
+    Raises:
+        click.UsageError: several are.
+    """
+    if paths.count("-") > 1:
+        raise click.UsageError("standard input can be read once: only one input can be -")
+
+
 def as_list(items: Iterable[object]) -> dict[str, Any]:
     """Objects as the List of JSON that kubectl and these commands read."""
     return {"apiVersion": "v1", "kind": "List", "items": [documents.plain(item) for item in items]}

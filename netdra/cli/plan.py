@@ -79,8 +79,7 @@ def command(
         where = kubeconfig, context
         cluster_plan.show(policies, without, where, nodes, diff=diff, output=output or "table")
         return
-    if [*policy_paths, inventory_path].count("-") > 1:
-        raise click.UsageError("standard input can be read once: only one of --policies and --inventory can be -")
+    inputs.check_stdin(*policy_paths, inventory_path)
     inventory = inputs.inventory(inventory_path, node_name, uplinks, used, physnets)
     _plan(policy_paths, inventory, inputs.features(gates), output or "yaml")
 

@@ -115,6 +115,7 @@ def command(
     With a pod, references are replaced by their values where these are known before anything runs: interface names and
     static addresses, with slices PCI addresses.
     """
+    inputs.check_stdin(pod_path, *slice_paths, *pod.once([*paths, *claim_paths]))
     shown: pod.Pod | None = None
     if pod_path is not None:
         shown, objects = pod.read(pod_path, [*paths, *claim_paths])

@@ -94,6 +94,7 @@ def command(
     Of a NetworkTopology, the DeviceClasses are there that the controller would make.
     The exit code is 1 if some claim does not fit.
     """
+    inputs.check_stdin(*slice_paths, *claim_paths, *more_claims)
     slices = inputs.objects(slice_paths, ResourceSlice)
     paths = (*claim_paths, *more_claims)
     objects = inputs.everything(paths)

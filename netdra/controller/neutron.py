@@ -50,7 +50,7 @@ from netdra.neutron.errors import (
     UnreachableError,
 )
 from netdra.neutron.physnets import PhysnetDefault
-from netdra.neutron.session import AT_ONCE
+from netdra.neutron.session import AT_ONCE, Session
 from netdra.ops.metrics import counted
 from netdra.topology.users import topologies_of
 
@@ -114,7 +114,7 @@ class NeutronPorts:
         """
         self._client, self._recorder, self._state = client, recorder, state
         self._settings, self._in_hand = settings, in_hand
-        self._neutron = Neutron(settings.clouds, settings.cloud, told=_measure)
+        self._neutron = Neutron(Session(settings.clouds, settings.cloud, told=_measure))
         self._ports: Store[NeutronPort] = Store()
         self._by_claim: dict[str, set[str]] = {}
         self._cluster = ""

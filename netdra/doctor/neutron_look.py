@@ -232,7 +232,7 @@ def interfaces_of(report: NodeInterfaces | None) -> frozenset[str] | None:
 
 
 async def _account(neutron: Neutron) -> Account:
-    login = await neutron.login()
+    login = await neutron.session.login()
     return Account(user=login.user, project=login.project, roles=login.roles, url=login.network)
 
 

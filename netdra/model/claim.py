@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from netdra.model.meta import ObjectMeta
+from netdra.model.meta import ObjectMeta, OwnerReference
 from netdra.model.plan import ClaimReference
 from netdra.model.resource import API_VERSION, QuantityText, Wire
 
@@ -278,3 +278,12 @@ class DeviceClass(Wire, frozen=True, omit_defaults=False):
     spec: DeviceClassSpec
     api_version: Literal["resource.k8s.io/v1"] = API_VERSION
     kind: Literal["DeviceClass"] = "DeviceClass"
+
+
+UNUSED_FIELDS: Mapping[type, frozenset[str]] = {
+    ObjectMeta: frozenset({"managedFields", "selfLink", "deletionGracePeriodSeconds"}),
+    OwnerReference: frozenset({"blockOwnerDeletion"}),
+    ExactDeviceRequest: frozenset({"derivedAttributes"}),
+    DeviceSubRequest: frozenset({"derivedAttributes"}),
+}
+"""Fields of Kubernetes 1.37 that files may have, and that netdra has no use for."""

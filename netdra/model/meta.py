@@ -39,13 +39,6 @@ class ObjectMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     owner_references: tuple[OwnerReference, ...] = ()
 
 
-SERVER_FIELDS: Mapping[type, frozenset[str]] = {
-    ObjectMeta: frozenset({"managedFields", "selfLink", "deletionGracePeriodSeconds"}),
-    OwnerReference: frozenset({"blockOwnerDeletion"}),
-}
-"""Fields of Kubernetes' that are passed over, because netdra has no use for them."""
-
-
 class Condition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """One aspect of an object's state, as k8s.io/apimachinery's metav1.Condition.
 

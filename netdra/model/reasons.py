@@ -15,7 +15,7 @@ import msgspec
 import msgspec.inspect as mi
 
 from netdra.model import suggestions
-from netdra.model.meta import SERVER_FIELDS
+from netdra.model.claim import UNUSED_FIELDS
 
 T = TypeVar("T")
 Path = tuple[str | int, ...]
@@ -118,7 +118,7 @@ def _fields(
     value: dict[Any, Any], info: mi.StructType, path: Path, misfits: list[Misfit], *, strict: bool
 ) -> dict[Any, Any]:
     types = {field.encode_name: field.type for field in info.fields}
-    ignored = SERVER_FIELDS.get(info.cls, frozenset())
+    ignored = UNUSED_FIELDS.get(info.cls, frozenset())
     refused = info.forbid_unknown_fields or strict
     mended: dict[Any, Any] = {}
     for key, inner in value.items():

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Self, TypeVar
 from weakref import WeakValueDictionary
 
@@ -37,7 +36,7 @@ from netdra.neutron.errors import (
     NoPortError,
     RefusedError,
 )
-from netdra.neutron.session import BEGINNINGS, SECONDS, Login, Session, nobody, read
+from netdra.neutron.session import BEGINNINGS, Session, read
 
 T = TypeVar("T")
 
@@ -47,25 +46,15 @@ class _Extension(msgspec.Struct, frozen=True):
 
 
 class Neutron:
-    """One cloud's Neutron; it logs in when it is first asked, and must be closed."""
+    """One cloud's Neutron.
 
-    def __init__(
-        self,
-        path: Path,
-        name: str = "",
-        *,
-        seconds: float = SECONDS,
-        told: Callable[[str, str, int, float], None] = nobody,
-    ) -> None:
-        """Prepare.
+    Attributes:
+        session: logs in when it is first asked.
+    """
 
-        Args:
-            path: clouds.yaml, which is read at each login.
-            name: which of its clouds; the only one without it.
-            seconds: how long a request may take.
-            told: of each request the server, the method, the status (0 for no answer) and how many seconds it took.
-        """
-        self._cloud = Session(path, name, seconds=seconds, told=told)
+    def __init__(self, session: Session) -> None:
+        """Begin with a session, which is closed with this."""
+        self.session = session
         self._port_turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def __aenter__(self) -> Self:
@@ -74,16 +63,7 @@ class Neutron:
 
     async def __aexit__(self, *_: object) -> None:
         """Close all connections."""
-        await self._cloud.aclose()
-
-    async def login(self) -> Login:
-        """Who is logged in, after a login where there is none or its time is nearly over.
-
-        Raises:
-            CloudsError: clouds.yaml cannot be used.
-            UnauthorizedError, ForbiddenError, UnreachableError: Keystone's answer.
-        """
-        return await self._cloud.login()
+        await self.session.aclose()
 
     async def network(self, wanted: str) -> Network:
         """The network of that id or name.
@@ -93,7 +73,7 @@ class Neutron:
             AmbiguousError: several have the name.
             NeutronError: another reason.
         """
-        networks = await self._cloud.list_all("networks", Network, id=wanted) or await self._cloud.list_all(
+        networks = await self.session.list_all("networks", Network, id=wanted) or await self.session.list_all(
             "networks", Network, name=wanted
         )
         return _only(networks, f'network "{wanted}"')
@@ -108,7 +88,7 @@ class Neutron:
         """
         every = await self.networks()
         if every and all(entry.physnet is None for entry in every):
-            login = await self.login()
+            login = await self.session.login()
             raise ForbiddenError(
                 f'Neutron: list networks: {login.who} may not see which of them are of physical network "{physnet}"',
                 hint="name the network; only an administrator sees provider:physical_network",
@@ -121,7 +101,7 @@ class Neutron:
         Raises:
             NeutronError: Neutron does not tell.
         """
-        return tuple(await self._cloud.list_all("networks", Network))
+        return tuple(await self.session.list_all("networks", Network))
 
     async def subnets(self, network: Network) -> tuple[Subnet, ...]:
         """A network's subnets.
@@ -129,7 +109,7 @@ class Neutron:
         Raises:
             NeutronError: Neutron does not tell.
         """
-        return tuple(await self._cloud.list_all("subnets", Subnet, network_id=network.id))
+        return tuple(await self.session.list_all("subnets", Subnet, network_id=network.id))
 
     async def subnet(self, network: Network, wanted: str) -> Subnet:
         """The subnet of a network that has that id or name.
@@ -155,7 +135,7 @@ class Neutron:
         Raises:
             NeutronError: Neutron does not tell.
         """
-        ports = await self._cloud.list_all("ports", Port, **{"binding:host_id": host})
+        ports = await self.session.list_all("ports", Port, **{"binding:host_id": host})
         return tuple(port for port in ports if port.host == host and port.profile.get("pci_slot") == pci_slot)
 
     async def find(self, wanted: str, claim: str, cluster: str) -> tuple[Port, ...]:
@@ -164,7 +144,7 @@ class Neutron:
         Raises:
             NeutronError: Neutron does not tell.
         """
-        ports = await self._cloud.list_all("ports", Port, device_id=claim, device_owner=OWNER, name=wanted)
+        ports = await self.session.list_all("ports", Port, device_id=claim, device_owner=OWNER, name=wanted)
         own = (port for port in ports if port.description == description(cluster))
         return tuple(sorted(own, key=lambda port: port.id))
 
@@ -254,7 +234,7 @@ class Neutron:
             ChangedError: it is not.
             NeutronError: another reason.
         """
-        answer = await self._cloud.ask("PUT", f"ports/{port.id}", {"port": fields}, revision=port.revision_number)
+        answer = await self.session.ask("PUT", f"ports/{port.id}", {"port": fields}, revision=port.revision_number)
         return read(answer, "port", Port)
 
     async def ensure(self, wanted: Wanted, network: Network | None = None) -> tuple[Port, Network, Settings]:
@@ -273,11 +253,11 @@ class Neutron:
         if network is None or network.id != meant:
             network = await self.network(meant)
         if port is None:
-            port = await self._cloud.one("POST", "ports", "port", Port, wanted.sent)
+            port = await self.session.one("POST", "ports", "port", Port, wanted.sent)
         elif not port.is_bound or port.host != wanted.host:
             # The same host again has Neutron look for an agent again.
             body = {"port": {name: wanted.sent["port"][name] for name in ("binding:host_id", "binding:profile")}}
-            port = await self._cloud.one("PUT", f"ports/{port.id}", "port", Port, body)
+            port = await self.session.one("PUT", f"ports/{port.id}", "port", Port, body)
         check_bound(port, wanted, network)
         return port, network, await self.describe(port, network)
 
@@ -290,7 +270,7 @@ class Neutron:
         used = {fixed_ip.subnet_id for fixed_ip in port.fixed_ips}
         subnets = [subnet for subnet in await self.subnets(network) if subnet.id in used] if used else []
         policy = port.qos_policy_id or port.qos_network_policy_id
-        rules = await self._cloud.one("GET", f"qos/policies/{policy}", "policy", QosPolicy) if policy else None
+        rules = await self.session.one("GET", f"qos/policies/{policy}", "policy", QosPolicy) if policy else None
         return settings(port, network, subnets, rules)
 
     async def port(self, port: str) -> Port:
@@ -301,7 +281,7 @@ class Neutron:
             NeutronError: Neutron does not tell.
         """
         try:
-            return await self._cloud.one("GET", f"ports/{port}", "port", Port)
+            return await self.session.one("GET", f"ports/{port}", "port", Port)
         except NoNetworkError as problem:
             raise LostError(
                 f"port {port} is gone from Neutron", hint="delete the pod and its claim: the next ones get another port"
@@ -313,7 +293,7 @@ class Neutron:
         Raises:
             NeutronError: Neutron does not tell.
         """
-        ports = await self._cloud.list_all("ports", Port, device_owner=OWNER)
+        ports = await self.session.list_all("ports", Port, device_owner=OWNER)
         return tuple(port for port in ports if not cluster or port.description == description(cluster))
 
     async def delete(self, port: str) -> None:
@@ -322,7 +302,7 @@ class Neutron:
         Raises:
             NeutronError: it cannot be deleted.
         """
-        await self._cloud.ask("DELETE", f"ports/{port}", None, missing_ok=True)
+        await self.session.ask("DELETE", f"ports/{port}", None, missing_ok=True)
 
     async def agents(self, host: str = "") -> tuple[Agent, ...]:
         """The NIC switch agents that the user may see, of one host or all.
@@ -331,7 +311,7 @@ class Neutron:
             NeutronError: Neutron does not tell.
         """
         query = {"agent_type": "NIC Switch agent", **({"host": host} if host else {})}
-        return tuple(await self._cloud.list_all("agents", Agent, **query))
+        return tuple(await self.session.list_all("agents", Agent, **query))
 
     async def sees_agents(self) -> bool:
         """Whether the user sees any agent, of whatever kind; to one who may not, Neutron answers with none.
@@ -339,7 +319,7 @@ class Neutron:
         Raises:
             NeutronError: Neutron does not tell.
         """
-        return bool(read(await self._cloud.ask("GET", "agents?limit=1"), "agents", list[Agent]))
+        return bool(read(await self.session.ask("GET", "agents?limit=1"), "agents", list[Agent]))
 
     async def extensions(self) -> frozenset[str]:
         """The aliases of the API's extensions that Neutron has.
@@ -347,7 +327,7 @@ class Neutron:
         Raises:
             NeutronError: Neutron does not tell.
         """
-        extensions = read(await self._cloud.ask("GET", "extensions"), "extensions", list[_Extension])
+        extensions = read(await self.session.ask("GET", "extensions"), "extensions", list[_Extension])
         return frozenset(extension.alias for extension in extensions)
 
 

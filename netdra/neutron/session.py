@@ -89,8 +89,8 @@ class _Pages(msgspec.Struct, frozen=True):
         return links
 
 
-def nobody(server: str, method: str, status: int, seconds: float) -> None:
-    """Who is told of requests where nobody is."""
+def _nobody(server: str, method: str, status: int, seconds: float) -> None:
+    """Who is told of requests where _nobody is."""
 
 
 class Login(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +98,7 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         user, project: their names.
-        roles: the user's there; empty where nobody logs in.
+        roles: the user's there; empty where _nobody logs in.
         network: Neutron's URL.
         renew_at: when another token is wanted, by the monotonic clock.
     """
@@ -149,7 +149,7 @@ class Session:
         name: str = "",
         *,
         seconds: float = SECONDS,
-        told: Callable[[str, str, int, float], None] = nobody,
+        told: Callable[[str, str, int, float], None] = _nobody,
     ) -> None:
         """Prepare.
 

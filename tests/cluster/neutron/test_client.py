@@ -31,6 +31,7 @@ from netdra.neutron.errors import (
     UnreachableError,
     WrongPhysnetError,
 )
+from netdra.neutron.session import Session
 from testbed.openstack.cloud import PROJECT, VLANS, Cloud
 from testbed.waiting import until
 from tests.cluster.neutron.conftest import HOST
@@ -48,7 +49,7 @@ def file(cloud: Cloud, tmp_path: Path) -> Path:
 
 def ask(file: Path, question: Callable[[Neutron], Awaitable[T]], *, seconds: float = PATIENCE) -> T:
     async def asked() -> T:
-        async with Neutron(file, seconds=seconds) as neutron:
+        async with Neutron(Session(file, seconds=seconds)) as neutron:
             return await question(neutron)
 
     return asyncio.run(asked())
@@ -75,7 +76,7 @@ def made(cloud: Cloud, port: Wanted) -> list[Any]:
 @pytest.mark.parametrize(("by", "version"), [("credential", "/v3"), ("credential", ""), ("password", "/v3/")])
 def test_a_user_logs_in_by_credential_and_by_password(cloud: Cloud, tmp_path: Path, by: str, version: str) -> None:
     file = cloud.clouds(tmp_path / "clouds.yaml", by=by, auth_url=cloud.url("keystone") + version)
-    login = ask(file, Neutron.login)
+    login = ask(file, lambda neutron: neutron.session.login())
     assert (login.user, login.project, login.network) == ("netdra-service", "kubernetes", cloud.url("neutron"))
     assert {"member", "service"} <= set(login.roles)
 
@@ -114,10 +115,10 @@ def test_a_server_that_stands_still_is_unreachable_in_time_and_one_port_comes_of
     asked = wanted(network)
 
     async def story(neutron: Neutron) -> None:
-        await neutron.login()
+        await neutron.session.login()
         cloud.neutron.pause()
         try:
-            for question in (neutron.ensure(asked), neutron._cloud.one("POST", "ports", "port", Port, asked.sent)):
+            for question in (neutron.ensure(asked), neutron.session.one("POST", "ports", "port", Port, asked.sent)):
                 began = time.monotonic()
                 with pytest.raises(UnreachableError, match=r"no answer within 4 s"):
                     await question
@@ -135,7 +136,7 @@ def test_a_server_that_stands_still_is_unreachable_in_time_and_one_port_comes_of
 def test_servers_that_are_away_are_unreachable_and_say_where(cloud: Cloud, tmp_path: Path) -> None:
     file = cloud.clouds(tmp_path / "clouds.yaml", auth_url="http://127.0.0.1:9/v3")
     with pytest.raises(UnreachableError) as problem:
-        ask(file, Neutron.login)
+        ask(file, lambda neutron: neutron.session.login())
     assert problem.value.what.startswith("Keystone: log in: ")
     assert "http://127.0.0.1:9" in problem.value.hint
 
@@ -195,10 +196,10 @@ def test_a_user_without_the_role_is_told_its_name(cloud: Cloud, network: Any, tm
 
 def test_a_token_that_is_not_taken_any_more_is_renewed_once(cloud: Cloud, network: Any, file: Path) -> None:
     async def story(neutron: Neutron) -> tuple[Any, Any]:
-        before = await neutron.login()
+        before = await neutron.session.login()
         cloud.revoke(before.headers["X-Auth-Token"])
         await neutron.network(network["id"])
-        return before, await neutron.login()
+        return before, await neutron.session.login()
 
     before, after = ask(file, story)
     assert before.headers != after.headers
@@ -311,7 +312,7 @@ def test_a_list_whose_objects_are_deleted_between_its_pages_is_begun_anew(
                     cloud.admin("neutron", "DELETE", f"/v2.0/ports/{port}")
 
     async def story() -> tuple[Port, ...]:
-        async with Neutron(file, seconds=PATIENCE, told=told) as neutron:
+        async with Neutron(Session(file, seconds=PATIENCE, told=told)) as neutron:
             return await neutron.ports()
 
     left = {port.id for port in asyncio.run(story())}
@@ -327,7 +328,7 @@ def test_of_two_that_take_a_port_at_once_one_has_it_and_gives_back_its_own(
     """Two processes: Neutron compares the revision of the port that each of them has read."""
 
     async def story() -> None:
-        async with Neutron(file, seconds=PATIENCE) as one, Neutron(file, seconds=PATIENCE) as other:
+        async with Neutron(Session(file, seconds=PATIENCE)) as one, Neutron(Session(file, seconds=PATIENCE)) as other:
             for _ in range(5):
                 made = cloud.make(
                     "port",
@@ -385,7 +386,7 @@ def test_of_secrets_nothing_is_in_errors_logs_and_what_objects_show(
             file = cloud.clouds(tmp_path / "clouds.yaml", by=by)
 
             async def story(neutron: Neutron) -> None:
-                login = await neutron.login()
+                login = await neutron.session.login()
                 tokens.append(login.headers["X-Auth-Token"])
                 said.extend((repr(login), str(login), repr(neutron)))
                 for question in (neutron.network("nowhere"), neutron.port("nothing"), neutron.network_of("physnet2")):
@@ -398,7 +399,7 @@ def test_of_secrets_nothing_is_in_errors_logs_and_what_objects_show(
             plain["clouds"]["openstack"]["auth"]["auth_url"] = "no url"
             file.write_text(yaml.safe_dump(plain))
             with pytest.raises(CloudsError) as wrong:
-                ask(file, Neutron.login)
+                ask(file, lambda neutron: neutron.session.login())
             said.append(str(wrong.value))
     every = "\n".join((*said, caplog.text))
     assert all(tokens)
@@ -415,7 +416,7 @@ def test_a_token_is_renewed_before_its_time_is_over(cloud: Cloud, network: Any, 
         tokens: set[str] = set()
         while len(tokens) < 3:
             await neutron.network(network["id"])
-            tokens.add((await neutron.login()).headers["X-Auth-Token"])
+            tokens.add((await neutron.session.login()).headers["X-Auth-Token"])
             await asyncio.sleep(0.2)
 
     try:

@@ -311,7 +311,7 @@ def test_of_two_that_take_a_port_at_once_one_has_it(tell: Callable[..., None], p
 
     async def story(scene: Scene) -> None:
         stored = scene.cloud.make(NAMED)
-        clients = [Neutron(scene.clouds) for _ in range(processes)]
+        clients = [Neutron(Session(scene.clouds)) for _ in range(processes)]
         asked = [
             Wanted(
                 name=f"of-{uid}", claim=uid, cluster="cluster-1", host="node-7", network="", physnet="physnet2",
@@ -372,7 +372,7 @@ def test_a_login_that_failed_is_one_for_all_until_some_seconds_or_the_file_are_o
     monkeypatch.setattr(Session, "_send", send)
 
     async def story() -> None:
-        async with Neutron(file) as client:
+        async with Neutron(Session(file)) as client:
             for logins in (1, 1):
                 answers = await asyncio.gather(*(client.network("blue") for _ in range(40)), return_exceptions=True)
                 assert {type(answer) for answer in answers} == {UnauthorizedError}
@@ -380,13 +380,13 @@ def test_a_login_that_failed_is_one_for_all_until_some_seconds_or_the_file_are_o
                 assert tried == ["Keystone"] * logins
             file.write_text(file.read_text().replace("wrong", "other"))
             with pytest.raises(UnauthorizedError):
-                await client.login()
+                await client.session.login()
             assert len(tried) == 2
             monkeypatch.setattr("netdra.neutron.session.FAILED_SECONDS", 0.0)
             file.write_text(file.read_text().replace("other", "third one"))
             for logins in (3, 4):
                 with pytest.raises(UnauthorizedError):
-                    await client.login()
+                    await client.session.login()
                 assert len(tried) == logins
 
     asyncio.run(story())
