@@ -50,9 +50,9 @@ from netdra.model.topology import NetworkTopology
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore, KeptDevice, PreparedClaim, PreparedDevice, cdi_id
 from netdra.node.nri.hooks import Sandbox
-from netdra.node.pods.attachments import Threads
-from netdra.node.pods.service import Dependencies, Pods, assemble
-from netdra.node.pods.tracker import Tracker
+from netdra.node.sandboxes.hooks import Threads
+from netdra.node.sandboxes.service import Dependencies, Pods, assemble
+from netdra.node.sandboxes.tracker import Tracker
 from netdra.topology.classes import device_classes
 from netdra.topology.devices import DeviceKey
 
@@ -66,16 +66,16 @@ UNPREPARE_MS = 2.0
 _READS = {uapi.RTM_GETLINK, uapi.RTM_GETADDR, uapi.RTM_GETROUTE}
 _CLAIM = "claim"
 _PHASES = (
-    "netdra.node.pods.tracker:Tracker.claims_of",
-    "netdra.node.pods.attachments:Attachments._plans",
-    "netdra.node.pods.table:Table.attaching",
-    "netdra.node.pods.table:Table.attached",
-    "netdra.node.pods.table:Table.detaching",
-    "netdra.node.pods.table:Table.hold",
-    "netdra.node.pods.network:attach",
-    "netdra.node.pods.network:detach",
-    "netdra.node.pods.network:Network.attach",
-    "netdra.node.pods.network:Network.undo",
+    "netdra.node.sandboxes.tracker:Tracker.claims_of",
+    "netdra.node.sandboxes.hooks:Attachments._plans",
+    "netdra.node.sandboxes.table:Table.attaching",
+    "netdra.node.sandboxes.table:Table.attached",
+    "netdra.node.sandboxes.table:Table.detaching",
+    "netdra.node.sandboxes.table:Table.hold",
+    "netdra.node.sandboxes.network:attach",
+    "netdra.node.sandboxes.network:detach",
+    "netdra.node.sandboxes.network:Network.attach",
+    "netdra.node.sandboxes.network:Network.undo",
     "netdra.chain.attach:check_plans",
     "netdra.chain.attach:_settled",
     "netdra.chain.attach:preflight",

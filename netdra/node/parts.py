@@ -24,7 +24,7 @@ from netdra.node.kubelet.services import ClaimServices
 from netdra.node.nri.plugin import Plugin
 from netdra.node.nri.plugin import Settings as NriSettings
 from netdra.node.permits import NodePermits
-from netdra.node.pods.service import Dependencies, Pods, assemble
+from netdra.node.sandboxes.service import Dependencies, Pods, assemble
 from netdra.node.priority import Turns
 from netdra.node.publishing.service import Publishing
 from netdra.node.registry.callers import Callers

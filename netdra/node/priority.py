@@ -2,7 +2,7 @@
 
 All parts of the daemon share one interpreter, and the event of a link that a hook moves is work for other parts at just
 that moment: a thread that has to take the interpreter back after each call of the kernel loses milliseconds to them. So
-publishing, statuses and other work that can wait await the gate first. Entered by `netdra.node.pods` and
+publishing, statuses and other work that can wait await the gate first. Entered by `netdra.node.sandboxes` and
 `netdra.node.kubelet`; one event loop's.
 """
 

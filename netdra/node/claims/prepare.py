@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 
 class WatchedPods(Protocol):
-    """Pods and their claims without asking the API server: `netdra.node.pods.tracker`."""
+    """Pods and their claims without asking the API server: `netdra.node.sandboxes.tracker`."""
 
     def on_host_network(self, namespace: str, name: str, uid: str) -> bool | None:
         """Whether a pod is on the host's network; None if the pod is not known."""

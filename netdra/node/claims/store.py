@@ -1,7 +1,7 @@
 """The prepared claims on disk: one file a claim, which outlives the daemon and the API object (decision D13).
 
 A claim's file has enough to answer the kubelet again, and to clean up without the API server. It is written and read
-by `prepare`, also by two daemons at once during a rolling update, and read by `netdra.node.cdi` and `netdra.node.pods`.
+by `prepare`, also by two daemons at once during a rolling update, and read by `netdra.node.cdi` and `netdra.node.sandboxes`.
 A file that another daemon wrote counts at once: only an unchanged file is not read again.
 """
 

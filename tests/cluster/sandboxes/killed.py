@@ -23,8 +23,8 @@ from netdra.model.topology import NetworkTopology
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore
 from netdra.node.nri.hooks import Sandbox
-from netdra.node.pods.attachments import Threads
-from netdra.node.pods.service import Dependencies, assemble
+from netdra.node.sandboxes.hooks import Threads
+from netdra.node.sandboxes.service import Dependencies, assemble
 from netdra.topology.devices import from_slices
 from tests.cluster.sandboxes.scene import BUDGET, View
 

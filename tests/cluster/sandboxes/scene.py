@@ -34,8 +34,8 @@ from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore
 from netdra.node.nri.hooks import Runner, Sandbox
 from netdra.node.permits import EVERYTHING, NodePermits
-from netdra.node.pods.attachments import Threads
-from netdra.node.pods.service import Dependencies, Pods, assemble
+from netdra.node.sandboxes.hooks import Threads
+from netdra.node.sandboxes.service import Dependencies, Pods, assemble
 from netdra.node.priority import PriorityGate
 from netdra.topology.classes import device_classes
 from netdra.topology.devices import DeviceKey, from_slices

@@ -12,8 +12,8 @@ from netdra.chain.check import load
 from netdra.model.errors import NetdraError, TemporaryError
 from netdra.model.plan import ClaimReference
 from netdra.node.nri.hooks import Sandbox
-from netdra.node.pods import namespaces
-from netdra.node.pods.attachments import MOST_TRIES
+from netdra.node.sandboxes import namespaces
+from netdra.node.sandboxes.hooks import MOST_TRIES
 from testbed.objects import CLAIM, POD
 from testbed.recorder import Recorder
 from testbed.waiting import until_async

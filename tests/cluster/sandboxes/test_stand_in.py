@@ -12,7 +12,7 @@ from contextlib import suppress
 import pytest
 
 from netdra.node.nri.hooks import WORK_SHARE
-from netdra.node.pods.attachments import MOST_TRIES
+from netdra.node.sandboxes.hooks import MOST_TRIES
 from testbed.api import Object
 from testbed.recorder import Recorder
 from tests.cluster.fault_proxy import Answer

@@ -16,7 +16,7 @@ from netdra.model.claim import ResourceClaim, ResourceClaimTemplate
 from netdra.model.errors import InvalidInputError
 from netdra.model.plan import Plan, PlannedDevice
 from netdra.model.topology import DeclaredParameter, NetworkTopology
-from netdra.node.pods.tracker import needed
+from netdra.node.sandboxes.tracker import needed
 from netdra.topology import parameters
 from netdra.topology.bind import bind, unbound
 from netdra.topology.claims import check_claim

@@ -1,6 +1,6 @@
 """Gives back what is left of pods that are gone: checkpoints, prepared claims, CDI files. At start, and now and then.
 
-Run by `netdra.node.pods.service`. Checkpoints and prepared claims alone have the owners. A network that cannot be given
+Run by `netdra.node.sandboxes.service`. Checkpoints and prepared claims alone have the owners. A network that cannot be given
 back is kept, tried again and reported, and its devices are tainted. Plugins are asked to free by themselves what they
 alone know, such as leases: at start, after a sandbox was given up, and seldom otherwise.
 
@@ -28,8 +28,8 @@ from netdra.model.plan import ClaimReference, Plan
 from netdra.node.claims.prepare import Claims
 from netdra.node.metrics import ORPHANS
 from netdra.node.nri.hooks import Sandbox
-from netdra.node.pods.attachments import Attachments
-from netdra.node.pods.network import sandbox_of
+from netdra.node.sandboxes.hooks import Attachments
+from netdra.node.sandboxes.network import sandbox_of
 from netdra.ops.logs import fields
 from netdra.ops.metrics import counted
 

@@ -1,6 +1,6 @@
 """Compares the sandboxes that run with their networks, and finishes, confirms or undoes these (decision D12).
 
-Woken by `netdra.node.pods.attachments` when the runtime has listed its sandboxes; works in the background on a queue of
+Woken by `netdra.node.sandboxes.hooks` when the runtime has listed its sandboxes; works in the background on a queue of
 sandboxes, several at a time, each in its turn, so a hook for one waits for its turn. A standing network is left as it
 is, whatever its topology says today: a pod that runs keeps the network that it was given.
 """
@@ -18,8 +18,8 @@ from netdra.model.claim import ResourceClaim
 from netdra.model.errors import NetdraError
 from netdra.node.metrics import REPAIRS
 from netdra.node.nri.hooks import Sandbox
-from netdra.node.pods.attachments import Attachments
-from netdra.node.pods.network import sandbox_of
+from netdra.node.sandboxes.hooks import Attachments
+from netdra.node.sandboxes.network import sandbox_of
 from netdra.ops.metrics import counted
 
 log = logging.getLogger(__name__)

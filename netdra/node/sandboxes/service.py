@@ -19,15 +19,15 @@ from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.prepare import Claims
 from netdra.node.claims.store import ClaimStore
 from netdra.node.permits import EVERYTHING, NodePermits
-from netdra.node.pods.attachments import Attachments, Threads
-from netdra.node.pods.circuits import Circuits
-from netdra.node.pods.events import PodEvents
-from netdra.node.pods.network import Network
-from netdra.node.pods.orphans import Orphans
-from netdra.node.pods.reconcile import Reconciler
-from netdra.node.pods.table import Table
-from netdra.node.pods.tracker import Tracker, WatchedPod
-from netdra.node.pods.writer import StatusWriter
+from netdra.node.sandboxes.hooks import Attachments, Threads
+from netdra.node.sandboxes.circuits import Circuits
+from netdra.node.sandboxes.events import PodEvents
+from netdra.node.sandboxes.network import Network
+from netdra.node.sandboxes.orphans import Orphans
+from netdra.node.sandboxes.recover import Reconciler
+from netdra.node.sandboxes.table import Table
+from netdra.node.sandboxes.tracker import Tracker, WatchedPod
+from netdra.node.sandboxes.writer import StatusWriter
 from netdra.node.priority import PriorityGate, Turns
 from netdra.node.view import NodeView
 

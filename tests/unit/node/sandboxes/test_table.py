@@ -18,8 +18,8 @@ from netdra.model.plan import ClaimReference, PlannedDevice
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore, KeptDevice, PreparedClaim, PreparedDevice
 from netdra.node.nri.hooks import Sandbox
-from netdra.node.pods.status import Outcome
-from netdra.node.pods.table import Phase, Table, Undone
+from netdra.node.sandboxes.status import Outcome
+from netdra.node.sandboxes.table import Phase, Table, Undone
 
 CLAIMS = tuple(ClaimReference(namespace="ns", name=name, uid=f"uid-{name}") for name in ("a", "b"))
 BOXES = tuple(Sandbox(id=f"sb-{number}", name=f"p{number}", namespace="ns", uid=f"p-{number}") for number in range(3))

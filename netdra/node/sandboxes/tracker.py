@@ -1,6 +1,6 @@
 """The claims of pods (decision D11): a watch of this node's pods, and the claims that they name.
 
-Asked by `netdra.node.pods.attachments` when a sandbox begins. A claim is read once, when a pod that names it comes, and
+Asked by `netdra.node.sandboxes.hooks` when a sandbox begins. A claim is read once, when a pod that names it comes, and
 remembered as long as a pod names it: while it is reserved for a pod, its allocation cannot change. If the watch does
 not have the pod yet, the API server is asked; a sandbox whose claims cannot be known is refused (decision D12).
 """

@@ -1,6 +1,6 @@
 """A sandbox's network and its claims' CDI specifications: both there, or neither. Blocking; called in worker threads.
 
-Called by `netdra.node.pods.attachments`, `reconcile` and `orphans`, which have the sandbox's turn (`table`).
+Called by `netdra.node.sandboxes.hooks`, `reconcile` and `orphans`, which have the sandbox's turn (`table`).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedPort
 from netdra.model.schema import CNIPluginSchema
 from netdra.node import faults, metrics
 from netdra.node.nri.hooks import Sandbox
-from netdra.node.pods.status import Outcome, attached
-from netdra.node.pods.table import Table, Undone
+from netdra.node.sandboxes.status import Outcome, attached
+from netdra.node.sandboxes.table import Table, Undone
 from netdra.node.view import HeldDevice
 from netdra.ops.metrics import measured
 from netdra.topology.devices import DeviceKey

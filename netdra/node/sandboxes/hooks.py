@@ -23,13 +23,13 @@ from netdra.model.plan import Plan
 from netdra.node.claims.checks import check_shared
 from netdra.node.nri.hooks import LOOKUP_SHARE, REMOVE_SECONDS, Sandbox
 from netdra.node.permits import NodePermits
-from netdra.node.pods.circuits import Circuits, programs
-from netdra.node.pods.events import PodEvents, message_of, reason_of
-from netdra.node.pods.network import Network
-from netdra.node.pods.status import Outcome, failed
-from netdra.node.pods.table import Table, Undone
-from netdra.node.pods.tracker import Tracker
-from netdra.node.pods.writer import StatusWriter
+from netdra.node.sandboxes.circuits import Circuits, programs
+from netdra.node.sandboxes.events import PodEvents, message_of, reason_of
+from netdra.node.sandboxes.network import Network
+from netdra.node.sandboxes.status import Outcome, failed
+from netdra.node.sandboxes.table import Table, Undone
+from netdra.node.sandboxes.tracker import Tracker
+from netdra.node.sandboxes.writer import StatusWriter
 from netdra.node.view import NodeView
 from netdra.ops.logs import about
 from netdra.topology.bind import bind
@@ -91,7 +91,7 @@ class Attachments:
         threads: do the blocking work.
         changed: called when the held devices, or their troubles, have changed.
         listed: called when the runtime has listed its sandboxes.
-        ended_unseen: called when a sandbox may have ended without a hook (`netdra.node.pods.orphans`).
+        ended_unseen: called when a sandbox may have ended without a hook (`netdra.node.sandboxes.orphans`).
         permits: what authors of topologies may use of the node.
         circuits: the plugins that do not answer, so that no hook waits for them.
     """

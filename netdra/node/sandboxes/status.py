@@ -1,6 +1,6 @@
 """The outcome of a claim in each sandbox, and the status that follows: `status.devices[]` of a ResourceClaim. Pure.
 
-Outcomes are made by `netdra.node.pods.attachments` after each attempt, and from checkpoints when the daemon comes back;
+Outcomes are made by `netdra.node.sandboxes.hooks` after each attempt, and from checkpoints when the daemon comes back;
 `writer` writes the status, and the claim's CDI specification is made of outcomes too. An allocated device has one
 entry, which is about all pods that share the claim. Limits are the API server's (k8s.io/api/resource/v1,
 AllocatedDeviceStatus).

@@ -44,8 +44,8 @@ from netdra.model.plan import ClaimReference
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore
 from netdra.node.nri.hooks import Sandbox
-from netdra.node.pods.namespaces import Namespaces
-from netdra.node.pods.status import Outcome
+from netdra.node.sandboxes.namespaces import Namespaces
+from netdra.node.sandboxes.status import Outcome
 
 
 class Phase(Enum):
