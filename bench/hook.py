@@ -51,7 +51,7 @@ from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore, KeptDevice, PreparedClaim, PreparedDevice, cdi_id
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.sandboxes.hooks import Threads
-from netdra.node.sandboxes.service import Dependencies, Pods, assemble
+from netdra.node.parts import Dependencies, Pods
 from netdra.node.sandboxes.tracker import Tracker
 from netdra.topology.classes import device_classes
 from netdra.topology.devices import DeviceKey
@@ -141,7 +141,7 @@ async def _measured(*, phases: bool) -> tuple[dict[str, list[float]], dict[str, 
             for number in range(WARM_UP + ROUNDS):
                 box = Sandbox(id=f"sb-{number}", name="pod", namespace="ns", uid="pod-uid", netns=pod.path, pid=1)
                 pods.network.table.prepared.put(prepared)
-                pods.network.table.files.prepared(prepared)
+                pods.network.table.files.write_metadata(prepared)
                 for name, call in (
                     ("RunPodSandbox", partial(pods.hooks.run, box, BUDGET)),
                     ("StopPodSandbox", partial(pods.hooks.stop, box, BUDGET)),
@@ -263,7 +263,7 @@ def _pods(folder: Path, node: Namespace, claim: ResourceClaim) -> Pods:
     kept = KeptDevice(told=told, facts=device)
     store.put(PreparedClaim(boot_id=boot_id(), claim=claim.reference, devices=(kept,)))
     view = View({("node", "nic0"): device}, {_TOPOLOGY.metadata.name: _TOPOLOGY})
-    pods = assemble(
+    pods = Pods.assembled(
         Dependencies(
             client=_NOBODY,
             node="node",

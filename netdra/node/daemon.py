@@ -32,6 +32,7 @@ from netdra.model.inventory import Node
 from netdra.node.publishing.service import Publishing
 from netdra.node.registry.leases import FILE, Leases
 from netdra.node.settings import Settings
+from netdra.node.signals import Signals
 from netdra.ops.health import met
 from netdra.ops.process import Process, spare_what_is_loaded
 
@@ -52,17 +53,17 @@ async def run(client: Client, process: Process, settings: Settings) -> None:
     """
     _look_around(settings)
     sysfs = Sysfs(settings.sysfs_root)
-    parts: Parts | None = None
+    signals = Signals()
     leases = _leases(settings)
     publishing = Publishing(
         client,
         settings.node,
         lambda: Watcher(Node(name=settings.node, physnets=settings.physnets), sysfs=sysfs),
-        held_devices=lambda: parts.pods.network.held if parts is not None else (),
         plugins=settings.plugins,
         leased=lambda: leases.registrations if leases is not None else (),
         files=settings.device_files,
     )
+    signals.held_changed.subscribe(publishing.look_again)
     if leases is not None:
         leases.changed = publishing.look_again
     _add_checks(process, client, publishing)
@@ -76,8 +77,8 @@ async def run(client: Client, process: Process, settings: Settings) -> None:
             if not used:
                 begin("publishing", publishing.run())
                 await _first_slices(publishing)
-            parts = _parts(client, settings, publishing, leases)
-            publishing.look_again()
+            parts = _parts(client, settings, publishing, signals, leases)
+            publishing.know_holder(parts.pods.network)
             await parts.pods.recover()
             if used:
                 begin("publishing", publishing.run())
@@ -109,7 +110,9 @@ def _leases(settings: Settings) -> Leases | None:
     return Leases(settings.state_dir / FILE, pinned=settings.registry_providers)
 
 
-def _parts(client: Client, settings: Settings, publishing: Publishing, leases: Leases | None) -> Parts:
+def _parts(
+    client: Client, settings: Settings, publishing: Publishing, signals: Signals, leases: Leases | None
+) -> Parts:
     """The parts that keep pods, imported now.
 
     On the event loop, which stands still meanwhile: msgspec crashes where two threads make decoders at one time.
@@ -118,7 +121,7 @@ def _parts(client: Client, settings: Settings, publishing: Publishing, leases: L
         PermanentError: they cannot be imported.
     """
     try:
-        from netdra.node.parts import assembled
+        from netdra.node.parts import Parts
     except ImportError as problem:
         raise PermanentError(
             f"the parts of the node daemon that keep pods cannot be imported: {problem}",
@@ -126,7 +129,7 @@ def _parts(client: Client, settings: Settings, publishing: Publishing, leases: L
         ) from problem
     decoders.build()
     spare_what_is_loaded()
-    return assembled(client, settings, publishing, leases)
+    return Parts.assembled(client, settings, publishing, signals, leases)
 
 
 def _add_checks(process: Process, client: Client, publishing: Publishing) -> None:

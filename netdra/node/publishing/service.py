@@ -50,7 +50,7 @@ from netdra.node.publishing.publisher import STORED_SLICES, Publisher, StoredSli
 from netdra.node.publishing.reconcile import owner_of
 from netdra.node.publishing.registered import Facts
 from netdra.node.publishing.reporter import Reporter
-from netdra.node.view import HeldDevice
+from netdra.node.view import Holder
 from netdra.topology.devices import DeviceKey
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,6 @@ class Publishing:
         client: Client,
         node: str,
         watch: Callable[[], Watcher],
-        held_devices: Callable[[], Sequence[HeldDevice]] = tuple,
         plugins: PluginPath | None = None,
         leased: Callable[[], tuple[Registration, ...]] = tuple,
         files: DeviceFiles | None = None,
@@ -94,7 +93,6 @@ class Publishing:
             client: the API server.
             node: the node's name.
             watch: opens the kernel; called in the thread that then reads it.
-            held_devices: the devices that claims hold now.
             plugins: where the node has its CNI plugins; without it, all that policies list count as there.
             leased: the registrations of the node's device registry; the same object while nothing changes.
             files: the device files that pods may be given; without it none.
@@ -102,7 +100,7 @@ class Publishing:
         self._client = client
         self._node = node
         self._watch = watch
-        self._held_devices = held_devices
+        self._holder: Holder | None = None
         self._plugins = Plugins(plugins, self.look_again) if plugins is not None else None
         self._recorder = Recorder(client, f"{names.DRIVER}/node", node)
         self._problem_events = ProblemEvents(self._recorder, node)
@@ -129,6 +127,11 @@ class Publishing:
         self._looked = asyncio.Event()
         self._handed_on = asyncio.Event()
         self._delay = metrics.Delay()
+
+    def know_holder(self, holder: Holder) -> None:
+        """Begin to ask which devices are held: the part that knows is begun later than this one."""
+        self._holder = holder
+        self.look_again()
 
     @property
     def devices(self) -> Mapping[DeviceKey, PlannedDevice]:
@@ -283,7 +286,7 @@ class Publishing:
         labels = dict(node.metadata.labels) if node is not None else {}
         asked = allocatable_of(policies)
         allocatable = {name: amount for name, amount in _allocatable(node).items() if name in asked}
-        held_devices, features = tuple(self._held_devices()), self._features
+        held_devices, features = tuple(self._holder.held if self._holder is not None else ()), self._features
         presence = self._plugins.presence if self._plugins is not None else None
         registered = self._registered = self._facts.registered(labels)
         metrics.held(held_devices)

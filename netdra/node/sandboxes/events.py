@@ -68,6 +68,13 @@ class PodEvents:
             log.warning("the network is not as it was made: %s", drift, extra=_about(sandbox))
             self._emit_of(sandbox, "Warning", "NetworkChanged", "Check", drift)
 
+    def topology_changed(self, sandbox: Sandbox, changes: str) -> None:
+        """A pod got the network that its claims were prepared with, and their topologies are others by now."""
+        text = f"{changes}: the pod keeps the network that was prepared; delete the pod to get the new one"
+        if self._is_new(sandbox, text):
+            log.info("%s", text, extra=_about(sandbox))
+            self._emit_of(sandbox, "Normal", "TopologyChanged", "Attach", text)
+
     def attached_late(self, sandbox: Sandbox) -> None:
         """A pod that had begun without its network has it now."""
         text = "the pod began while the network driver was away; its network is complete now"

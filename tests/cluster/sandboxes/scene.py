@@ -35,7 +35,7 @@ from netdra.node.claims.store import ClaimStore
 from netdra.node.nri.hooks import Runner, Sandbox
 from netdra.node.permits import EVERYTHING, NodePermits
 from netdra.node.sandboxes.hooks import Threads
-from netdra.node.sandboxes.service import Dependencies, Pods, assemble
+from netdra.node.parts import Dependencies, Pods
 from netdra.node.priority import PriorityGate
 from netdra.topology.classes import device_classes
 from netdra.topology.devices import DeviceKey, from_slices
@@ -243,7 +243,7 @@ class Scene:
 
         async def call() -> None:
             async with Client(connect(find_config(self.plane.kubeconfig()))) as client:
-                pods = assemble(self.dependencies(client))
+                pods = Pods.assembled(self.dependencies(client))
                 if any(each["driver"] == DRIVER for each in self.results(name)):
                     await pods.claims.prepare(reference)
 
@@ -273,14 +273,14 @@ class Scene:
     async def daemon(self, *, watching: bool = True) -> AsyncIterator[Daemon]:
         """The daemon's half that keeps pods, from its start to its end; what it told people is in `told`."""
         async with FaultProxy(self.plane).serving() as proxy, Client(connect(proxy.config)) as client:
-            pods = assemble(self.dependencies(client))
+            pods = Pods.assembled(self.dependencies(client))
             await pods.recover()
             task = asyncio.create_task(pods.run() if watching else _without_watch(pods))
             try:
                 if watching:
                     await awaited(pods.tracker.pods.wait_synced(), "the watch of pods to begin")
                     # The first look for orphans must not meet what a test does.
-                    await until_async(lambda: pods.orphans.rounds, "the first look for orphans")
+                    await until_async(lambda: pods.recovery.rounds, "the first look for orphans")
                 yield Daemon(pods, proxy)
             finally:
                 task.cancel()
@@ -318,7 +318,7 @@ class Daemon:
     async def synchronize(self, *sandboxes: Sandbox) -> None:
         """The runtime says what runs; wait until all is compared."""
         await self.pods.hooks.synchronize(sandboxes)
-        await awaited(self.pods.reconciler.settled(), "what runs to be compared")
+        await awaited(self.pods.recovery.settled(), "what runs to be compared")
 
 
 async def _without_watch(pods: Pods) -> None:
@@ -326,7 +326,7 @@ async def _without_watch(pods: Pods) -> None:
     try:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(pods.writer.run())
-            tasks.create_task(pods.reconciler.run())
+            tasks.create_task(pods.recovery.run())
     finally:
         await pods.hooks.aclose()
 

@@ -273,7 +273,7 @@ def test_a_stop_that_the_runtime_did_not_tell_of_is_found_out_when_the_claim_is_
     async def story() -> None:
         async with scene.daemon() as daemon:
             await daemon.synchronize(sandbox)
-            await until_async(lambda: daemon.pods.orphans.rounds, "the first look for orphans")
+            await until_async(lambda: daemon.pods.recovery.rounds, "the first look for orphans")
             assert scene.machine.checkpoints() == {sandbox.id}
             scene.machine.end(sandbox)
             await daemon.pods.claims.unprepare(reference)
