@@ -50,8 +50,8 @@ from netdra.model.topology import NetworkTopology
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore, KeptDevice, PreparedClaim, PreparedDevice, cdi_id
 from netdra.node.nri.hooks import Sandbox
-from netdra.node.sandboxes.hooks import Threads
 from netdra.node.parts import Dependencies, Pods
+from netdra.node.sandboxes.hooks import Threads
 from netdra.node.sandboxes.tracker import Tracker
 from netdra.topology.classes import device_classes
 from netdra.topology.devices import DeviceKey

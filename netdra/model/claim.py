@@ -208,9 +208,9 @@ _SCHEDULING_GROUP = "scheduling.k8s.io"
 
 
 def is_reserved_for(claim: ResourceClaim, uid: str, pod_group: str = "") -> bool:
-    """Whether a claim is reserved for a pod, or for its PodGroup (feature DRAWorkloadResourceClaims of Kubernetes 1.37).
+    """Whether a claim is reserved for a pod, or for its PodGroup (DRAWorkloadResourceClaims of Kubernetes 1.37).
 
-    Follows IsReservedForPod of k8s.io/dynamic-resource-allocation/resourceclaim: a pod does not know its PodGroup's uid.
+    Follows IsReservedForPod of k8s.io/dynamic-resource-allocation/resourceclaim: pods do not know their PodGroup's uid.
 
     Args:
         claim: the claim.

@@ -1,8 +1,8 @@
-"""Puts together the parts that keep pods: the kubelet's services, the runtime's hooks, recovery, statuses, the registry.
+"""Puts the parts that keep pods together: the kubelet's services, the runtime's hooks, recovery, statuses, registry.
 
-Imported by `netdra.node.daemon` when the node is published: what only pods need (gRPC, the chain) is a third of the time
-until the first slice. Every part is given here what it needs; parts that must know of each other's events subscribe to
-`netdra.node.signals`.
+Imported by `netdra.node.daemon` when the node is published: what only pods need (gRPC, the chain) takes a third of the
+time until the first slice. Every part gets here what it needs; parts that must know of each other's events subscribe
+to `netdra.node.signals`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """A claim's files for containers: metadata from Prepare on, the CDI specification only while the network is complete.
 
 `write_metadata` and `remove_all` are called by `netdra.node.claims`; `write_spec` by `netdra.node.sandboxes` once the
-chain has succeeded, `remove_spec` before it is undone. A container cannot be made without the specification, so it is written last
-and removed first (decision D12). All calls can be repeated, and none asks the API server. They block on file system
-calls alone, and do not wait until data is on the disk: no pod outlives a power failure, after which every claim is
-prepared and attached anew.
+chain has succeeded, `remove_spec` before it is undone. A container cannot be made without the specification, so it is
+written last and removed first (decision D12). All calls can be repeated, and none asks the API server. They block on
+file system calls alone, and do not wait until data is on the disk: no pod outlives a power failure, after which every
+claim is prepared and attached anew.
 
 Metadata (KEP-5304) is what a container can read of its devices, in the API's own words: the published attributes from
 Prepare on, and the network's facts after the chain. It follows metadata.resource.k8s.io/v1alpha1 and the paths of

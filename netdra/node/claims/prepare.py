@@ -376,7 +376,9 @@ class Claims:
         checked = self._permits.check(binding.plans)
         checks.check_configs(binding, topologies, self._permits.described)
         versions = {
-            plan.topology: checks.version_of(topologies[plan.topology]) for plan in checked.plans if plan.topology in topologies
+            name: checks.version_of(topologies[name])
+            for name in dict.fromkeys(plan.topology for plan in checked.plans)
+            if name in topologies
         }
         return binding, PreparedPlan(
             plans=checked.plans, schemas=checked.schemas, permits=checked.permits, topologies=versions

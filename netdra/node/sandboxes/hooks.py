@@ -29,11 +29,11 @@ from netdra.node.permits import NodePermits
 from netdra.node.sandboxes.circuits import Circuits, programs
 from netdra.node.sandboxes.events import PodEvents, message_of, reason_of
 from netdra.node.sandboxes.network import Network
-from netdra.node.signals import Signals
 from netdra.node.sandboxes.status import ClaimDevices, Outcome, failed
 from netdra.node.sandboxes.table import Table, Undone
 from netdra.node.sandboxes.tracker import Tracker
 from netdra.node.sandboxes.writer import StatusWriter
+from netdra.node.signals import Signals
 from netdra.node.view import NodeView
 from netdra.ops.logs import about
 from netdra.rules.plans import CheckedPlans, combined

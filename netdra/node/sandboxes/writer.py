@@ -27,8 +27,8 @@ from netdra.model.meta import ObjectMeta, time_text
 from netdra.model.plan import ClaimReference
 from netdra.model.resource import API_VERSION, Wire
 from netdra.node.metrics import STATUS_WRITES
-from netdra.node.sandboxes.status import Outcome, device_statuses, same
 from netdra.node.priority import PriorityGate
+from netdra.node.sandboxes.status import Outcome, device_statuses, same
 from netdra.ops.metrics import counted
 
 log = logging.getLogger(__name__)

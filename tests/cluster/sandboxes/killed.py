@@ -23,8 +23,8 @@ from netdra.model.topology import NetworkTopology
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore
 from netdra.node.nri.hooks import Sandbox
-from netdra.node.sandboxes.hooks import Threads
 from netdra.node.parts import Dependencies, Pods
+from netdra.node.sandboxes.hooks import Threads
 from netdra.topology.devices import from_slices
 from tests.cluster.sandboxes.scene import BUDGET, View
 

@@ -33,10 +33,10 @@ from netdra.model.topology import NetworkTopology
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore
 from netdra.node.nri.hooks import Runner, Sandbox
-from netdra.node.permits import EVERYTHING, NodePermits
-from netdra.node.sandboxes.hooks import Threads
 from netdra.node.parts import Dependencies, Pods
+from netdra.node.permits import EVERYTHING, NodePermits
 from netdra.node.priority import PriorityGate
+from netdra.node.sandboxes.hooks import Threads
 from netdra.topology.classes import device_classes
 from netdra.topology.devices import DeviceKey, from_slices
 from testbed import build
