@@ -207,6 +207,12 @@ class Scene:
             self.workspace.create(msgspec.to_builtins(each))
         return name
 
+    def change(self, topology: str, *steps: Object) -> None:
+        """Give a topology other steps, as its author would; its DeviceClasses stay."""
+        former = self.view.topologies[topology]
+        changed = msgspec.convert({**msgspec.to_builtins(former), "spec": {"steps": list(steps)}}, NetworkTopology)
+        self.view.topologies = {**self.view.topologies, topology: changed}
+
     def claim(self, topology: str, name: str = "", **exactly: Any) -> str:
         """Make a claim for the root steps of a topology; return its name."""
         roots = [step.name for step in self.view.topologies[topology].spec.steps if step.selector is not None]
