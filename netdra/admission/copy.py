@@ -41,7 +41,7 @@ from netdra.model.custom_device import CustomDevice
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
-from netdra.topology import shipped
+from netdra.rules import shipped
 from netdra.topology.classes import known_classes
 from netdra.topology.users import is_attached, topologies_of, users
 

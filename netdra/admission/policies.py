@@ -15,7 +15,7 @@ from netdra.exposure.check import check, try_out
 from netdra.exposure.foresight import UNCHANGED, Change, Foresight, Reported, Seen
 from netdra.exposure.unwise import misspelt_plugins, warnings
 from netdra.model.policy import DeviceExposurePolicy
-from netdra.topology import shipped
+from netdra.rules import shipped
 
 _TOO_MUCH = "takes too long to be tried on all that nodes report; `netdra plan --cluster` tells what it will do"
 

@@ -89,8 +89,8 @@ def _plan(policy_paths: tuple[str, ...], inventory: Inventory, features: Feature
     from netdra.exposure import expose
     from netdra.exposure.registered import Registered
     from netdra.exposure.unwise import misspelt_plugins
+    from netdra.rules import shipped
     from netdra.slices.pack import layout
-    from netdra.topology import shipped
 
     policies, registrations = inputs.policies(policy_paths, inventory.node.labels)
     result = expose(inventory, policies, features=features, registered=Registered(registrations))

@@ -8,7 +8,7 @@ import msgspec
 from netdra.cli import inputs, terminal
 from netdra.model import documents, suggestions
 from netdra.model.errors import InvalidInputError
-from netdra.topology import shipped
+from netdra.rules import shipped
 
 _COLUMNS = ("TYPE", "EXECUTION", "VERSION", "REQUIRED", "OPTIONAL")
 

@@ -22,7 +22,7 @@ from netdra.model.meta import ObjectMeta
 from netdra.model.node_network import InterfaceGroup, NodeInterfaces, PublishedDevice, ReportedInterfaces
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
-from netdra.topology import shipped
+from netdra.rules import shipped
 from netdra.topology.classes import known_classes
 from tests.builders import OURS, exclude, exclusive, policy, shared
 

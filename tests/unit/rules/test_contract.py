@@ -14,8 +14,8 @@ from netdra.model import documents
 from netdra.model.errors import InvalidInputError
 from netdra.model.kinds import SCHEMA
 from netdra.model.schema import CNIPluginSchema
-from netdra.topology import shipped
-from netdra.topology.contract import Shape, compile_schema
+from netdra.rules import shipped
+from netdra.rules.contract import Shape, compile_schema
 from tests import draws
 
 TYPES = str(SCHEMA.extensions["spec.configParameters.required[].type"]["pattern"])

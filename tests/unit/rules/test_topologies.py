@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from netdra.model.topology import NetworkTopology
-from netdra.topology.validation import check_together, check_topology
+from netdra.rules.topologies import check_together, check_topology
 
 Topology = Callable[..., NetworkTopology]
 

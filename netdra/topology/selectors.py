@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from netdra.cel import CelCompileError, compile_selector
 from netdra.model.claim import DeviceClaim, DeviceClass, DeviceSelector, ResourceClaim, ResourceClaimTemplate
-from netdra.topology.findings import Finding
-from netdra.topology.validation import check_selector
-from netdra.topology.values import Path
+from netdra.model.findings import Finding, Path
 
 Written = ResourceClaim | ResourceClaimTemplate | DeviceClass
 
@@ -21,6 +20,15 @@ def check_selectors(value: Written) -> Iterator[Finding]:
         if selector.cel is not None and (problem := check_selector(selector.cel.expression)):
             what = f'{value.kind} "{value.metadata.name}": {problem}'
             yield Finding(what=what, path=(*path, "cel", "expression"))
+
+
+def check_selector(expression: str) -> str:
+    """Why the API server would refuse a CEL selector, or ""."""
+    try:
+        compile_selector(expression)
+    except CelCompileError as problem:
+        return problem.what
+    return ""
 
 
 def device_claim(claim: ResourceClaim | ResourceClaimTemplate) -> tuple[DeviceClaim, Path]:

@@ -15,17 +15,18 @@ from typing import Any
 
 import msgspec
 
+from netdra.model.findings import Finding, Path, of_step, within
 from netdra.model.plan import Plan, PlannedDevice, PlannedStep
 from netdra.model.schema import NAMING, CNIPluginSchema, Format
 from netdra.model.topology import described
-from netdra.topology import references, shipped
+from netdra.rules import shipped
+from netdra.rules.config import COMMON
+from netdra.rules.contract import Contract, Shape, examine
+from netdra.topology import references
 from netdra.topology.attachment import IN_POD_PARAMETERS
-from netdra.topology.config_check import COMMON, Complaint
-from netdra.topology.contract import Contract, Shape, examine
-from netdra.topology.findings import Finding, about
 from netdra.topology.references import Reference
 from netdra.topology.step_check import RESERVED_KEYS, is_plugin_name
-from netdra.topology.values import ConfigError, Path, dotted, quoted
+from netdra.topology.values import ConfigError, dotted, quoted
 
 ANY_PLUGIN = "*"
 
@@ -119,24 +120,24 @@ def check(
         allocated: whether every root step is to have a device, also if the plan does not say which.
     """
     return tuple(
-        about(plan.topology, step.name, complaint.what, hint=complaint.hint, path=("steps", at, *complaint.path))
+        finding
         for plan in plans
         for steps in ({step.name: step for step in plan.steps},)
         for at, step in enumerate(plan.steps)
-        for complaint in _step(step, steps, contracts, permits, allocated)
+        for finding in of_step(_step(step, steps, contracts, permits, allocated), plan.topology, step.name, "steps", at)
     )
 
 
 def _step(
     step: PlannedStep, steps: Steps, contracts: Contracts, permits: Permits | None, allocated: bool
-) -> Iterator[Complaint]:
+) -> Iterator[Finding]:
     own = contracts.get(step.type, ())
     if step.execution == "Binary":
         yield from _plugin(step.type, ("type",), contracts, permits)
-    yield from _within("config", _misspelt((), step.config, own, _EVERYWHERE))
+    yield from within(_misspelt((), step.config, own, _EVERYWHERE), "config")
     runtime = step.config.get(_RUNTIME)
     if isinstance(runtime, Mapping):
-        yield from _within("config", _misspelt((_RUNTIME,), runtime, (), _IN_RUNTIME))
+        yield from within(_misspelt((_RUNTIME,), runtime, (), _IN_RUNTIME), "config")
     yield from _in_pod(step, allocated)
     given = [*_common(step.config), *(part for contract in own for part in _given(step.config, contract))]
     ipam = step.config.get("ipam")
@@ -145,17 +146,12 @@ def _step(
         if ipam.get("type"):
             yield from _plugin(kind or ipam["type"], ("config", "ipam", "type"), contracts, permits)
         delegated = contracts.get(kind, ())
-        yield from _within("config", _misspelt(("ipam",), ipam, delegated, {"type"}))
+        yield from within(_misspelt(("ipam",), ipam, delegated, {"type"}), "config")
         inner = (part for contract in delegated for part in _given(ipam, contract))
         given += [msgspec.structs.replace(part, path=("ipam", *part.path)) for part in inner]
     # A value that two schemas give the same format is complained of once.
     for part in {(part.path, part.format): part for part in given}.values():
-        yield from _within("config", _value(step, part, permits, steps))
-
-
-def _within(top: str, complaints: Iterable[Complaint]) -> Iterator[Complaint]:
-    for complaint in complaints:
-        yield msgspec.structs.replace(complaint, path=(top, *complaint.path))
+        yield from within(_value(step, part, permits, steps), "config")
 
 
 def _ipam_type(step: PlannedStep) -> str:
@@ -165,11 +161,11 @@ def _ipam_type(step: PlannedStep) -> str:
     return kind if isinstance(kind, str) and is_plugin_name(kind) else ""
 
 
-def _plugin(kind: Any, path: Path, contracts: Contracts, permits: Permits | None) -> Iterator[Complaint]:
+def _plugin(kind: Any, path: Path, contracts: Contracts, permits: Permits | None) -> Iterator[Finding]:
     """A program is run only if the node allows it; its name must be plain text without references."""
     if not isinstance(kind, str) or not is_plugin_name(kind):
         shown = quoted(kind) if isinstance(kind, str) else "not text"
-        yield Complaint(path, f"the plugin's type is {shown}", "a type is the name of a program in the CNI path")
+        yield Finding(f"the plugin's type is {shown}", "a type is the name of a program in the CNI path", path)
     elif permits is not None and not _is_allowed(kind, contracts, permits):
         why = (
             f"this node allows {', '.join(sorted(permits.plugins))}" if permits.plugins else "it has no CNIPluginSchema"
@@ -177,7 +173,7 @@ def _plugin(kind: Any, path: Path, contracts: Contracts, permits: Permits | None
         hint = f"start the node's driver with --allow-plugin {kind}"
         if not permits.plugins:
             hint = f"write a CNIPluginSchema for it, or {hint}"
-        yield Complaint(path, f'plugin "{kind}" is none that may be run on this node: {why}', hint)
+        yield Finding(f'plugin "{kind}" is none that may be run on this node: {why}', hint, path)
 
 
 def _is_allowed(kind: str, contracts: Contracts, permits: Permits) -> bool:
@@ -189,7 +185,7 @@ def _is_allowed(kind: str, contracts: Contracts, permits: Permits) -> bool:
 
 def _misspelt(
     where: Path, config: Mapping[str, Any], contracts: Sequence[Contract], everywhere: Collection[str]
-) -> Iterator[Complaint]:
+) -> Iterator[Finding]:
     """Keys that a Go program takes for another key: it compares them without regard to case (encoding/json)."""
     exact = {name for contract in contracts for name in contract.names} | set(everywhere)
     folded = {name.casefold(): name for name in exact}
@@ -202,7 +198,7 @@ def _misspelt(
         else:
             path = (*where, key)
             what = f"{dotted(path)} is read as {quoted(meant)} by most plugins"
-            yield Complaint(path, what, f"write {meant}, and only once")
+            yield Finding(what, f"write {meant}, and only once", path)
 
 
 def _common(config: Mapping[str, Any]) -> Iterator[_Given]:
@@ -267,7 +263,7 @@ def _alternatives(value: Any, shape: Shape) -> Iterator[Shape]:
         yield part if own else msgspec.structs.replace(part, format=shape.format)
 
 
-def _in_pod(step: PlannedStep, allocated: bool) -> Iterator[Complaint]:
+def _in_pod(step: PlannedStep, allocated: bool) -> Iterator[Finding]:
     """Where a step's interfaces must be: in the pod for a derived step, on the node for an allocated device."""
     parameter = IN_POD_PARAMETERS.get(step.type)
     if parameter is None:
@@ -275,24 +271,22 @@ def _in_pod(step: PlannedStep, allocated: bool) -> Iterator[Complaint]:
     value = step.config.get(parameter, step.execution == "Builtin" if step.depend_on else False)
     if step.depend_on and value is not True:
         hint = f"leave {parameter} out of the topology: it is set to true"
-        yield Complaint(("config", parameter), f"{parameter} must be true: {_DERIVED}", hint)
+        yield Finding(f"{parameter} must be true: {_DERIVED}", hint, ("config", parameter))
     elif not step.depend_on and value is not False and (allocated or step.device is not None):
         what = f"{parameter} must not be set: a step without dependOn stands on the device that it is allocated"
-        yield Complaint(("config", parameter), what, f"leave {parameter} out")
+        yield Finding(what, f"leave {parameter} out", ("config", parameter))
 
 
-def _value(step: PlannedStep, given: _Given, permits: Permits | None, steps: Steps) -> Iterator[Complaint]:
+def _value(step: PlannedStep, given: _Given, permits: Permits | None, steps: Steps) -> Iterator[Finding]:
     where = dotted(given.path)
     if not given.format:
         hint = "write it as the plugin's schema does"
-        yield Complaint(given.path, f"{where} is read as another parameter by most plugins", hint)
+        yield Finding(f"{where} is read as another parameter by most plugins", hint, given.path)
     elif not isinstance(given.value, str):
-        yield Complaint(given.path, f"{where} must be text")
+        yield Finding(f"{where} must be text", path=given.path)
     elif _asks(given.value):
         hint = "let the topology say it, or leave it to what is allocated"
-        yield Complaint(
-            given.path, f"{where} {quoted(given.value)} names a device or a path: no claim decides it", hint
-        )
+        yield Finding(f"{where} {quoted(given.value)} names a device or a path: no claim decides it", hint, given.path)
     elif given.format == "hostPath":
         yield from _host_path(given, permits)
     elif step.depend_on:
@@ -309,19 +303,19 @@ def _asks(text: str) -> bool:
         return False  # `graph` reports it
 
 
-def _host_path(given: _Given, permits: Permits | None) -> Iterator[Complaint]:
+def _host_path(given: _Given, permits: Permits | None) -> Iterator[Finding]:
     path, where = given.value, dotted(given.path)
     if not path:
         return
     if "{{" in path or not path.startswith("/") or ".." in path.split("/"):
         hint = 'write a path that begins with "/", without ".." and references'
-        yield Complaint(given.path, f"{where} {quoted(path)} is no plain path of the node", hint)
+        yield Finding(f"{where} {quoted(path)} is no plain path of the node", hint, given.path)
     elif permits is not None and (why := permits.allows(path)):
         hint = f"leave it out, or start the node's driver with --allow-host-path and a folder that has {quoted(path)}"
-        yield Complaint(given.path, f"{where} {quoted(path)} is a path of the node: {why}", hint)
+        yield Finding(f"{where} {quoted(path)} is a path of the node: {why}", hint, given.path)
 
 
-def _derived(step: PlannedStep, given: _Given, steps: Steps) -> Iterator[Complaint]:
+def _derived(step: PlannedStep, given: _Given, steps: Steps) -> Iterator[Finding]:
     """An interface's name counts in the pod; all else that is named must be allocated to the claim alone.
 
     A shared device is not the claim's to move or to change as a whole.
@@ -332,7 +326,7 @@ def _derived(step: PlannedStep, given: _Given, steps: Steps) -> Iterator[Complai
     try:
         parts = references.parse(given.value)
     except ConfigError as problem:
-        yield Complaint(given.path, f"{dotted(given.path)}: {problem.what}", problem.hint)
+        yield Finding(f"{dotted(given.path)}: {problem.what}", problem.hint, given.path)
         return
     if field and len(parts) == 1 and isinstance(parts[0], Reference) and parts[0].field == field:
         devices = [root.device for root in _roots(parts[0].step, steps) if root.device is not None]
@@ -346,7 +340,7 @@ def _derived(step: PlannedStep, given: _Given, steps: Steps) -> Iterator[Complai
         hint = "allocate it: let a step without dependOn bring it into the pod"
         if field:
             hint += f", and refer to it as {{{{ step.{field} }}}}"
-        yield Complaint(given.path, what, hint)
+        yield Finding(what, hint, given.path)
 
 
 def _roots(name: str, steps: Steps) -> Iterator[PlannedStep]:
@@ -361,11 +355,11 @@ def _roots(name: str, steps: Steps) -> Iterator[PlannedStep]:
                 yield step
 
 
-def _allocated(device: PlannedDevice, given: _Given) -> Iterator[Complaint]:
+def _allocated(device: PlannedDevice, given: _Given) -> Iterator[Finding]:
     allocated = _OF_DEVICE[given.format](device)
     if not allocated or given.value.lower() != allocated.lower():
         what = (
             f'{dotted(given.path)} {quoted(given.value)} is not that of the allocated device "{device.device}" '
             f"({quoted(allocated)})"
         )
-        yield Complaint(given.path, what, f"leave {dotted(given.path)} out: the device is the one that was allocated")
+        yield Finding(what, f"leave {dotted(given.path)} out: the device is the one that was allocated", given.path)

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from netdra.model import documents
+from netdra.model.findings import Finding
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
-from netdra.topology import shipped
-from netdra.topology.findings import Finding
+from netdra.rules import shipped
+from netdra.rules.schemas import check_graph, plugins
 from netdra.topology.graph import compile_topology
-from netdra.topology.schema_check import check, plugins
 
 HERE = Path(__file__).parent
 Topology = Callable[..., NetworkTopology]
@@ -25,7 +25,7 @@ OWN = [
 
 def found(topology: NetworkTopology, *, own: bool = False) -> tuple[Finding, ...]:
     graph = compile_topology(topology)
-    return check(graph, shipped.contracts(plugins(graph.steps), OWN if own else ()))
+    return check_graph(graph, shipped.contracts(plugins(graph.steps), OWN if own else ()))
 
 
 def texts(topology: NetworkTopology, *, own: bool = False) -> list[str]:
@@ -33,7 +33,9 @@ def texts(topology: NetworkTopology, *, own: bool = False) -> list[str]:
 
 
 @pytest.mark.parametrize("own", [False, True])
-@pytest.mark.parametrize("path", sorted((HERE / "topologies").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((HERE.parent / "topology" / "topologies").glob("*.yaml")), ids=lambda path: path.stem
+)
 def test_the_recorded_topologies_fit_the_shipped_and_the_recorded_schemas(
     recorded: Topology, path: Path, own: bool
 ) -> None:
@@ -378,7 +380,7 @@ def test_addresses_that_a_plugin_needs_must_come_from_somewhere(topology: Topolo
 
     def said(root: str) -> list[str]:
         graph = compile_topology(topology(steps % root))
-        return [finding.what for finding in check(graph, shipped.contracts(plugins(graph.steps), [own]))]
+        return [finding.what for finding in check_graph(graph, shipped.contracts(plugins(graph.steps), [own]))]
 
     assert said("mine") == []
     assert said("sriov") == [

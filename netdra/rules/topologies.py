@@ -12,20 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from netdra.cel import CelCompileError, compile_selector, guarded
+from netdra.cel import guarded
 from netdra.model import names
 from netdra.model.errors import InvalidInputError
+from netdra.model.findings import Finding, Path, about
 from netdra.model.plan import Plan
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import BUILTIN_TYPES, NetworkTopology
-from netdra.topology import bind, confine, graph, interfaces, neutron_request, parameters, schema_check, shipped
-from netdra.topology.checks import check_mtus, check_plans
+from netdra.rules import confine, shipped
+from netdra.rules.contract import Contract
+from netdra.rules.plans import check_mtus, check_plans
+from netdra.rules.schemas import check_graph, plugins
+from netdra.topology import bind, graph, interfaces, neutron_request, parameters
 from netdra.topology.classes import check_name, class_name
-from netdra.topology.contract import Contract
-from netdra.topology.findings import Finding, about
 from netdra.topology.graph import Graph
+from netdra.topology.selectors import check_selector
 from netdra.topology.step_check import shown_name
-from netdra.topology.values import Path
 
 if TYPE_CHECKING:
     from netdra.cel.vocabulary import Added
@@ -44,7 +46,7 @@ def check_topology(topology: NetworkTopology, schemas: Sequence[CNIPluginSchema]
     compiled, findings = graph.examine(topology)
     if compiled is None:
         return findings
-    contracts = shipped.contracts(schema_check.plugins(compiled.steps), schemas)
+    contracts = shipped.contracts(plugins(compiled.steps), schemas)
     _, clashes = interfaces.examine([compiled])
     configs = _configs(compiled, contracts)
     paths = {finding.path for finding in configs}
@@ -70,7 +72,7 @@ def check_configs(topology: NetworkTopology, described: Collection[str] = ()) ->
     compiled, findings = graph.examine(topology)
     if compiled is None:
         return findings
-    contracts = shipped.contracts(schema_check.plugins(compiled.steps) - (set(described) - BUILTIN_TYPES))
+    contracts = shipped.contracts(plugins(compiled.steps) - (set(described) - BUILTIN_TYPES))
     _, clashes = interfaces.examine([compiled])
     configs = _configs(compiled, contracts)
     paths = {finding.path for finding in configs}
@@ -111,15 +113,6 @@ def check_unwise(topology: NetworkTopology) -> Iterator[Finding]:
     yield from _placed(_true(check_mtus([plan]), plan, compiled), plan, compiled)
 
 
-def check_selector(expression: str) -> str:
-    """Why the API server would refuse a CEL selector, or ""."""
-    try:
-        compile_selector(expression)
-    except CelCompileError as problem:
-        return problem.what
-    return ""
-
-
 def check_together(topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[str, Finding]]:
     """What is wrong between topologies: DeviceClasses of one name, extended resources that two of them offer.
 
@@ -152,14 +145,14 @@ _PHYSNET = re.compile(r"\bphysnet\b")
 
 
 def _configs(compiled: Graph, contracts: Mapping[str, Contract]) -> tuple[Finding, ...]:
-    """The complaints of plugins' contracts about the topology, for all values that claims may give."""
+    """What is wrong with the topology by its plugins' contracts, for all values that claims may give."""
     samples = {parameter.name: parameters.examples(parameter) for parameter in compiled.parameters}
     variants = min(max(map(len, samples.values()), default=1), _MOST_VARIANTS)
     by_place: dict[tuple[Path, str], Finding] = {}
     for number in range(variants):
         given = {name: every[number % len(every)] for name, every in samples.items()}
         filled = bind.filled(compiled, given)
-        for finding in (*schema_check.check(filled, contracts), *_requests(filled)):
+        for finding in (*check_graph(filled, contracts), *_requests(filled)):
             by_place.setdefault((finding.path, finding.what), _because(compiled, finding, given))
     return tuple(by_place.values())
 
@@ -167,8 +160,8 @@ def _configs(compiled: Graph, contracts: Mapping[str, Contract]) -> tuple[Findin
 def _requests(filled: Graph) -> Iterator[Finding]:
     """Parts of steps' requests that Neutron would not understand."""
     for step in filled.roots:
-        for problem in neutron_request.check(step.neutron) if step.neutron is not None else ():
-            yield filled.about(step.name, problem.what, hint=problem.hint, path=problem.path)
+        wrong = neutron_request.check(step.neutron) if step.neutron is not None else ()
+        yield from filled.of_step(step.name, wrong)
 
 
 def _because(compiled: Graph, finding: Finding, given: Mapping[str, Any]) -> Finding:

@@ -1,6 +1,6 @@
 """A CNIPluginSchema compiled to a `Contract`, by which configs and graphs are checked.
 
-`compile_schema` refuses schemas that contradict themselves, so that the checks (`config_check`, `flow_check`) can
+`compile_schema` refuses schemas that contradict themselves, so that the checks (`config`, `flow`) can
 rely on them. Called with the shipped schemas by `shipped`, with the cluster's by the webhook, and by `netdra validate`.
 """
 
@@ -14,9 +14,9 @@ import msgspec
 
 from netdra.model.documents import convert
 from netdra.model.errors import InvalidInputError
+from netdra.model.findings import Finding, Path, refuse
 from netdra.model.schema import CNIPluginSchema, Format, Parameter, PluginInput, PluginOutput, Property
-from netdra.topology.findings import Finding, refuse
-from netdra.topology.values import Path, quoted
+from netdra.topology.values import quoted
 
 MAX_DEPTH = 8
 

@@ -11,13 +11,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import msgspec
-
+from netdra.model.findings import Finding, of_step
 from netdra.model.plan import Plan, PlannedStep
-from netdra.topology.findings import Finding, about
+from netdra.rules.values import Addresses, check_values
 from netdra.topology.interfaces import text_with_names
-from netdra.topology.step_values import Addresses, check_values
-from netdra.topology.values import Path
 
 MIN_BOND_MEMBERS = 2
 # net/8021q, drivers/net/macvlan.c and ipvlan: their MTU cannot be above that of the interface under them.
@@ -25,15 +22,6 @@ _STACKED = frozenset({"vlan", "macvlan", "ipvlan"})
 
 # The plugins of these names call their IPAM plugin whether there is one or not (containernetworking/plugins 1.9).
 _IPAM_CALLED = frozenset({"vlan", "ptp", "dummy"})
-
-
-class _Fault(msgspec.Struct, frozen=True):
-    """Something wrong with a step: the place in the step, the error, and what to do."""
-
-    step: str
-    path: Path
-    what: str
-    hint: str = ""
 
 
 def check_plans(plans: Sequence[Plan], binaries: Collection[str] | None = None) -> tuple[Finding, ...]:
@@ -50,27 +38,17 @@ def check_plans(plans: Sequence[Plan], binaries: Collection[str] | None = None) 
     for plan in plans:
         names = {step.name: step.if_name for step in plan.steps}
         mtus = _MTUs(names)
-        places = {step.name: at for at, step in enumerate(plan.steps)}
-        for step in plan.steps:
-            values = (*check_values(step, partial(_interface_name, names=names)), *addresses.check(step))
-            complaints = (
-                *(_Fault(step.name, value.path, value.what, value.hint) for value in values),
+        for at, step in enumerate(plan.steps):
+            wrong = (
+                *check_values(step, partial(_interface_name, names=names)),
+                *addresses.check(step),
                 *_binaries(step, binaries),
                 *_needs_ipam(step),
                 *_bond(step, names, members),
                 *_vlan(step, names, vlans),
                 *mtus.check(step),
             )
-            findings += [
-                about(
-                    plan.topology,
-                    complaint.step,
-                    complaint.what,
-                    hint=complaint.hint,
-                    path=("steps", places[complaint.step], *complaint.path),
-                )
-                for complaint in complaints
-            ]
+            findings += of_step(wrong, plan.topology, step.name, "steps", at)
     return tuple(findings)
 
 
@@ -80,62 +58,51 @@ def check_mtus(plans: Sequence[Plan]) -> tuple[Finding, ...]:
     for plan in plans:
         mtus = _MTUs({step.name: step.if_name for step in plan.steps})
         for at, step in enumerate(plan.steps):
-            findings += [
-                about(
-                    plan.topology,
-                    complaint.step,
-                    complaint.what,
-                    hint=complaint.hint,
-                    path=("steps", at, *complaint.path),
-                )
-                for complaint in mtus.raised(step)
-            ]
+            findings += of_step(mtus.raised(step), plan.topology, step.name, "steps", at)
             list(mtus.check(step))
     return tuple(findings)
 
 
-def _binaries(step: PlannedStep, binaries: Collection[str] | None) -> Iterator[_Fault]:
+def _binaries(step: PlannedStep, binaries: Collection[str] | None) -> Iterator[Finding]:
     if binaries is None:
         return
     if step.execution == "Binary" and step.type not in binaries:
-        yield _Fault(step.name, ("type",), f'there is no CNI plugin "{step.type}" on this node', _INSTALL)
+        yield Finding(f'there is no CNI plugin "{step.type}" on this node', _INSTALL, ("type",))
     ipam = step.config.get("ipam")
     plugin = ipam.get("type") if isinstance(ipam, Mapping) else None
     if isinstance(plugin, str) and plugin not in binaries:
-        yield _Fault(
-            step.name, ("config", "ipam", "type"), f'there is no IPAM plugin "{plugin}" on this node', _INSTALL
-        )
+        yield Finding(f'there is no IPAM plugin "{plugin}" on this node', _INSTALL, ("config", "ipam", "type"))
 
 
-def _needs_ipam(step: PlannedStep) -> Iterator[_Fault]:
+def _needs_ipam(step: PlannedStep) -> Iterator[Finding]:
     if step.execution == "Binary" and step.type in _IPAM_CALLED and not step.config.get("ipam"):
         what = f'the CNI plugin "{step.type}" fails without ipam, on DEL too'
         hint = "give it config.ipam" + (", or leave execution out: netdra makes a VLAN itself" * (step.type == "vlan"))
-        yield _Fault(step.name, ("config",), what, hint)
+        yield Finding(what, hint, ("config",))
 
 
 _INSTALL = "install it into the CNI path"
 
 
-def _bond(step: PlannedStep, names: Mapping[str, str], members: dict[str, str]) -> Iterator[_Fault]:
+def _bond(step: PlannedStep, names: Mapping[str, str], members: dict[str, str]) -> Iterator[Finding]:
     """A bond with too few members, or with a member of another bond. A member of unknown name is one of its own."""
     if step.type != "bond" or not isinstance(step.config.get("links"), list | tuple):
         return
     own: set[str] = set()
     for at, member in enumerate(_members(step, names)):
         if member in own:
-            yield _Fault(step.name, ("config", "links", at), f'"{member}" is a member of the bond already')
+            yield Finding(f'"{member}" is a member of the bond already', path=("config", "links", at))
         elif member in members:
             what = f'"{member}" is a member of the bond of step "{members[member]}" already'
-            yield _Fault(step.name, ("config", "links", at), what)
+            yield Finding(what, path=("config", "links", at))
         own.add(member or f"link {at}")
     if len(own) < MIN_BOND_MEMBERS:
         what = f"the bond has {len(own)} member, fewer than {MIN_BOND_MEMBERS}"
-        yield _Fault(step.name, ("config", "links"), what, "add a link, and its step to dependOn")
+        yield Finding(what, "add a link, and its step to dependOn", ("config", "links"))
     members |= {member: step.name for member in _members(step, names) if member}
 
 
-def _vlan(step: PlannedStep, names: Mapping[str, str], vlans: dict[tuple[str, str, int], str]) -> Iterator[_Fault]:
+def _vlan(step: PlannedStep, names: Mapping[str, str], vlans: dict[tuple[str, str, int], str]) -> Iterator[Finding]:
     if step.type != "vlan":
         return
     key = "id" if "id" in step.config else "vlanId"
@@ -145,7 +112,7 @@ def _vlan(step: PlannedStep, names: Mapping[str, str], vlans: dict[tuple[str, st
     tagged = (master, str(step.config.get("protocol", "802.1q")).lower(), number)
     if tagged in vlans:
         what = f'VLAN {number} of "{master}" is made by step "{vlans[tagged]}" already'
-        yield _Fault(step.name, ("config", key), what, "choose another VLAN, or depend on that step")
+        yield Finding(what, "choose another VLAN, or depend on that step", ("config", key))
     vlans.setdefault(tagged, step.name)
 
 
@@ -160,7 +127,7 @@ class _MTUs:
         self._device: dict[str, tuple[str, int]] = {}
         self._bonds: dict[str, list[str]] = {}
 
-    def check(self, step: PlannedStep) -> Iterator[_Fault]:
+    def check(self, step: PlannedStep) -> Iterator[Finding]:
         """Follow a step; complain if it asks for a larger MTU than that of the interface under its own."""
         asked = step.config.get("mtu")
         asked = asked if isinstance(asked, int) and asked > 0 else 0
@@ -170,15 +137,14 @@ class _MTUs:
             self._master[step.if_name] = _interface_name(step.config.get("master"), self._names)
         under, limit = self._under(step.if_name)
         if limit and asked > limit:
-            yield _Fault(
-                step.name,
-                ("config", "mtu"),
+            yield Finding(
                 f'mtu {asked} is above the {limit} of "{under}", the interface under it',
                 f'raise the MTU of "{under}" in a step before, or on the node',
+                ("config", "mtu"),
             )
         self._mtu[step.if_name] = asked or self._inherited(step, limit)
 
-    def raised(self, step: PlannedStep) -> Iterator[_Fault]:
+    def raised(self, step: PlannedStep) -> Iterator[Finding]:
         """Complain about members of a bond with a smaller MTU than a step asks for the bond."""
         if step.type == "bond":
             self._bonds[step.if_name] = _members(step, self._names)
@@ -188,7 +154,7 @@ class _MTUs:
             if isinstance(asked, int) and 0 < mtu < asked:
                 what = f'mtu {asked} of "{step.if_name}" is above the {mtu} of its member "{member}"'
                 hint = "the kernel raises the member's, if its device can; give the member's step that mtu"
-                yield _Fault(step.name, ("config", "mtu"), what, hint)
+                yield Finding(what, hint, ("config", "mtu"))
 
     def _under(self, interface: str) -> tuple[str, int]:
         if interface in self._device:

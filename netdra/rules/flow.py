@@ -1,6 +1,6 @@
 """What flows through the graph: how many interfaces, and whether addresses and devices, reach each step.
 
-Called by `schema_check` with the contracts of the steps' plugins. It counts without running anything. Each interface is
+Called by `schemas` with the contracts of the steps' plugins. It counts without running anything. Each interface is
 counted under the step that added it, so an interface that comes along both ways of a diamond is counted once. A plugin
 without a contract may make anything, so no step after it is refused because it lacks something.
 """
@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
+from netdra.model.findings import Finding
 from netdra.model.inventory import DEVICE_FILE
 from netdra.model.topology import Step
-from netdra.topology.config_check import Complaint
-from netdra.topology.contract import Contract
+from netdra.rules.contract import Contract
 from netdra.topology.graph import Graph
 from netdra.topology.references import Reference
 from netdra.topology.values import dotted
@@ -78,7 +78,7 @@ def together(several: Sequence[Flow]) -> Flow:
 
 def check_flow(
     graph: Graph, step: Step, contracts: Mapping[str, Contract], by_step: Mapping[str, Flow]
-) -> Iterator[Complaint]:
+) -> Iterator[Finding]:
     """What a step needs and does not get from its dependencies or through its references."""
     contract = contracts.get(step.plugin)
     if contract is not None:
@@ -88,12 +88,12 @@ def check_flow(
         if problem:
             plugin = next(step.type for step in graph.steps if step.name == reference.step)
             what = f'{dotted(path)}: {reference}: plugin "{plugin}" of step "{reference.step}" {problem}.'
-            yield Complaint(("config", *path), what)
+            yield Finding(what, path=("config", *path))
         elif reference.field == "interfaces" and contract is not None and len(path) == 1:
             yield from _too_short(path[0], reference, contract, by_step[reference.step])
 
 
-def _too_short(key: str | int, reference: Reference, contract: Contract, flow: Flow) -> Iterator[Complaint]:
+def _too_short(key: str | int, reference: Reference, contract: Contract, flow: Flow) -> Iterator[Finding]:
     """A reference to all interfaces of a step that has fewer interfaces than the parameter needs."""
     shape = contract.parameters.get(contract.names.get(str(key), ""))
     least = shape.min_items if shape is not None else None
@@ -101,7 +101,7 @@ def _too_short(key: str | int, reference: Reference, contract: Contract, flow: F
         what = f'CNIPluginSchema "{contract.schema}" expects at least {least} items in parameter "{key}", but '
         what += f"{reference} is of {_interfaces(flow.most)}."
         hint = "Write a list: [{name: '{{ step.interfaceName }}'}, …], or refer to a step that stands on all of them."
-        yield Complaint(("config", key), what, hint)
+        yield Finding(what, hint, ("config", key))
 
 
 def _after(step: Step, contract: Contract | None, given: Flow) -> Flow:
@@ -157,13 +157,13 @@ def _leased(ipam: Any) -> int | None:
     return None
 
 
-def _input(step: Step, contract: Contract, graph: Graph, by_step: Mapping[str, Flow]) -> Iterator[Complaint]:
+def _input(step: Step, contract: Contract, graph: Graph, by_step: Mapping[str, Flow]) -> Iterator[Finding]:
     needs = contract.input.prev_result
     prefix = f'CNIPluginSchema "{contract.schema}"'
     if step.is_root:
         if needs.required:
             hint = "Add the steps that it comes after to dependOn."
-            yield Complaint(("type",), f"{prefix} requires a prevResult, but the step depends on nothing.", hint)
+            yield Finding(f"{prefix} requires a prevResult, but the step depends on nothing.", hint, ("type",))
         return
     given = together([by_step[name] for name in step.depend_on])
     limits = needs.interfaces
@@ -173,25 +173,25 @@ def _input(step: Step, contract: Contract, graph: Graph, by_step: Mapping[str, F
     if limits.max_items is not None and len(given.certain) > limits.max_items:
         what = f"{prefix} accepts at most {_interfaces(limits.max_items)} in prevResult, "
         what += f"but {produced} {_interfaces(len(given.certain))}."
-        yield Complaint(("dependOn",), what, "Remove steps from dependOn.")
+        yield Finding(what, "Remove steps from dependOn.", ("dependOn",))
     for part, needed, there in (
         ("ips", needs.ips.required, given.has_ips),
         ("routes", needs.routes.required, given.routes),
     ):
         if needed and not there and not given.unknown:
-            yield Complaint(("dependOn",), f"{prefix} requires {part} in prevResult, but {produced} none.")
+            yield Finding(f"{prefix} requires {part} in prevResult, but {produced} none.", path=("dependOn",))
 
 
-def _too_few(step: Step, contract: Contract, given: Flow, graph: Graph, by_step: Mapping[str, Flow]) -> Complaint:
+def _too_few(step: Step, contract: Contract, given: Flow, graph: Graph, by_step: Mapping[str, Flow]) -> Finding:
     needed = contract.input.prev_result.interfaces.min_items
     what = f'CNIPluginSchema "{contract.schema}" requires at least {_interfaces(needed)} in prevResult, but '
     types = {step.name: step.type for step in graph.steps}
     empty = next((name for name in step.depend_on if by_step[name].most == 0), None)
     if empty is None:
         what += f'step "{step.name}" depends on [{", ".join(step.depend_on)}] which produces '
-        return Complaint(("dependOn",), f"{what}only {_interfaces(given.most)}.", "Add another VF step to dependOn.")
+        return Finding(f"{what}only {_interfaces(given.most)}.", "Add another VF step to dependOn.", ("dependOn",))
     what += f'dependency "{empty}" uses plugin "{types[empty]}" which produces 0 interfaces.'
-    return Complaint(("dependOn", step.depend_on.index(empty)), what, _why_none(step.type, types[empty]))
+    return Finding(what, _why_none(step.type, types[empty]), ("dependOn", step.depend_on.index(empty)))
 
 
 def _why_none(consumer: str, producer: str) -> str:

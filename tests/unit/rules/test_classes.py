@@ -10,8 +10,8 @@ from netdra.model import documents, names
 from netdra.model.claim import DeviceClass, ResourceClaim
 from netdra.model.errors import InvalidInputError
 from netdra.model.plan import PlannedDevice
+from netdra.rules.classes import check_class
 from netdra.topology.bind import bind
-from netdra.topology.class_check import check_class
 
 STEP = {"apiVersion": "networking.dra.io/v1alpha1", "kind": "DeviceParameters", "step": {"type": "macvlan"}}
 REFERENCE = {"networkTopologyRef": {"name": "net"}, "step": "vf"}

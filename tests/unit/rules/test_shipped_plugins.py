@@ -10,9 +10,9 @@ import pytest
 
 from netdra.model.plan import PlannedDevice
 from netdra.model.topology import NetworkTopology
-from netdra.topology import confine
+from netdra.rules import confine
+from netdra.rules.topologies import check_topology
 from netdra.topology.bind import unbound
-from netdra.topology.validation import check_topology
 from tests.plans import plan, step
 
 Topology = Callable[..., NetworkTopology]

@@ -7,8 +7,8 @@ import pytest
 
 from netdra.model.plan import Plan, PlannedDevice
 from netdra.model.topology import NetworkTopology
+from netdra.rules.plans import check_plans
 from netdra.topology.bind import unbound
-from netdra.topology.checks import check_plans
 
 Topology = Callable[..., NetworkTopology]
 

@@ -1,20 +1,22 @@
-"""Findings: what a check finds wrong with an object, and where. Made by every check of this package.
+"""Findings: what a check finds wrong with an object, and where. Made by every check of users' objects.
 
 Callers that must not go on turn findings into one error (`refuse`); `netdra validate` and the webhook show each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from netdra.model.errors import InvalidInputError
 from netdra.model.plan import called
-from netdra.topology.values import Path
+
+Path = tuple[str | int, ...]
+"""A place in an object, from its top."""
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class Finding(msgspec.Struct, frozen=True):
     """One thing that is wrong.
 
     Attributes:
@@ -38,6 +40,16 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 def about(topology: str, step: str, what: str, *, hint: str = "", path: Path = ()) -> Finding:
     """A finding about a step, which its text names first."""
     return Finding(what=f"{called(topology, step)}: {what}", hint=hint, path=path)
+
+
+def within(findings: Iterable[Finding], *path: str | int) -> Iterator[Finding]:
+    """Findings about a part of an object as findings about the object; `path` is the place of the part."""
+    return (Finding(finding.what, finding.hint, (*path, *finding.path)) for finding in findings)
+
+
+def of_step(findings: Iterable[Finding], topology: str, step: str, *path: str | int) -> Iterator[Finding]:
+    """Findings about a part of a step as findings about its topology; `path` is the place of the step."""
+    return (about(topology, step, entry.what, hint=entry.hint, path=(*path, *entry.path)) for entry in findings)
 
 
 def refuse(findings: Sequence[Finding]) -> None:

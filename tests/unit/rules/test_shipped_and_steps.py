@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
+from netdra.rules import shipped
+from netdra.rules.config import COMMON, check_config
 from netdra.steps.builtin import TYPES
-from netdra.topology import shipped
-from netdra.topology.config_check import COMMON, check_config
 
 TAKEN_FROM_ANYBODY = COMMON | {"cniVersion"}
 

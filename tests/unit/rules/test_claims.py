@@ -8,11 +8,11 @@ import yaml
 
 from netdra.model import documents
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
+from netdra.model.findings import Finding
 from netdra.model.topology import NetworkTopology
+from netdra.rules.claims import check_claim
 from netdra.topology.bind import EXTENDED_RESOURCE_CLAIM
-from netdra.topology.claims import check_claim
 from netdra.topology.classes import device_classes
-from netdra.topology.findings import Finding
 
 HERE = Path(__file__).parent
 Topology = Callable[..., NetworkTopology]

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 
 from netdra.model.claim import DeviceClass
 from netdra.model.errors import InvalidInputError
+from netdra.model.findings import Finding, Path
 from netdra.topology import plain
 from netdra.topology.classes import only_topology
-from netdra.topology.findings import Finding
-from netdra.topology.values import Path
 
 
 def check_class(device_class: DeviceClass) -> tuple[Finding, ...]:

@@ -11,9 +11,9 @@ import pytest
 from netdra.model import documents
 from netdra.model.plan import PlannedDevice, PlannedStep
 from netdra.model.schema import CNIPluginSchema
-from netdra.topology import confine
-from netdra.topology.confine import Permits
-from netdra.topology.validation import check_topology
+from netdra.rules import confine
+from netdra.rules.confine import Permits
+from netdra.rules.topologies import check_topology
 from tests import builders
 from tests.plans import plan, step
 

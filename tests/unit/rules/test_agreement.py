@@ -17,13 +17,13 @@ from netdra.model.documents import convert
 from netdra.model.plan import PlannedDevice
 from netdra.model.result import CNIInterface, StepDevice, StepResult
 from netdra.model.topology import NetworkTopology
+from netdra.rules import shipped
+from netdra.rules.topologies import check_topology
 from netdra.steps import builtin
 from netdra.steps.bond import BondParams
 from netdra.steps.contract import Order
-from netdra.topology import shipped
 from netdra.topology.bind import unbound
 from netdra.topology.references import find, resolve
-from netdra.topology.validation import check_topology
 from tests import draws
 
 NOWHERE = PluginPath(directories=())

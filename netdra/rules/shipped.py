@@ -2,7 +2,7 @@
 
 A program that has the name of a built-in type has `schemas/<type>-binary.yaml` (decision D28).
 
-The one place of `netdra.topology` that reads files: package data, which changes no more than code does, and only the
+The one place of `netdra.rules` that reads files: package data, which changes no more than code does, and only the
 schemas that are asked for. Called at the edges (command line, webhook, controller), which put the cluster's own schemas
 over them.
 """
@@ -19,7 +19,7 @@ from netdra.model import documents
 from netdra.model.names import SHIPPED_LABEL
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import described
-from netdra.topology.contract import Contract, compile_schema
+from netdra.rules.contract import Contract, compile_schema
 
 _PROGRAM = "-binary"
 

@@ -1,6 +1,6 @@
 """A step's config against its plugin's contract: keys, types, enums, ranges, nested values, references.
 
-Called by `schema_check` for every step whose plugin has a contract. It complains in the words of the schema, with
+Called by `schemas` for every step whose plugin has a contract. It complains in the words of the schema, with
 the key or value that was probably meant.
 """
 
@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 
 from netdra.model import suggestions, texts
+from netdra.model.findings import Finding, Path
 from netdra.model.schema import WRITTEN, CNIPluginSchema
+from netdra.rules.contract import Contract, Shape, examine
 from netdra.topology import references
-from netdra.topology.contract import Contract, Shape, examine
-from netdra.topology.findings import Finding
 from netdra.topology.references import Reference
-from netdra.topology.values import ConfigError, Path, dotted, quoted
+from netdra.topology.values import ConfigError, dotted, quoted
 
 COMMON = frozenset({"name", "ipam", "dns", "runtimeConfig", "capabilities", "args", "deviceID"})
 """Keys that every plugin may be given: CNI's own, and the name of the interface (decision D8)."""
@@ -39,15 +39,7 @@ _ELSEWHERE: Mapping[str, tuple[str, ...]] = {
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
 
-class Complaint(msgspec.Struct, frozen=True):
-    """Something in a config that the contract does not allow: the place, the error, and what to do."""
-
-    path: Path
-    what: str
-    hint: str = ""
-
-
-def check_config(config: Mapping[str, Any], contract: Contract, supplied: str = "") -> Iterator[Complaint]:
+def check_config(config: Mapping[str, Any], contract: Contract, supplied: str = "") -> Iterator[Finding]:
     """What is wrong with a config; references are resolved nowhere, only allowed where a string may stand.
 
     Args:
@@ -61,21 +53,19 @@ def check_config(config: Mapping[str, Any], contract: Contract, supplied: str = 
         parameter = contract.names.get(key)
         if parameter is None:
             if contract.closed and key not in COMMON:
-                yield Complaint(
-                    (key,), f"{prefix} does not accept parameter {quoted(key)}.", guess(key, contract.names)
-                )
+                yield Finding(f"{prefix} does not accept parameter {quoted(key)}.", guess(key, contract.names), (key,))
             continue
         if value is None:
             continue  # as if it were not there
         if parameter in given:
             what = f'{prefix} takes "{given[parameter]}" and "{key}" for the same; only one can be given.'
-            yield Complaint((key,), what)
+            yield Finding(what, path=(key,))
         given[parameter] = key
-        for complaint in _value(value, contract.parameters[parameter], (key,)):
-            yield msgspec.structs.replace(complaint, what=f"{prefix} {complaint.what}")
+        for finding in _value(value, contract.parameters[parameter], (key,)):
+            yield msgspec.structs.replace(finding, what=f"{prefix} {finding.what}")
     for name in contract.required:
         if name not in given and name != supplied:
-            yield Complaint((), f'{prefix} requires parameter "{name}".')
+            yield Finding(f'{prefix} requires parameter "{name}".')
 
 
 def guess(word: str, words: Iterable[str]) -> str:
@@ -101,7 +91,7 @@ def _words(name: str) -> set[str]:
     return {word.lower() for word in _WORDS.findall(name)}
 
 
-def _value(value: Any, shape: Shape, path: Path) -> Iterator[Complaint]:
+def _value(value: Any, shape: Shape, path: Path) -> Iterator[Finding]:
     if value is None or shape.kind == "any":
         return
     if isinstance(value, str) and "{{" in value:
@@ -121,7 +111,7 @@ def _value(value: Any, shape: Shape, path: Path) -> Iterator[Complaint]:
     yield from _inside(value, shape, path)
 
 
-def _reference(text: str, shape: Shape, path: Path) -> Iterator[Complaint]:
+def _reference(text: str, shape: Shape, path: Path) -> Iterator[Finding]:
     """What is wrong with a text with references, as far as their fields show what it will be.
 
     `graph` reports texts that are no references, and references to steps that are not there.
@@ -137,21 +127,21 @@ def _reference(text: str, shape: Shape, path: Path) -> Iterator[Complaint]:
             element = "objects" if whole.field == "interfaces" else "strings"
             what = f"expects parameter {_called(path)} to be {shape.text}, but {whole} is a list of {element}."
             hint = "Write {{ step.interfaceName }} for the name of one." if whole.field == "interfaces" else ""
-            yield Complaint(path, what, hint)
+            yield Finding(what, hint, path)
         return
     if "string" not in kinds:
         what = f"expects parameter {_called(path)} to be {shape.text}; a reference can only stand for a string."
-        yield Complaint(path, what, f'Write {{name: "{text}"}}.' if "name" in shape.properties else "")
+        yield Finding(what, f'Write {{name: "{text}"}}.' if "name" in shape.properties else "", path)
         return
     sample = references.sample(parts)
     form = WRITTEN.get(shape.format, "")
     if form and not texts.fits(sample, form):
         what = f"expects parameter {_called(path)} to be {texts.EXPECTED[form]}, found {quoted(text)}"
         what += f", which is {whole.described}." if whole is not None else f", as in {quoted(sample)}."
-        yield Complaint(path, what)
+        yield Finding(what, path=path)
     elif shape.enum and sample not in shape.enum:
         what = f"does not accept {quoted(text)} for parameter {_called(path)}: it is one of a few words."
-        yield Complaint(path, what, f"Known: {', '.join(map(str, shape.enum))}.")
+        yield Finding(what, f"Known: {', '.join(map(str, shape.enum))}.", path)
 
 
 def _takes(shape: Shape, element: str) -> bool:
@@ -210,7 +200,7 @@ def _of_type(value: Any, shape: Shape) -> bool:
     return all(_of_type(entry, shape.parts[0]) for entry in inside)
 
 
-def _mismatch(value: Any, shape: Shape, path: Path) -> Complaint:
+def _mismatch(value: Any, shape: Shape, path: Path) -> Finding:
     shown = quoted(value) if isinstance(value, str) else msgspec.json.encode(value).decode()[:80]
     hint = ""
     if isinstance(value, bool) and shape.kind == "string":
@@ -221,33 +211,33 @@ def _mismatch(value: Any, shape: Shape, path: Path) -> Complaint:
         hint = "A list stands between [ and ]."
     elif isinstance(value, str) and shape.kind == "object" and "name" in shape.properties:
         hint = f"Write {{name: {value}}}."
-    return Complaint(path, f"expects parameter {_called(path)} to be {shape.text}, found {shown}.", hint)
+    return Finding(f"expects parameter {_called(path)} to be {shape.text}, found {shown}.", hint, path)
 
 
-def _limits(value: Any, shape: Shape, path: Path) -> Iterator[Complaint]:
+def _limits(value: Any, shape: Shape, path: Path) -> Iterator[Finding]:
     called = _called(path)
     if shape.enum and value not in shape.enum:
         shown = quoted(value) if isinstance(value, str) else msgspec.json.encode(value).decode()[:80]
         accepted = [
             choice if isinstance(choice, str) else msgspec.json.encode(choice).decode() for choice in shape.enum
         ]
-        yield Complaint(path, f"does not accept {shown} for parameter {called}.", guess(str(value), accepted))
+        yield Finding(f"does not accept {shown} for parameter {called}.", guess(str(value), accepted), path)
     if isinstance(value, int | float) and not isinstance(value, bool):
         if shape.minimum is not None and value < shape.minimum:
-            yield Complaint(path, f"expects parameter {called} to be at least {shape.minimum}, found {value}.")
+            yield Finding(f"expects parameter {called} to be at least {shape.minimum}, found {value}.", path=path)
         if shape.maximum is not None and value > shape.maximum:
-            yield Complaint(path, f"expects parameter {called} to be at most {shape.maximum}, found {value}.")
+            yield Finding(f"expects parameter {called} to be at most {shape.maximum}, found {value}.", path=path)
     if isinstance(value, list | tuple):
         if shape.min_items is not None and len(value) < shape.min_items:
             what = f"expects at least {_items(shape.min_items)} in parameter {called}, found {len(value)}."
-            yield Complaint(path, what)
+            yield Finding(what, path=path)
         if shape.max_items is not None and len(value) > shape.max_items:
-            yield Complaint(
-                path, f"expects at most {_items(shape.max_items)} in parameter {called}, found {len(value)}."
+            yield Finding(
+                f"expects at most {_items(shape.max_items)} in parameter {called}, found {len(value)}.", path=path
             )
 
 
-def _written(value: Any, shape: Shape, path: Path) -> Iterator[Complaint]:
+def _written(value: Any, shape: Shape, path: Path) -> Iterator[Finding]:
     """Texts that are not written as the format wants it; the texts of a list have the list's format."""
     form = WRITTEN.get(shape.format, "")
     if not form:
@@ -262,10 +252,10 @@ def _written(value: Any, shape: Shape, path: Path) -> Iterator[Complaint]:
     elif isinstance(value, str) and not texts.fits(value, form) and (value or form in _NEVER_EMPTY):
         what = f"expects parameter {_called(path)} to be {texts.EXPECTED[form]}, found {quoted(value)}."
         hint = texts.instead(value, form)
-        yield Complaint(path, what, f"{hint[:1].upper()}{hint[1:]}." if hint else "")
+        yield Finding(what, f"{hint[:1].upper()}{hint[1:]}." if hint else "", path)
 
 
-def _inside(value: Any, shape: Shape, path: Path) -> Iterator[Complaint]:
+def _inside(value: Any, shape: Shape, path: Path) -> Iterator[Finding]:
     """The elements of lists and maps, and the values of objects."""
     if shape.kind == "list":
         for at, inner in enumerate(value):
@@ -279,7 +269,7 @@ def _inside(value: Any, shape: Shape, path: Path) -> Iterator[Complaint]:
                 yield from _value(inner, shape.properties[key], (*path, key))
             elif shape.closed:
                 what = f"does not accept parameter {_called((*path, key))}."
-                yield Complaint((*path, key), what, guess(key, shape.properties))
+                yield Finding(what, guess(key, shape.properties), (*path, key))
 
 
 def _called(path: Path) -> str:

@@ -1,6 +1,6 @@
 """Values that a step would refuse beyond what its plugin's schema says: values that do not go together.
 
-Called by `checks` with the plans of a pod. It asks the same rules as the steps themselves (`netdra.model.texts`), so
+Called by `plans` with the plans of a pod. It asks the same rules as the steps themselves (`netdra.model.texts`), so
 that a step which begins has a config that can be carried out. A value with a reference passes, unless the step would
 refuse it whatever the reference becomes.
 """
@@ -11,14 +11,13 @@ import ipaddress
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import msgspec
-
 from netdra.model import texts
 from netdra.model.errors import InvalidInputError
+from netdra.model.findings import Finding, Path
 from netdra.model.inventory import DEVICE_FILE
 from netdra.model.plan import PlannedStep
 from netdra.topology.networks import host_local
-from netdra.topology.values import Path, dotted, quoted
+from netdra.topology.values import dotted, quoted
 
 _BOND_NUMBERS = (
     "miimon", "updelay", "downdelay", "peerNotifDelay", "arpInterval", "minLinks", "numPeerNotif", "resendIgmp",
@@ -36,15 +35,7 @@ _MOVERS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-class Problem(msgspec.Struct, frozen=True):
-    """Something wrong with a step's config: the place in the step, the error, and what to do."""
-
-    path: Path
-    what: str
-    hint: str = ""
-
-
-def check_values(step: PlannedStep, name_of: Callable[[str], str]) -> Iterator[Problem]:
+def check_values(step: PlannedStep, name_of: Callable[[str], str]) -> Iterator[Finding]:
     """What is wrong with a step's values by themselves.
 
     Args:
@@ -74,10 +65,10 @@ def check_values(step: PlannedStep, name_of: Callable[[str], str]) -> Iterator[P
         hint = "let it depend on nothing, with a selector"
         if "pciBusID" in keys and step.type != "host-device":
             hint += ", or name one: pciBusID: '{{ step.pciAddress }}'"
-        yield Problem(("config",), what, hint)
+        yield Finding(what, hint, ("config",))
 
 
-def _file(step: PlannedStep) -> Iterator[Problem]:
+def _file(step: PlannedStep) -> Iterator[Finding]:
     """A device file is given by its own step, which gives nothing else and comes after no other."""
     device = step.device
     is_its = step.type == DEVICE_FILE and step.execution == "Builtin"
@@ -85,17 +76,17 @@ def _file(step: PlannedStep) -> Iterator[Problem]:
         what = (
             f'device "{device.device}" is the file {device.device_file}, which a step of type {step.type} cannot attach'
         )
-        yield Problem(("type",), what, f"let the step have type {DEVICE_FILE}, or ask for another type of device")
+        yield Finding(what, f"let the step have type {DEVICE_FILE}, or ask for another type of device", ("type",))
     if not is_its:
         return
     if device is not None and not device.device_file:
         what = f'device "{device.device}" is no device file'
-        yield Problem(("selector",), what, f'let the selector ask for type == "{DEVICE_FILE}"')
+        yield Finding(what, f'let the selector ask for type == "{DEVICE_FILE}"', ("selector",))
     if step.depend_on:
         what = f"no device is allocated for a {DEVICE_FILE} step with dependOn"
-        yield Problem(("dependOn",), what, "let it depend on nothing, with a selector")
+        yield Finding(what, "let it depend on nothing, with a selector", ("dependOn",))
     if step.config.get("ipam"):
-        yield Problem(("config", "ipam"), "a file has no addresses", "remove ipam")
+        yield Finding("a file has no addresses", "remove ipam", ("config", "ipam"))
 
 
 class Addresses:
@@ -104,7 +95,7 @@ class Addresses:
     def __init__(self) -> None:
         self._owners: dict[str, tuple[str, str]] = {}
 
-    def check(self, step: PlannedStep) -> Iterator[Problem]:
+    def check(self, step: PlannedStep) -> Iterator[Finding]:
         """The addresses of a step that are on an interface of the pod already.
 
         Link-local addresses may be on any number of interfaces, and a later step may name one again.
@@ -120,7 +111,7 @@ class Addresses:
                 key = str(address.ip) if address.version == 6 else str(address)
                 if key in linked:
                     where = f'"{step.if_name}" by the same step'
-                    yield Problem(path, f"address {address.ip} is put on {where} already", "remove one of them")
+                    yield Finding(f"address {address.ip} is put on {where} already", "remove one of them", path)
                 linked.add(key)
                 continue
             interface, other = self._owners.setdefault(str(address.ip), (step.if_name, ""))
@@ -129,7 +120,7 @@ class Addresses:
                 hint = (
                     "give each interface an address of its own" if interface != step.if_name else "remove one of them"
                 )
-                yield Problem(path, f"address {address.ip} is put on {where} already", hint)
+                yield Finding(f"address {address.ip} is put on {where} already", hint, path)
             else:
                 self._owners[str(address.ip)] = (step.if_name, step.name)
 
@@ -147,7 +138,7 @@ def _written(step: PlannedStep) -> Iterator[tuple[Path, str]]:
             yield ("config", "ipam", "addresses", at, "address"), entry["address"]
 
 
-def _addresses(step: PlannedStep) -> Iterator[Problem]:
+def _addresses(step: PlannedStep) -> Iterator[Finding]:
     """Addresses that no interface can have as its own, and IPv6 addresses with an MTU that takes IPv6 away."""
     mtu = _asked_mtu(step)
     too_small = 0 < mtu < texts.LEAST_MTU_6 and step.if_name != "lo"
@@ -156,16 +147,16 @@ def _addresses(step: PlannedStep) -> Iterator[Problem]:
             continue  # the schema's check reports it
         if kind := texts.of_no_interface(text, step.if_name):
             what = f"address {quoted(text)} is {kind}, which no interface can have"
-            yield Problem(path, what, texts.OWN_ADDRESS)
+            yield Finding(what, texts.OWN_ADDRESS, path)
         elif too_small and ":" in text:
             what = (
                 f"address {quoted(text)} does not go with mtu {mtu}: the kernel removes IPv6 from an interface whose "
                 f"MTU is below {texts.LEAST_MTU_6}"
             )
-            yield Problem(path, what, f"raise mtu to {texts.LEAST_MTU_6}, or leave IPv6 addresses out")
+            yield Finding(what, f"raise mtu to {texts.LEAST_MTU_6}, or leave IPv6 addresses out", path)
 
 
-def _ranges(step: PlannedStep) -> Iterator[Problem]:
+def _ranges(step: PlannedStep) -> Iterator[Finding]:
     """Ranges of host-local that its program refuses (containernetworking/plugins, allocator/range.go)."""
     ipam = step.config.get("ipam")
     own: Mapping[str, Any] = ipam if isinstance(ipam, Mapping) and ipam.get("type") == "host-local" else {}
@@ -182,12 +173,12 @@ def _ranges(step: PlannedStep) -> Iterator[Problem]:
         }
         outside = [key for key, address in known.items() if address not in network]
         for key in outside:
-            yield Problem(
-                (*path, key), f"{key} {known[key]} is not in subnet {network}", "write an address of the subnet"
+            yield Finding(
+                f"{key} {known[key]} is not in subnet {network}", "write an address of the subnet", (*path, key)
             )
         if len(known) > 1 and not outside and int(known["rangeStart"]) > int(known["rangeEnd"]):
             what = f"rangeStart {known['rangeStart']} is above rangeEnd {known['rangeEnd']}"
-            yield Problem((*path, "rangeStart"), what, "exchange the two")
+            yield Finding(what, "exchange the two", (*path, "rangeStart"))
 
 
 def _asked_mtu(step: PlannedStep) -> int:
@@ -199,26 +190,26 @@ def _asked_mtu(step: PlannedStep) -> int:
     return mtu if isinstance(mtu, int) and step.execution == "Builtin" else 0
 
 
-def _runtime(step: PlannedStep) -> Iterator[Problem]:
+def _runtime(step: PlannedStep) -> Iterator[Finding]:
     """The MAC address that runtimes give beside the config."""
     given = step.config.get("runtimeConfig")
     mac = given.get("mac") if isinstance(given, Mapping) else None
     if mac is not None and "{{" not in str(mac) and not (isinstance(mac, str) and texts.fits(mac, "mac")):
         shown = quoted(mac) if isinstance(mac, str) else str(mac)
         what = f"config.runtimeConfig.mac {shown} is not {texts.EXPECTED['mac']}"
-        yield Problem(("config", "runtimeConfig", "mac"), what, "write it so, or leave it out")
+        yield Finding(what, "write it so, or leave it out", ("config", "runtimeConfig", "mac"))
 
 
-def _sysctls(step: PlannedStep) -> Iterator[Problem]:
+def _sysctls(step: PlannedStep) -> Iterator[Finding]:
     given = step.config.get("sysctl")
     for key in given if isinstance(given, Mapping) else ():
         try:
             texts.sysctl_path(key, step.if_name)
         except InvalidInputError as problem:
-            yield Problem(("config", "sysctl", key), problem.what, problem.hint)
+            yield Finding(problem.what, problem.hint, ("config", "sysctl", key))
 
 
-def _routes(step: PlannedStep) -> Iterator[Problem]:
+def _routes(step: PlannedStep) -> Iterator[Finding]:
     given = step.config.get("routes")
     places: dict[str, int] = {}
     for at, entry in enumerate(given if isinstance(given, list | tuple) else ()):
@@ -227,12 +218,12 @@ def _routes(step: PlannedStep) -> Iterator[Problem]:
             continue
         one, other = texts.said_twice(entry)
         if one:
-            yield Problem((*path, other), f"{one} and {other} are two names of one field", "leave one of the two out")
+            yield Finding(f"{one} and {other} are two names of one field", "leave one of the two out", (*path, other))
         else:
             yield from _route(path, entry, places)
 
 
-def _route(path: Path, entry: Mapping[str, Any], places: dict[str, int]) -> Iterator[Problem]:
+def _route(path: Path, entry: Mapping[str, Any], places: dict[str, int]) -> Iterator[Finding]:
     """What is wrong with one route.
 
     Args:
@@ -246,12 +237,12 @@ def _route(path: Path, entry: Mapping[str, Any], places: dict[str, int]) -> Iter
     is_word = isinstance(scope, str) and scope not in _SCOPES and "{{" not in scope
     if is_word or (isinstance(scope, int) and not 0 <= scope <= _MOST_SCOPE):
         hint = f"one of {', '.join(_SCOPES)}, or 0 to {_MOST_SCOPE}"
-        yield Problem((*path, "scope"), f"{scope!r:.40} is no scope of a route", hint)
+        yield Finding(f"{scope!r:.40} is no scope of a route", hint, (*path, "scope"))
     values = (destination, gateway, entry.get("source") or "")
     if not all(isinstance(value, str) for value in values) or any("{{" in value for value in values):
         return
     if not destination:
-        yield Problem(path, "the route has no destination", 'set destination, e.g. 10.0.0.0/8 or "default"')
+        yield Finding("the route has no destination", 'set destination, e.g. 10.0.0.0/8 or "default"', path)
         return
     try:
         network = texts.network(destination, *values[1:])
@@ -260,15 +251,15 @@ def _route(path: Path, entry: Mapping[str, Any], places: dict[str, int]) -> Iter
             return  # the schema's check reports it
         by = f" by {quoted(gateway)}" if gateway else ""
         hint = "destination is a network as 10.0.0.0/8, gateway an address of the same family"
-        yield Problem(path, f"no route can be made to {quoted(destination)}{by}", hint)
+        yield Finding(f"no route can be made to {quoted(destination)}{by}", hint, path)
         return
     what, hint = texts.route_fault(network, *values[1:], scope if isinstance(scope, str | int) else None)
     key = repr(_route_key(network, *values[1:], entry))
     if what:
-        yield Problem(path, what, hint)
+        yield Finding(what, hint, path)
     elif key in places:
         what = f"the route to {quoted(network)} is that of routes[{places[key]}]"
-        yield Problem(path, what, "remove one of them, or give them different metrics")
+        yield Finding(what, "remove one of them, or give them different metrics", path)
     places.setdefault(key, int(path[-1]))
 
 
@@ -285,14 +276,14 @@ def _route_key(network: str, gateway: str, source: str, entry: Mapping[str, Any]
     return (*key, metric or 0, *further, entry.get("mtu") or 0, entry.get("advmss") or 0)
 
 
-def _numbers(config: Mapping[str, Any]) -> Iterator[Problem]:
+def _numbers(config: Mapping[str, Any]) -> Iterator[Finding]:
     """Numbers that no setting of the kernel can have; sysctls are texts, and IPAM plugins' numbers are not ours."""
     for key, value in config.items():
         if key in _ANY_NUMBERS:
             continue
         for path, leaf in _leaves(value, ("config", key)):
             if isinstance(leaf, int) and not isinstance(leaf, bool) and leaf > _MOST:
-                yield Problem(path, f"{dotted(path[1:], '')[1:]} {leaf} does not fit into 32 bits", f"at most {_MOST}")
+                yield Finding(f"{dotted(path[1:], '')[1:]} {leaf} does not fit into 32 bits", f"at most {_MOST}", path)
 
 
 def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
@@ -306,7 +297,7 @@ def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
         yield path, value
 
 
-def _ethtool(step: PlannedStep) -> Iterator[Problem]:
+def _ethtool(step: PlannedStep) -> Iterator[Finding]:
     """Values of rings, channels and coalescing: numbers from 0, or yes and no."""
     given = step.config.get("ethtool")
     if not isinstance(given, Mapping):
@@ -316,46 +307,46 @@ def _ethtool(step: PlannedStep) -> Iterator[Problem]:
         for key, value in settings.items() if isinstance(settings, Mapping) else ():
             if value is not None and (not isinstance(value, int) or value < 0):
                 path = ("config", "ethtool", group, key)
-                yield Problem(path, f"{group} {quoted(key)} is no number from 0, and neither true nor false")
+                yield Finding(f"{group} {quoted(key)} is no number from 0, and neither true nor false", path=path)
 
 
-def _bond(step: PlannedStep, name_of: Callable[[str], str]) -> Iterator[Problem]:
+def _bond(step: PlannedStep, name_of: Callable[[str], str]) -> Iterator[Finding]:
     links = step.config.get("links")
     if isinstance(links, list | tuple):
         written = [link.get("name") if isinstance(link, Mapping) else link for link in links]
         for at, entry in enumerate(written):
             if entry is None or entry == "":
                 hint = "write {name: '{{ step.interfaceName }}'}"
-                yield Problem(("config", "links", at), "a member of the bond has no name", hint)
+                yield Finding("a member of the bond has no name", hint, ("config", "links", at))
         members = [name_of(entry) if isinstance(entry, str) else "" for entry in written]
         if step.if_name in members:
             at = members.index(step.if_name)
-            yield Problem(("config", "links", at), f'"{step.if_name}" is the bond itself', "name its members")
+            yield Finding(f'"{step.if_name}" is the bond itself', "name its members", ("config", "links", at))
         primary = step.config.get("primary")
         primary = name_of(primary) if isinstance(primary, str) else ""
         if primary and all(members) and primary not in members:
             hint = f"name one of {', '.join(members)}"
-            yield Problem(("config", "primary"), f'primary "{primary}" is not one of its links', hint)
+            yield Finding(f'primary "{primary}" is not one of its links', hint, ("config", "primary"))
     for key in _BOND_NUMBERS:
         value = step.config.get(key)
         if isinstance(value, str) and not (value.isascii() and value.isdecimal() and len(value) < 10):
-            yield Problem(("config", key), f"{key} {quoted(value)} is no number", "write a number without quotes")
+            yield Finding(f"{key} {quoted(value)} is no number", "write a number without quotes", ("config", key))
     targets = step.config.get("arpIpTarget")
     listed = targets.split(",") if isinstance(targets, str) else targets if isinstance(targets, list | tuple) else ()
     for entry in listed:
         if not isinstance(entry, str) or not texts.fits(entry.strip(), "ip") or ":" in entry:
             shown = quoted(entry) if isinstance(entry, str) else str(entry)
-            yield Problem(("config", "arpIpTarget"), f"arpIpTarget {shown} is no IPv4 address", "write e.g. 10.0.0.1")
+            yield Finding(f"arpIpTarget {shown} is no IPv4 address", "write e.g. 10.0.0.1", ("config", "arpIpTarget"))
 
 
-def _sriov(config: Mapping[str, Any]) -> Iterator[Problem]:
+def _sriov(config: Mapping[str, Any]) -> Iterator[Finding]:
     for key in ("qos", "vlanQoS", "proto", "vlanProto"):
         value = config.get(key)
         if value and value not in ("802.1q", "802.1Q") and not config.get("vlan"):
-            yield Problem(("config", key), f"{key} means nothing without a vlan", "set vlan, 1 to 4094")
+            yield Finding(f"{key} means nothing without a vlan", "set vlan, 1 to 4094", ("config", key))
     low, high = (next((config[key] for key in keys if key in config), None) for keys in _RATES)
     if isinstance(low, int) and isinstance(high, int) and 0 < high < low:
-        yield Problem(("config",), f"minTxRate {low} is more than maxTxRate {high}", "raise maxTxRate; 0 is no limit")
+        yield Finding(f"minTxRate {low} is more than maxTxRate {high}", "raise maxTxRate; 0 is no limit", ("config",))
 
 
 _RATES = (("minTxRate", "min_tx_rate"), ("maxTxRate", "max_tx_rate"))

@@ -23,15 +23,14 @@ from netdra.model.claim import (
     ResourceClaimTemplate,
 )
 from netdra.model.errors import InvalidInputError
+from netdra.model.findings import Finding, Path
 from netdra.model.topology import VALUES_KIND, NetworkTopology, ParameterValues
+from netdra.rules.plans import check_plans
 from netdra.topology import parameters as parameters_of
 from netdra.topology.bind import is_for_extended_resources, unbound
-from netdra.topology.checks import check_plans
 from netdra.topology.classes import parameters
-from netdra.topology.findings import Finding
 from netdra.topology.graph import Graph, examine
-from netdra.topology.requested import device_claim
-from netdra.topology.values import Path
+from netdra.topology.selectors import device_claim
 
 
 class _Wish(msgspec.Struct, frozen=True):
