@@ -26,13 +26,13 @@ from netdra.kube.resources import CUSTOM_DEVICES, POLICIES
 from netdra.kube.store import Change, Store
 from netdra.model.custom_device import CustomDevice
 from netdra.model.device import Features
-from netdra.model.inventory import Interface, Inventory, Node
+from netdra.model.inventory import Interface, Inventory, InventoryNode
 from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.registration import DeviceFile
 from netdra.model.resource import ResourceSlice
 from netdra.node.publishing.offering import Offering
-from netdra.node.publishing.publisher import STORED_SLICES, Publisher, Slices, StoredSlice, Written, of_node
+from netdra.node.publishing.publisher import STORED_SLICES, PoolWrites, Publisher, Slices, StoredSlice, of_node
 from netdra.node.publishing.reconcile import owner_of
 from netdra.node.publishing.registered import Facts
 from netdra.node.publishing.reporter import Reporter
@@ -63,7 +63,7 @@ class Pattern:
     NAME = "hollow"
 
     def __init__(self, interfaces: tuple[Interface, ...]) -> None:
-        self._inventory = Inventory(node=Node(name=self.NAME), interfaces=interfaces)
+        self._inventory = Inventory(node=InventoryNode(name=self.NAME), interfaces=interfaces)
         self._offering = Offering(self.NAME, {})
 
     def look(self, policies: Sequence[DeviceExposurePolicy], registered: Registered = NOTHING) -> Mapping[str, Slices]:
@@ -224,5 +224,5 @@ class HollowNodes:
             self._work.set()
 
 
-def _note(node: HollowNode, _pool: str, _written: Written) -> None:
+def _note(node: HollowNode, _pool: str, _written: PoolWrites) -> None:
     node.written = time.monotonic()

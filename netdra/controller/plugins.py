@@ -14,7 +14,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from netdra.controller import installers
-from netdra.controller.installers import PLUGIN_LABEL, DaemonSet, InstallerPod, PlannedSchema, Seen, Settings
+from netdra.controller.installers import (
+    PLUGIN_LABEL,
+    DaemonSet,
+    InstallerPod,
+    InstallerSettings,
+    PlannedSchema,
+    PluginState,
+)
 from netdra.controller.state import State
 from netdra.controller.status import Desired
 from netdra.controller.writing import MANAGER, write_status
@@ -40,7 +47,7 @@ SETTLE_SECONDS = 0.5
 """How long further changes of pods are waited for before a status is written."""
 
 
-class Plugins:
+class ClusterPlugins:
     """The plugins of a cluster, for one term."""
 
     def __init__(
@@ -48,7 +55,7 @@ class Plugins:
         client: Client,
         recorder: Recorder,
         state: State,
-        settings: Settings,
+        settings: InstallerSettings,
         in_hand: Callable[[], AbstractContextManager[None]],
     ) -> None:
         """Begin nothing yet.
@@ -135,7 +142,7 @@ class Plugins:
                 return
             await finalize(self._client, plugin, wanted=True)
         template = await self._apply(plugin, "remove" if removing else "install")
-        seen = Seen(
+        seen = PluginState(
             template=template,
             daemon_set=self._as_applied(plugin),
             pods=self._pods_of(plugin.name),
@@ -149,7 +156,7 @@ class Plugins:
         await self._write_schema(planned)
         await self._write_status(plugin, seen, planned)
 
-    async def _write_status(self, plugin: CNIPlugin, seen: Seen | None, planned: PlannedSchema) -> None:
+    async def _write_status(self, plugin: CNIPlugin, seen: PluginState | None, planned: PlannedSchema) -> None:
         desired = installers.status(plugin, seen, planned, datetime.now(UTC))
         await write_status(self._client, self._recorder, CNI_PLUGINS, plugin, desired)
 
@@ -181,7 +188,7 @@ class Plugins:
         )
         return daemon_set if is_as_applied else None
 
-    def _planned_schema(self, plugin: CNIPlugin, seen: Seen, *, removing: bool) -> PlannedSchema:
+    def _planned_schema(self, plugin: CNIPlugin, seen: PluginState, *, removing: bool) -> PlannedSchema:
         present = self._state.schemas.objects.get(installers.schema_name(plugin.name))
         own = {
             schema.spec.plugin

@@ -31,7 +31,13 @@ from netdra.kube.store import Change, Store
 from netdra.model.claim import ClaimUse, DeviceClass
 from netdra.model.custom_device import CustomDevice
 from netdra.model.device import Features
-from netdra.model.node_network import CustomDeviceReport, NodeReport, PolicyAtNode, custom_devices_of, policies_of
+from netdra.model.node_network import (
+    CustomDeviceReport,
+    NodeNetworkReport,
+    PolicyAtNode,
+    custom_devices_of,
+    policies_of,
+)
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
@@ -58,7 +64,7 @@ class Key(NamedTuple):
     name: str
 
 
-def published(nodes: Iterable[NodeReport]) -> Features | None:
+def published(nodes: Iterable[NodeNetworkReport]) -> Features | None:
     """The form in which most nodes publish attributes; None if no node reports it.
 
     All nodes ask one API server; while its replicas or the nodes' drivers are being replaced they may differ.
@@ -70,10 +76,10 @@ def published(nodes: Iterable[NodeReport]) -> Features | None:
     return Features(list_attributes=forms[True] > forms[False])
 
 
-class Reported(Generic[R]):
+class ReportIndex(Generic[R]):
     """Reports by their object, and by node."""
 
-    def __init__(self, read: Callable[[NodeReport], Mapping[str, R]]) -> None:
+    def __init__(self, read: Callable[[NodeNetworkReport], Mapping[str, R]]) -> None:
         """Begin empty.
 
         Args:
@@ -86,7 +92,7 @@ class Reported(Generic[R]):
         """The reports of an object, each with its node."""
         return iter(self._reports.get(name, {}).items())
 
-    def changed(self, change: Change[NodeReport]) -> Iterator[str]:
+    def changed(self, change: Change[NodeNetworkReport]) -> Iterator[str]:
         """Take a node's change; returns the names of the objects whose reports have changed."""
         before = self._read(change.old) if change.old is not None else {}
         after = self._read(change.new) if change.new is not None else {}
@@ -112,10 +118,10 @@ class State:
         self.custom_devices: Store[CustomDevice] = Store()
         self.classes: Store[DeviceClass] = Store()
         self.claims: Store[ClaimUse] = Store()
-        self.nodes: Store[NodeReport] = Store()
+        self.nodes: Store[NodeNetworkReport] = Store()
         self._users: dict[str, set[str]] = {}
-        self.policy_reports: Reported[PolicyAtNode] = Reported(policies_of)
-        self.custom_device_reports: Reported[CustomDeviceReport] = Reported(custom_devices_of)
+        self.policy_reports: ReportIndex[PolicyAtNode] = ReportIndex(policies_of)
+        self.custom_device_reports: ReportIndex[CustomDeviceReport] = ReportIndex(custom_devices_of)
         self._failing: set[str] = set()
 
     async def run(self, work: Callable[[], asyncio.Future[None]]) -> None:
@@ -208,7 +214,7 @@ class State:
             # The first user and the last one are looked at at once: they decide on the finalizer.
             self._work.add(Key(TOPOLOGY, name), SETTLE_SECONDS if len(self._users.get(name, ())) > 1 else 0.0)
 
-    def _node_changed(self, change: Change[NodeReport]) -> None:
+    def _node_changed(self, change: Change[NodeNetworkReport]) -> None:
         for policy in self.policy_reports.changed(change):
             self._work.add(Key(POLICY, policy), 0.0 if self._is_bad_news(policy, change.new) else SETTLE_SECONDS)
         for device in self.custom_device_reports.changed(change):
@@ -216,7 +222,7 @@ class State:
         if _features(change.old) != _features(change.new):
             self._work.add(Key(FEATURES, ""), FEATURES_SECONDS)
 
-    def _is_bad_news(self, policy: str, node: NodeReport | None) -> bool:
+    def _is_bad_news(self, policy: str, node: NodeNetworkReport | None) -> bool:
         """Whether a node is the first that reports a problem of a policy: the status then does not wait for others."""
         if node is not None and (report := policies_of(node).get(policy)) is not None and report.problems:
             first = policy not in self._failing
@@ -227,7 +233,7 @@ class State:
         return False
 
 
-def _features(node: NodeReport | None) -> tuple[str, ...] | None:
+def _features(node: NodeNetworkReport | None) -> tuple[str, ...] | None:
     return node.status.features if node is not None and node.status is not None else None
 
 

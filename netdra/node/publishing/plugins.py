@@ -67,7 +67,7 @@ class _Answer(msgspec.Struct, frozen=True):
     patience: float = RETRY_SECONDS
 
 
-class Plugins:
+class NodePlugins:
     """The plugins of one node.
 
     Attributes:

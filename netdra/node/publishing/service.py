@@ -36,17 +36,17 @@ from netdra.model.errors import NetdraError
 from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import DeviceExposurePolicy
-from netdra.model.registration import Outcome, Registration
+from netdra.model.registration import Registration, RegistrationOutcome
 from netdra.model.resource import ResourceSlice, newest
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.node import metrics
 from netdra.node.priority import PriorityGate
-from netdra.node.publishing.announce import Health, ProblemEvents
+from netdra.node.publishing.announce import ProblemEvents, PublishedHealth
 from netdra.node.publishing.interfaces import Interfaces
 from netdra.node.publishing.offering import Offered, Offering, Slices
-from netdra.node.publishing.plugins import Plugins
-from netdra.node.publishing.publisher import STORED_SLICES, Publisher, StoredSlice, Written, of_node
+from netdra.node.publishing.plugins import NodePlugins
+from netdra.node.publishing.publisher import STORED_SLICES, PoolWrites, Publisher, StoredSlice, of_node
 from netdra.node.publishing.reconcile import owner_of
 from netdra.node.publishing.registered import Facts
 from netdra.node.publishing.reporter import Reporter
@@ -103,7 +103,7 @@ class Publishing:
         self._node = node
         self._watch = watch
         self._held_devices = held_devices
-        self._plugins = Plugins(plugins, self.look_again) if plugins is not None else None
+        self._plugins = NodePlugins(plugins, self.look_again) if plugins is not None else None
         self._recorder = Recorder(client, f"{names.DRIVER}/node", node)
         self._problem_events = ProblemEvents(self._recorder, node)
         self._policies: Store[DeviceExposurePolicy] = Store()
@@ -114,9 +114,9 @@ class Publishing:
         self._facts = Facts(leased)
         self._files = files or DeviceFiles()
         self.stored: Store[StoredSlice] = Store()
-        self.health = Health()
+        self.health = PublishedHealth()
         self.passes = 0
-        self.outcomes: tuple[Outcome, ...] = ()
+        self.outcomes: tuple[RegistrationOutcome, ...] = ()
         self.published = asyncio.Event()
         self._features = DEFAULT_FEATURES
         self._registered = NOTHING
@@ -333,7 +333,7 @@ class Publishing:
             await publisher.settled()
             self._delay.ends(published=True)
 
-    def _written(self, pool: str, written: Written) -> None:
+    def _written(self, pool: str, written: PoolWrites) -> None:
         self._problem_events.written(pool, written)
         if written.refusals and self._reporter is not None:
             self._reporter.note(urgent=True)

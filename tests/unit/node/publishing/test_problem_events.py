@@ -8,7 +8,7 @@ from netdra.kube.events import Occurrence
 from netdra.kube.features import Dropped
 from netdra.model.device import Problem
 from netdra.node.publishing.announce import ProblemEvents
-from netdra.node.publishing.publisher import Refusal, Written
+from netdra.node.publishing.publisher import PoolWrites, RefusedDevice
 
 
 @dataclass
@@ -54,9 +54,9 @@ def test_a_cause_is_told_once_and_not_again_on_one_more_interface() -> None:
 def test_dropped_fields_name_the_gate_once_and_refusals_the_device() -> None:
     told = Told()
     events = ProblemEvents(told, "worker-1")
-    written = Written(
+    written = PoolWrites(
         dropped=(Dropped("devices[0].taints", "DRADeviceTaints"), Dropped("devices[1].taints", "DRADeviceTaints")),
-        refusals=(Refusal("eth0", "too long"),),
+        refusals=(RefusedDevice("eth0", "too long"),),
     )
     events.written("pool", written)
     events.written("pool", written)
@@ -64,5 +64,5 @@ def test_dropped_fields_name_the_gate_once_and_refusals_the_device() -> None:
     assert '"eth0"' in told.occurrences[0].note
     assert "DRADeviceTaints" in told.occurrences[1].note
     events.forget("pool")
-    events.written("pool", Written(refusals=(Refusal("eth0", "too long"),)))
+    events.written("pool", PoolWrites(refusals=(RefusedDevice("eth0", "too long"),)))
     assert len(told.occurrences) == 3
