@@ -129,9 +129,9 @@ class NeutronPorts:
         with ExitStack() as following:
             async with self._neutron, asyncio.TaskGroup() as tasks:
                 following.callback(metrics.NEUTRON_PORTS.clear)
-                following.enter_context(self._ports.following(self._port_changed))
-                following.enter_context(state.claims.following(self._claim_changed))
-                following.enter_context(state.topologies.following(self._topology_changed))
+                following.enter_context(self._ports.following(self._on_port_change))
+                following.enter_context(state.claims.following(self._on_claim_change))
+                following.enter_context(state.topologies.following(self._on_topology_change))
                 tasks.create_task(Reflector(self._client, NEUTRON_PORTS, self._ports, vital=False).run())
                 for store in (self._ports, state.claims, state.topologies):
                     await store.wait_synced()
@@ -149,19 +149,19 @@ class NeutronPorts:
         present = map(self._state.topologies.objects.get, topologies)
         return any(topology is not None and topology.asks_neutron for topology in present)
 
-    def _claim_changed(self, change: Change[ClaimUse]) -> None:
+    def _on_claim_change(self, change: Change[ClaimUse]) -> None:
         before, after = change.old, change.new
         if before is not None and after is not None and _allotted(before) == _allotted(after):
             return
         if change.key in self._by_claim or self._asks(after):
             self.claims.add(change.key)
 
-    def _topology_changed(self, change: Change[NetworkTopology]) -> None:
+    def _on_topology_change(self, change: Change[NetworkTopology]) -> None:
         if change.new is not None and change.new.asks_neutron:
             for key in self._state.users(change.key):
                 self.claims.add(key)
 
-    def _port_changed(self, change: Change[NeutronPort]) -> None:
+    def _on_port_change(self, change: Change[NeutronPort]) -> None:
         before, after = change.old, change.new
         for port, way in ((before, -1), (after, 1)):
             if port is not None:

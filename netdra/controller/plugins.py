@@ -85,10 +85,10 @@ class ClusterPlugins:
                     tasks.create_task(Reflector(self._client, resource, store, selection, vital=False).run())
 
                 following.enter_context(self._plugins.following(lambda change: self.queue.add(change.key)))
-                following.enter_context(self._daemon_sets.following(self._part_changed))
-                following.enter_context(self._pods.following(self._part_changed))
-                following.enter_context(state.topologies.following(self._topology_changed))
-                following.enter_context(state.schemas.following(self._schema_changed))
+                following.enter_context(self._daemon_sets.following(self._on_part_change))
+                following.enter_context(self._pods.following(self._on_part_change))
+                following.enter_context(state.topologies.following(self._on_topology_change))
+                following.enter_context(state.schemas.following(self._on_schema_change))
                 reflect(CNI_PLUGINS, self._plugins, Selection())
                 if self._settings.image:
                     reflect(DAEMON_SETS, self._daemon_sets, ours)
@@ -100,18 +100,18 @@ class ClusterPlugins:
                 await state.schemas.wait_synced()
                 await self.queue.run()
 
-    def _part_changed(self, change: Change[Any]) -> None:
+    def _on_part_change(self, change: Change[Any]) -> None:
         for part in (change.old, change.new):
             name = part.metadata.labels.get(PLUGIN_LABEL) if part is not None else None
             if name:
                 self.queue.add(name, SETTLE_SECONDS)
 
-    def _topology_changed(self, change: Change[NetworkTopology]) -> None:
+    def _on_topology_change(self, change: Change[NetworkTopology]) -> None:
         if change.old is None or change.new is None or change.old.spec != change.new.spec:
             for name in self._plugins.objects:
                 self.queue.add(name, SETTLE_SECONDS)
 
-    def _schema_changed(self, change: Change[CNIPluginSchema]) -> None:
+    def _on_schema_change(self, change: Change[CNIPluginSchema]) -> None:
         if change.old is None or change.new is None or change.old.spec != change.new.spec:
             for name in self._plugins.objects:
                 self.queue.add(name, SETTLE_SECONDS)

@@ -61,7 +61,7 @@ class _Batch:
             link is not None and OVS_KIND in (link.kind, link.port_kind) for link in (old, event.link)
         )
         if event.gone or old is None or old.name != event.link.name:
-            self._device_moved(facts.devices.get(index))
+            self._note_moved_device(facts.devices.get(index))
         if event.gone:
             facts.drop(index)
             if event.moved:
@@ -73,7 +73,7 @@ class _Batch:
         live.read_device(self.kernel, facts, event.link)
         self.concerned |= facts.around(index)
         if old is None:
-            self._device_moved(facts.devices.get(index))
+            self._note_moved_device(facts.devices.get(index))
 
     def address(self, event: AddressEvent) -> None:
         index, text = event.address.index, event.address.text
@@ -122,7 +122,7 @@ class _Batch:
             live.read_ovs(self.kernel, facts)
             self.concerned |= {index for index, link in facts.links.items() if OVS_KIND in (link.kind, link.port_kind)}
 
-    def _device_moved(self, device: SysfsDevice | None) -> None:
+    def _note_moved_device(self, device: SysfsDevice | None) -> None:
         """Note that a device's netdev came, went or has another name: this changes its PF, VFs and RDMA device."""
         if device is None:
             return

@@ -221,13 +221,13 @@ class Publisher:
         self._wanted.set()
 
     @property
-    def is_settled(self) -> bool:
+    def is_published(self) -> bool:
         """Whether the server has the wanted slices, as far as is known."""
         return self._wanted.is_set() and self.store.synced and not self._unseen and self._queue.is_idle
 
-    async def settled(self) -> None:
+    async def wait_published(self) -> None:
         """Wait until the server has the wanted slices, as far as is known."""
-        while not self.is_settled:
+        while not self.is_published:
             await self._wanted.wait()
             await self.store.wait_synced()
             await self._all_seen.wait()
@@ -242,9 +242,9 @@ class Publisher:
         """Keep the slices as they should be, until cancelled. Nothing is written before something was wanted."""
         metrics.LEFT_OUT.labels("refused").set_function(self._left_out)
         await self.store.wait_synced()
-        with self.store.following(self._changed):
+        with self.store.following(self._on_change):
             for name, stored in self.store.objects.items():
-                self._changed(Change(name, None, stored))
+                self._on_change(Change(name, None, stored))
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._see())
                 await self._wanted.wait()
@@ -325,7 +325,7 @@ class Publisher:
         """How many devices the server refuses now; counted when the metric is scraped, in any thread."""
         return len(self.refused)
 
-    def _changed(self, change: Change[StoredSlice]) -> None:
+    def _on_change(self, change: Change[StoredSlice]) -> None:
         for stored in filter(None, (change.old, change.new)):
             pool = _pool_of.decode(stored.spec).pool.name
             state = self._pools.setdefault(pool, _Pool())

@@ -79,7 +79,7 @@ class Scene:
         await self.settled()
 
     async def settled(self) -> None:
-        await awaited(self.publisher.settled(), "the publisher to settle")
+        await awaited(self.publisher.wait_published(), "the publisher to settle")
 
     def stored(self) -> list[Object]:
         return self.api.list(SLICE, fields=f"spec.nodeName={self.node}")

@@ -204,7 +204,7 @@ def tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]
     def told(story: Story, seconds: float = 600.0) -> None:
         async def run() -> None:
             scene = Scene(tmp_path, monkeypatch, seconds)
-            with scene.api.store.following(scene.controller._port_changed):
+            with scene.api.store.following(scene.controller._on_port_change):
                 async with scene.controller._neutron:
                     await story(scene)
 

@@ -83,7 +83,7 @@ def noted(old: CNIPluginSchema | None, new: CNIPluginSchema | None) -> set[Key]:
         state = State(cast(Client, None), work)
         state.topologies.put("net", topology())
         state.schemas.put("other", shipped.objects()["bond"])
-        state._schema_changed(Change("vlan", old, new))
+        state._on_schema_change(Change("vlan", old, new))
         running = asyncio.create_task(work.run())
         await work.drained()
         running.cancel()
