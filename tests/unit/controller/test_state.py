@@ -40,26 +40,26 @@ def devices(index: ReportIndex[PolicyAtNode], policy: str) -> list[tuple[str, in
 def test_it_follows_a_node_from_its_making_to_its_end() -> None:
     index = ReportIndex(policies_of)
     first, second = node(a=1, b=1), node(a=2, c=1)
-    assert set(index.changed(Change("n", None, first))) == {"a", "b"}
+    assert set(index.update(Change("n", None, first))) == {"a", "b"}
     assert devices(index, "a") == [("n", 1)]
-    assert set(index.changed(Change("n", first, second))) == {"a", "b", "c"}
+    assert set(index.update(Change("n", first, second))) == {"a", "b", "c"}
     assert (devices(index, "a"), devices(index, "b")) == ([("n", 2)], [])
-    assert set(index.changed(Change("n", second, second))) == set()
-    assert set(index.changed(Change("n", second, None))) == {"a", "c"}
+    assert set(index.update(Change("n", second, second))) == set()
+    assert set(index.update(Change("n", second, None))) == {"a", "c"}
     assert index._reports == {}
 
 
 def test_a_policy_whose_problems_alone_are_others_has_changed() -> None:
     index = ReportIndex(policies_of)
     before, after = node(a=1, b=1), node(a=1, b=1, problems=("x",))
-    list(index.changed(Change("n", None, before)))
-    assert list(index.changed(Change("n", before, after))) == ["a"]
+    list(index.update(Change("n", None, before)))
+    assert list(index.update(Change("n", before, after))) == ["a"]
 
 
 def test_a_node_that_has_not_reported_yet_says_nothing() -> None:
     index = ReportIndex(policies_of)
     bare = documents.convert({"metadata": {"name": "n"}}, NodeNetworkReport, "test")
-    assert list(index.changed(Change("n", None, bare))) == []
+    assert list(index.update(Change("n", None, bare))) == []
     assert published([bare]) is None
 
 
