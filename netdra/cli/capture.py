@@ -13,7 +13,7 @@ from netdra.discovery.overrides import with_host_use, with_uplinks
 from netdra.discovery.scan import scan, scan_recorded
 from netdra.model import names
 from netdra.model.errors import InvalidInputError
-from netdra.model.inventory import Node
+from netdra.model.inventory import InventoryNode
 
 
 @click.command(name="capture")
@@ -45,7 +45,7 @@ def command(
     """
     if node_name is not None and not names.is_subdomain(node_name):
         raise InvalidInputError(f'--node "{node_name}" is no node name', hint="a node's name is a DNS subdomain")
-    node = None if node_name is None else Node(name=node_name)
+    node = None if node_name is None else InventoryNode(name=node_name)
     inventory = scan(node) if root is None else scan_recorded(root, node)
     if uplinks:
         inventory = with_uplinks(inventory, uplinks)

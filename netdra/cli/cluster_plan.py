@@ -15,7 +15,7 @@ import msgspec
 
 from netdra.cli import terminal
 from netdra.exposure.check import check
-from netdra.exposure.foresight import Foresight, Seen
+from netdra.exposure.foresight import Foresight, SimilarInterfaces
 from netdra.exposure.grouping import pool_name
 from netdra.model import documents, names
 from netdra.model.errors import InvalidInputError
@@ -172,7 +172,7 @@ class _Node:
         facts, unknown = group.facts(name)
         unreadable = tuple(names.qualified(name) for name in group.unreadable)
         plain = {key: value for key, value in facts.items() if not isinstance(value, tuple)}
-        seen = Seen(plain, tuple(sorted(unknown)), unreadable, group.policies, group.devices)
+        seen = SimilarInterfaces(plain, tuple(sorted(unknown)), unreadable, group.policies, group.devices)
         change = self._foresight.of(seen)
         self.unknown += change is None
         gone = change.gone if change is not None else ()

@@ -61,10 +61,10 @@ def run_install(name: str, source: Path, digest: str, folder: Path, ready: Path 
     What was installed is kept by its SHA-256 below --cni-folder, in .netdra. A file of that name which is not among
     these is not replaced, and a binary that does not answer VERSION is not installed: the one before stays.
     """
-    from netdra.node.installer import Keeper, Wanted
+    from netdra.node.installer import PluginInstallation, PluginKeeper
 
     stop = _stopped()
-    keeper = Keeper(Wanted(source=source, folder=folder, name=name, digest=_digest(digest)), ready)
+    keeper = PluginKeeper(PluginInstallation(source=source, folder=folder, name=name, digest=_digest(digest)), ready)
     keeper.check()
     terminal.tell(f'CNI plugin "{name}": installed in {folder}, sha256 {keeper.digest}')
     if not once:
@@ -107,9 +107,9 @@ def run_remove(name: str, folder: Path, ready: Path | None, stay: bool) -> None:
 )
 def run_describe(name: str, source: Path, digest: str, schema_path: Path | None, report: Path | None) -> None:
     """Print the SHA-256, the versions of CNI and the CNIPluginSchema of the binary of the CNI plugin NAME."""
-    from netdra.node.installer import Wanted, describe
+    from netdra.node.installer import PluginInstallation, describe
 
-    wanted = Wanted(source=source, folder=source.parent, name=name, digest=_digest(digest))
+    wanted = PluginInstallation(source=source, folder=source.parent, name=name, digest=_digest(digest))
     described = describe(wanted, schema_path)
     click.echo(msgspec.json.format(msgspec.json.encode(described), indent=2))
     if report is not None:

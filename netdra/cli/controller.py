@@ -12,7 +12,7 @@ import click
 from netdra.cli import daemons, shared
 
 if TYPE_CHECKING:
-    from netdra.controller.neutron import Settings as Cloud
+    from netdra.controller.neutron import NeutronSettings
 
 
 @click.command(name="controller")
@@ -66,13 +66,13 @@ def command(
 
     Several may run: one is elected by a Lease and works, the others wait.
     """
-    from netdra.controller.daemon import Settings
+    from netdra.controller.daemon import ControllerSettings
     from netdra.controller.daemon import run as work
     from netdra.controller.metrics import CONTROLLER
 
     if not PurePosixPath(cni_folder).is_absolute() or ".." in PurePosixPath(cni_folder).parts:
         raise click.BadParameter(f"--cni-folder {cni_folder}: give an absolute path")
-    settings = Settings(
+    settings = ControllerSettings(
         namespace,
         identity or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}",
         image=image,
@@ -82,7 +82,7 @@ def command(
     daemons.run("controller", (CONTROLLER,), lambda client, process: work(client, process, settings), options)
 
 
-def _cloud(clouds: Path | None, name: str, physnets: Path | None, interval: float) -> Cloud | None:
+def _cloud(clouds: Path | None, name: str, physnets: Path | None, interval: float) -> NeutronSettings | None:
     """The cloud of the options, as far as it can be known now: its file is read again at each login.
 
     Raises:
@@ -92,6 +92,6 @@ def _cloud(clouds: Path | None, name: str, physnets: Path | None, interval: floa
     defaults = shared.neutron_defaults(clouds, name, physnets)
     if clouds is None:
         return None
-    from netdra.controller.neutron import Settings as Cloud
+    from netdra.controller.neutron import NeutronSettings
 
-    return Cloud(clouds, name, defaults, interval)
+    return NeutronSettings(clouds, name, defaults, interval)

@@ -16,7 +16,7 @@ from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import Interface, Inventory, attributes
 
 if TYPE_CHECKING:
-    from netdra.discovery.watch import Change
+    from netdra.discovery.watch import InterfaceChanges
 
 _COLUMNS = ("INTERFACE", "TYPE", "STATE", "MAC", "MTU", "MBIT/S", "PCI", "NUMA", "DRIVER", "MASTER", "MORE")
 _LISTS = (("ipv4", "ipv4"), ("ipv6", "ipv6"), ("altName", "alt_names"), ("hostUse", "host_use"))
@@ -144,7 +144,7 @@ def _watch(output: str) -> None:
         return
 
 
-def _print_change(change: Change, output: str) -> None:
+def _print_change(change: InterfaceChanges, output: str) -> None:
     if output == "table":
         _print_lines(change)
         return
@@ -163,7 +163,7 @@ def _print_changes(kind: str, interfaces: Iterable[Interface], output: str) -> N
             _print_data(value, output)
 
 
-def _print_lines(change: Change) -> None:
+def _print_lines(change: InterfaceChanges) -> None:
     """One line for each change: + came, - went, ~ has other facts."""
     for interface in change.removed:
         _print_line(f"- {interface.device_name} ({interface.type})")

@@ -18,7 +18,7 @@ from netdra.model.policy import (
     DeviceExposurePolicy,
     DeviceExposurePolicySpec,
     Exposure,
-    Selector,
+    PolicySelector,
     SupportedCNIPlugin,
 )
 from netdra.model.resource import CapacityRequestPolicy
@@ -122,7 +122,7 @@ def shared(name: str, plugin: str, types: tuple[str, ...], *, host_uplink: bool)
         kind="DeviceExposurePolicy",
         metadata=ObjectMeta(name=name),
         spec=DeviceExposurePolicySpec(
-            selector=Selector(cel=" || ".join(f'{_TYPE} == "{kind}"' for kind in types)),
+            selector=PolicySelector(cel=" || ".join(f'{_TYPE} == "{kind}"' for kind in types)),
             priority=0,
             exposure=Exposure(
                 allow_multiple_allocations=True,

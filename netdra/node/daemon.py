@@ -28,7 +28,7 @@ from netdra.kube.client import Client
 from netdra.kube.health import reachable, synced
 from netdra.model import decoders
 from netdra.model.errors import NetdraError, PermanentError
-from netdra.model.inventory import Node
+from netdra.model.inventory import InventoryNode
 from netdra.node.publishing.service import Publishing
 from netdra.node.registry.leases import FILE, Leases
 from netdra.node.settings import Settings
@@ -57,7 +57,7 @@ async def run(client: Client, process: Process, settings: Settings) -> None:
     publishing = Publishing(
         client,
         settings.node,
-        lambda: Watcher(Node(name=settings.node, physnets=settings.physnets), sysfs=sysfs),
+        lambda: Watcher(InventoryNode(name=settings.node, physnets=settings.physnets), sysfs=sysfs),
         held_devices=lambda: parts.pods.network.held if parts is not None else (),
         plugins=settings.plugins,
         leased=lambda: leases.registrations if leases is not None else (),
