@@ -9,7 +9,7 @@ from typing import Literal, TypeVar, get_args
 import click
 import msgspec
 
-from netdra.cli import inputs, marks, terminal
+from netdra.cli import inputs, marks, shared, terminal
 from netdra.model import claim_rules, documents, suggestions
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.custom_device import CustomDevice
@@ -69,7 +69,7 @@ class _Object(msgspec.Struct, frozen=True):
 
 @click.command(name="validate")
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
-@click.option("--output", "-o", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@shared.output("table", "json", "yaml")
 @click.option("--strict", is_flag=True, help="Take warnings for errors.")
 @click.pass_context
 def command(context: click.Context, paths: tuple[str, ...], output: str, strict: bool) -> None:
@@ -109,9 +109,7 @@ def command(context: click.Context, paths: tuple[str, ...], output: str, strict:
     if output == "table":
         _print(problems, len(objects))
     else:
-        data = {"problems": documents.plain(problems), "objects": len(objects)}
-        text = msgspec.json.format(msgspec.json.encode(data)).decode() if output == "json" else documents.to_yaml(data)
-        click.echo(text.rstrip("\n"))
+        terminal.print_data({"problems": problems, "objects": len(objects)}, output)
     context.exit(1 if any(problem.severity == "error" for problem in problems) else 0)
 
 

@@ -220,7 +220,7 @@ def attributes(interface: Interface) -> dict[str, AttributeValue]:
     return values
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class InventoryNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The node that an inventory is of.
 
     Attributes:
@@ -244,7 +244,7 @@ def wired_to(wired: Mapping[str, str], kind: str, *nics: str) -> str:
     """The physical network of an interface: its own, or that of its PF; "" for none.
 
     Args:
-        wired: physical network by NIC (`Node.wired`).
+        wired: physical network by NIC (`InventoryNode.wired`).
         kind: the interface's type. What represents a function on a NIC's switch is wired to nothing.
         nics: the names and PCI addresses of the interface and its PF, the interface's own first.
     """
@@ -271,7 +271,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         vanished: interfaces that are named, and of which nothing could be read any more.
     """
 
-    node: Node
+    node: InventoryNode
     interfaces: tuple[Interface, ...]
     unreadable: Mapping[str, int] = {}
     vanished: tuple[str, ...] = ()

@@ -31,8 +31,8 @@ from netdra.node.permits import EVERYTHING, NodePermits
 from netdra.node.priority import PriorityGate, Turns
 from netdra.node.publishing.service import Publishing
 from netdra.node.registry.callers import Callers
-from netdra.node.registry.leases import Leases
 from netdra.node.registry.service import Place, Registry
+from netdra.node.registry.table import RegistrationTable
 from netdra.node.sandboxes.circuits import Circuits
 from netdra.node.sandboxes.events import PodEvents
 from netdra.node.sandboxes.hooks import Attachments, Threads
@@ -178,7 +178,12 @@ class Parts:
 
     @classmethod
     def assembled(
-        cls, client: Client, settings: Settings, publishing: Publishing, signals: Signals, leases: Leases | None = None
+        cls,
+        client: Client,
+        settings: Settings,
+        publishing: Publishing,
+        signals: Signals,
+        registrations: RegistrationTable | None = None,
     ) -> Parts:
         """All parts of a node."""
         paths = sockets(settings.kubelet_root, settings.instance)
@@ -222,7 +227,7 @@ class Parts:
             kubelet=kubelet,
             plugin=Plugin(pods.hooks, nri, gate=publishing.gate),
             recorder=recorder,
-            registry=_registry(client, settings, publishing, leases),
+            registry=_registry(client, settings, publishing, registrations),
         )
 
     def add_checks(self, health: Health) -> None:
@@ -241,10 +246,12 @@ class Parts:
             yield "registry", self.registry.run()
 
 
-def _registry(client: Client, settings: Settings, publishing: Publishing, leases: Leases | None) -> Registry | None:
-    if leases is None or settings.registry_socket is None:
+def _registry(
+    client: Client, settings: Settings, publishing: Publishing, registrations: RegistrationTable | None
+) -> Registry | None:
+    if registrations is None or settings.registry_socket is None:
         return None
     place = Place(path=settings.registry_socket, mode=settings.registry_mode, group=settings.registry_group)
     callers = Callers(client, settings.node, tokens_only=settings.registry_tokens_only)
-    metrics.REGISTRY_REGISTRATIONS.set_function(lambda: len(leases.ledger))
-    return Registry(place, leases, callers, publishing, publishing.health.states, settings.device_files)
+    metrics.REGISTRY_REGISTRATIONS.set_function(lambda: len(registrations))
+    return Registry(place, registrations, callers, publishing, publishing.health.states, settings.device_files)

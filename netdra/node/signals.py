@@ -31,10 +31,12 @@ class Signals:
 
     Attributes:
         held_changed: the held devices, or the reasons why they cannot be given back, have changed.
+        registrations_changed: other registrations of programs on the node are to be published.
         listed: the runtime has listed its sandboxes.
         ended_unseen: a sandbox may have ended without a hook.
     """
 
     held_changed: Signal = field(default_factory=Signal)
+    registrations_changed: Signal = field(default_factory=Signal)
     listed: Signal = field(default_factory=Signal)
     ended_unseen: Signal = field(default_factory=Signal)
