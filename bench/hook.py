@@ -44,7 +44,7 @@ from netdra.model.claim import (
 )
 from netdra.model.meta import ObjectMeta
 from netdra.model.names import DRIVER
-from netdra.model.plan import PlannedDevice
+from netdra.model.plan import ClaimReference, PlannedDevice
 from netdra.model.resource import ResourceSlice
 from netdra.model.topology import NetworkTopology
 from netdra.node.cdi.files import ClaimFiles
@@ -68,15 +68,14 @@ _CLAIM = "claim"
 _PHASES = (
     "netdra.node.sandboxes.tracker:Tracker.claims_of",
     "netdra.node.sandboxes.hooks:Attachments._plans",
-    "netdra.node.sandboxes.table:Table.attaching",
-    "netdra.node.sandboxes.table:Table.attached",
-    "netdra.node.sandboxes.table:Table.detaching",
+    "netdra.node.sandboxes.table:Table.begin_attach",
+    "netdra.node.sandboxes.table:Table.complete_attach",
+    "netdra.node.sandboxes.table:Table.begin_detach",
     "netdra.node.sandboxes.table:Table.hold",
     "netdra.node.sandboxes.network:attach",
     "netdra.node.sandboxes.network:detach",
     "netdra.node.sandboxes.network:Network.attach",
     "netdra.node.sandboxes.network:Network.undo",
-    "netdra.chain.attach:check_plans",
     "netdra.chain.attach:_settled",
     "netdra.chain.attach:preflight",
     "netdra.chain.execute:Executor.do",
@@ -233,8 +232,8 @@ class _Known(Tracker):
 
     claim: ResourceClaim
 
-    async def claims_of(self, sandbox: Sandbox, seconds: float) -> tuple[ResourceClaim, ...]:
-        return (self.claim,)
+    async def claims_of(self, sandbox: Sandbox, seconds: float) -> tuple[ClaimReference, ...]:
+        return (self.claim.reference,)
 
 
 @contextmanager
@@ -261,7 +260,6 @@ def _pods(folder: Path, node: Namespace, claim: ResourceClaim) -> Pods:
     device = PlannedDevice(request="nic", pool="node", device="nic0", if_name="nic0", supported_cnis=("host-device",))
     told = PreparedDevice(requests=("nic",), pool="node", device="nic0", cdi_ids=(cdi_id(claim.metadata.uid, "nic"),))
     kept = KeptDevice(told=told, facts=device)
-    store.put(PreparedClaim(boot_id=boot_id(), claim=claim.reference, devices=(kept,)))
     view = View({("node", "nic0"): device}, {_TOPOLOGY.metadata.name: _TOPOLOGY})
     pods = Pods.assembled(
         Dependencies(
@@ -275,7 +273,9 @@ def _pods(folder: Path, node: Namespace, claim: ResourceClaim) -> Pods:
             threads=Threads.made(lambda: libc.setns(node.fd, libc.CLONE_NEWNET)),
         )
     )
-    tracker = _Known(pods.tracker.client, pods.tracker.reflector)
+    _, plan = pods.claims.bind(claim)
+    store.put(PreparedClaim(boot_id=boot_id(), claim=claim.reference, devices=(kept,), plan=plan))
+    tracker = _Known(pods.tracker.client, pods.tracker.reflector, store)
     tracker.claim = claim
     pods.hooks.tracker = tracker
     return pods

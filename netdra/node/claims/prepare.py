@@ -306,7 +306,7 @@ class Claims:
         if record.plan is not None:
             return record
         await patiently(self._know_node, VIEW_SECONDS)
-        plan = self._bind(await patiently(lambda: get_claim(self._client, wanted), API_SECONDS))[1]
+        plan = self.bind(await patiently(lambda: get_claim(self._client, wanted), API_SECONDS))[1]
         of_device = {(*device.key, device.facts.pci_address): device.port for device in record.devices}
         plans = with_ports(
             plan.plans, lambda _, device: of_device.get((device.pool, device.device, device.pci_address))
@@ -353,7 +353,7 @@ class Claims:
 
     async def _checked(self, claim: ResourceClaim, pods: Sequence[PodReference]) -> PreparedClaim:
         """The claim to be written down, checked against the node as it is."""
-        binding, plan = self._bind(claim)
+        binding, plan = self.bind(claim)
         checks.check_shared(claim.reference, plan.plans, [pod.name for pod in pods])
         return PreparedClaim(
             boot_id=boot_id(),
@@ -364,7 +364,7 @@ class Claims:
             pods=tuple(pods),
         )
 
-    def _bind(self, claim: ResourceClaim) -> tuple[Binding, PreparedPlan]:
+    def bind(self, claim: ResourceClaim) -> tuple[Binding, PreparedPlan]:
         """A claim's devices and steps on this node as it is, and its plans, which the rules have checked.
 
         Raises:

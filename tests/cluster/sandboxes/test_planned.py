@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -67,7 +67,7 @@ def test_a_topology_that_changed_after_prepare_changes_no_pod_and_is_reported_on
 
 
 @pytest.fixture(params=["missing", "unreadable", "of a netdra without plans"])
-def spoil(request: pytest.FixtureRequest, scene: Scene) -> Iterator[Any]:
+def spoil(request: pytest.FixtureRequest, scene: Scene) -> Callable[[str], None]:
     """Spoils a claim's record."""
 
     def act(uid: str) -> None:
@@ -80,10 +80,12 @@ def spoil(request: pytest.FixtureRequest, scene: Scene) -> Iterator[Any]:
             record = json.loads(path.read_text())
             path.write_text(json.dumps({key: record[key] for key in record if key not in ("plan", "pods")}))
 
-    yield act
+    return act
 
 
-def test_a_claim_whose_record_is_of_no_use_is_prepared_again_by_the_hook(scene: Scene, spoil: Any) -> None:
+def test_a_claim_whose_record_is_of_no_use_is_prepared_again_by_the_hook(
+    scene: Scene, spoil: Callable[[str], None]
+) -> None:
     claim, sandbox = scene.of_three()
     uid = scene.uid(claim)
     before = scene.machine.store.get(uid)
