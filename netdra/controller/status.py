@@ -77,7 +77,6 @@ class TopologyState(msgspec.Struct, frozen=True, kw_only=True):
     """The current state of a topology, after its classes were written.
 
     Attributes:
-        findings: its errors.
         changes: the writes that its classes needed.
         problem: the API server's refusals of these, or "".
         users: the claims that use it.

@@ -60,7 +60,6 @@ def fitted(value: Any, kind: type[T], *, strict: bool = False) -> tuple[T | None
 
     Args:
         value: the plain value.
-        kind: the type.
         strict: whether unknown fields are refused in every type, but not below `status`, which is the cluster's.
 
     Raises:

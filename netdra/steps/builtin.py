@@ -83,7 +83,6 @@ def apply(
     Args:
         prepared: what to do.
         undo: what `observe` returned.
-        site: where.
         amend: called with a fuller record when more is known, before the step acts on it.
 
     Raises:
@@ -165,9 +164,7 @@ def check(prepared: Prepared, final: StepResult, site: Site) -> tuple[str, ...]:
     """The step's drift, in words.
 
     Args:
-        prepared: the step.
         final: the merged results of all that builds on it.
-        site: where.
 
     Raises:
         NetdraError: the drift cannot be found out.
