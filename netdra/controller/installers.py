@@ -188,7 +188,6 @@ def daemon_set(plugin: CNIPlugin, settings: InstallerSettings, mode: Mode) -> di
     """The DaemonSet as it should be, for a server-side apply.
 
     Args:
-        settings: the pods' settings.
         mode: whether the plugin is to be installed or removed.
     """
     labels = {"app.kubernetes.io/part-of": "netdra", "app.kubernetes.io/component": "cni-plugin"}

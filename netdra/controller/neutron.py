@@ -105,8 +105,6 @@ class NeutronPorts:
         """Begin nothing yet.
 
         Args:
-            client: the API server.
-            recorder: writes events.
             state: the controller's copies of claims and topologies.
             in_hand: entered around each look, which the end of the process waits for.
         """

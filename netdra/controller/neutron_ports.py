@@ -163,7 +163,6 @@ def bound(
     """The status of a port that Neutron has bound.
 
     Args:
-        answer: the port in Neutron.
         now: the time, with its zone.
     """
     text = f"port {answer.id} is bound on host {answer.host}"

@@ -50,7 +50,6 @@ def conditions(
     """The conditions of a status.
 
     Args:
-        desired: the desired conditions.
         before: the status as it stands.
         generation: that of the object which was looked at.
         now: the time, with its zone.

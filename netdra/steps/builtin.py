@@ -81,7 +81,6 @@ def apply(
     """Do the step.
 
     Args:
-        prepared: what to do.
         undo: what `observe` returned.
         amend: called with a fuller record when more is known, before the step acts on it.
 
