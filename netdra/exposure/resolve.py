@@ -73,7 +73,6 @@ def resolve(interface: Interface, facts: dict[str, AttributeValue], rules: tuple
     """Ask every policy of an interface.
 
     Args:
-        interface: the interface.
         facts: its attributes under qualified names.
         rules: the node's policies, in the order of their names.
     """

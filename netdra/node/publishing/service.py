@@ -91,7 +91,6 @@ class Publishing:
         """Prepare.
 
         Args:
-            client: the API server.
             node: the node's name.
             watch: opens the kernel; called in the thread that then reads it.
             held_devices: the devices that claims hold now.
