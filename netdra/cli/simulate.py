@@ -23,7 +23,7 @@ from netdra.model.errors import InvalidInputError
 from netdra.model.meta import ObjectMeta
 from netdra.model.resource import ResourceSlice
 from netdra.model.topology import NetworkTopology
-from netdra.slices.allocator import Allocation, Allocator, NodeReport, claim_key, named, shown
+from netdra.slices.allocator import Allocation, Allocator, NodeExplanation, claim_key, named, shown
 
 _COLUMNS = ("CLAIM", "RESULT", "NODE", "REQUEST", "DEVICE", "POOL", "CONSUMES")
 
@@ -44,7 +44,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     allocation: AllocationResult | None = None
     reason: str = ""
     why: tuple[str, ...] = ()
-    nodes: tuple[NodeReport, ...] = ()
+    nodes: tuple[NodeExplanation, ...] = ()
 
 
 @click.command(name="simulate")

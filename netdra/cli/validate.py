@@ -217,8 +217,8 @@ def _named(objects: Sequence[_Object]) -> Iterator[tuple[_Object, Finding, bool]
     """The errors of the selectors of policies and topologies, and the warnings for those of policies."""
     from netdra.cel import CelCompileError
     from netdra.cel.analysis import examine
-    from netdra.cel.vocabulary import added, of_interfaces
     from netdra.rules.topologies import check_names
+    from netdra.vocabulary import added, of_interfaces
 
     policies, custom = _of(objects, DeviceExposurePolicy), _of(objects, CustomDevice)
     given = added((policy for _, policy in policies), (device for _, device in custom))
@@ -262,11 +262,11 @@ def _warned(objects: Sequence[_Object], let_through: Sequence[_Object]) -> Itera
     """The webhook's warnings for objects that it lets through, if all objects of the files were there."""
     from netdra.admission import claims, custom_devices, schemas, topologies
     from netdra.admission.cluster import Cluster
-    from netdra.cel.vocabulary import added
     from netdra.rules import contract
     from netdra.rules.classes import check_class
     from netdra.topology.classes import known_classes
     from netdra.topology.networks import overlaps
+    from netdra.vocabulary import added
 
     classes = [given for _, given in _of(objects, DeviceClass) if not check_class(given)]
     written = {topology.name: topology for _, topology in _of(objects, NetworkTopology)}

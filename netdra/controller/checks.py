@@ -31,7 +31,6 @@ class Checks:
 
         Args:
             seconds: how long the check of one object may take.
-            command: the worker's command.
         """
         self.pool = WorkerPool(command, 1, seconds=seconds)
         self._checked: dict[_Key, tuple[Any, tuple[str, ...]]] = {}

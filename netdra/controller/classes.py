@@ -50,7 +50,6 @@ def changes(topology: NetworkTopology, present: Mapping[str, DeviceClass], featu
     Args:
         topology: a sound topology, as it is stored.
         present: all DeviceClasses by name.
-        features: the API server's.
 
     Raises:
         InvalidInputError: the topology is unsound.

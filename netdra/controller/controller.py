@@ -60,8 +60,6 @@ class Controller:
         """Begin nothing yet.
 
         Args:
-            client: the API server.
-            recorder: writes events.
             in_hand: entered around each look, which the end of the process waits for.
         """
         self._client = client

@@ -188,8 +188,6 @@ def daemon_set(plugin: CNIPlugin, settings: InstallerSettings, mode: Mode) -> di
     """The DaemonSet as it should be, for a server-side apply.
 
     Args:
-        plugin: the plugin.
-        settings: the pods' settings.
         mode: whether the plugin is to be installed or removed.
     """
     labels = {"app.kubernetes.io/part-of": "netdra", "app.kubernetes.io/component": "cni-plugin"}
@@ -330,7 +328,6 @@ def planned_schema(
     """The write that a plugin's schema needs.
 
     Args:
-        plugin: the plugin.
         binary: the image's binary, if a node has reported it.
         present: the object of the schema's name, if there is one.
         schemas: the plugins that other schemas describe.
@@ -411,7 +408,6 @@ def status(plugin: CNIPlugin, seen: PluginState | None, schema: PlannedSchema, n
     """A plugin's status.
 
     Args:
-        plugin: the plugin.
         seen: its current state; None if the controller is not to install plugins.
         schema: the write and the condition of its schema.
         now: the time, with its zone.

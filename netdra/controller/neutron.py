@@ -105,10 +105,7 @@ class NeutronPorts:
         """Begin nothing yet.
 
         Args:
-            client: the API server.
-            recorder: writes events.
             state: the controller's copies of claims and topologies.
-            settings: the cloud.
             in_hand: entered around each look, which the end of the process waits for.
         """
         self._client, self._recorder, self._state = client, recorder, state

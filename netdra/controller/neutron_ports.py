@@ -69,7 +69,6 @@ def wanted(
     """The ports of an allocated claim.
 
     Args:
-        claim: the claim.
         topologies: by name.
         node: the node of its devices.
 
@@ -141,7 +140,6 @@ def is_outdated(port: NeutronPort, wished: NeutronPort, claim: ResourceClaim) ->
     A node takes no port of another step, so one of an earlier allocation is nowhere.
 
     Args:
-        port: the object.
         wished: the one of the same name that the claim should have.
         claim: the claim, as it is now.
     """
@@ -165,10 +163,6 @@ def bound(
     """The status of a port that Neutron has bound.
 
     Args:
-        port: the object.
-        answer: the port in Neutron.
-        network: its network.
-        given: the VF's settings.
         now: the time, with its zone.
     """
     text = f"port {answer.id} is bound on host {answer.host}"
@@ -199,7 +193,6 @@ def changed(port: NeutronPort, what: str, now: datetime) -> NeutronPortStatus:
     A running pod's VF is left as it is: another MAC address or VLAN under it would be worse than the old one.
 
     Args:
-        port: the object.
         what: the differences; "" for none.
         now: the time, with its zone.
     """

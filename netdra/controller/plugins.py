@@ -61,10 +61,7 @@ class ClusterPlugins:
         """Begin nothing yet.
 
         Args:
-            client: the API server.
-            recorder: writes events.
             state: the controller's copies of topologies and schemas.
-            settings: the pods' settings.
             in_hand: entered around each look, which the end of the process waits for.
         """
         self._client, self._recorder, self._state = client, recorder, state

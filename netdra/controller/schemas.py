@@ -19,7 +19,6 @@ class SchemaWrite(msgspec.Struct, frozen=True):
     """The write that an object needs.
 
     Attributes:
-        verb: the write.
         schema: the object as it is to be, or as it is if it is to be deleted.
     """
 
@@ -31,7 +30,6 @@ def change(name: str, present: CNIPluginSchema | None) -> SchemaWrite | None:
     """The write that the object of a name needs; None if it is as it should be, or not netdra's.
 
     Args:
-        name: the object's.
         present: the object as it is stored, if there is one.
     """
     wanted = shipped.objects().get(name)

@@ -50,7 +50,6 @@ def conditions(
     """The conditions of a status.
 
     Args:
-        desired: the desired conditions.
         before: the status as it stands.
         generation: that of the object which was looked at.
         now: the time, with its zone.
@@ -77,7 +76,6 @@ class TopologyState(msgspec.Struct, frozen=True, kw_only=True):
     """The current state of a topology, after its classes were written.
 
     Attributes:
-        findings: its errors.
         changes: the writes that its classes needed.
         problem: the API server's refusals of these, or "".
         users: the claims that use it.

@@ -73,7 +73,6 @@ def notices(
     """The events after a status was written.
 
     Args:
-        regarding: the object.
         before: its conditions as they stood.
         after: as they stand now.
     """

@@ -45,7 +45,6 @@ def interface(facts: MachineFacts, index: int, uplinks: frozenset[int]) -> Inter
 
     Args:
         facts: the facts; the link must be among them.
-        index: the link's index.
         uplinks: the result of `host_uplinks` on the same facts.
     """
     link = facts.links[index]

@@ -53,7 +53,6 @@ def other_pfs(sysfs: Sysfs, present: Container[str]) -> list[str]:
     """The network controllers that have VFs just now and no netdev here, by PCI address: the netdev may be in a pod.
 
     Args:
-        sysfs: the tree.
         present: the addresses that need not be looked at.
     """
     addresses = [address for address in sysfs.listing("bus/pci/devices") if address not in present]
@@ -76,7 +75,6 @@ def read(sysfs: Sysfs, path: str, netdev: str = "") -> SysfsDevice:
     """A device from sysfs. A device with an interface has a driver; if none is seen, it could not be read.
 
     Args:
-        sysfs: the tree.
         path: the device's folder with all links resolved, so that its ancestors can be seen in it.
         netdev: the interface whose device is asked for, if the device has one here.
     """

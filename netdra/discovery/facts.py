@@ -27,7 +27,6 @@ class SysfsDevice(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         address: its PCI address, "" for a device on no PCI bus.
         vendor: four hexadecimal digits; likewise `product`.
-        driver: the bound driver.
         numa_node: -1 where the machine does not say.
         pcie_root: "pci0000:00".
         iommu_group: the group's number.

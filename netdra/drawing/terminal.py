@@ -36,7 +36,6 @@ def draw(graph: Graph, interfaces: Mapping[str, str], *, width: int = 120, ascii
     """The graph as text, lines ended by newlines but for the last.
 
     Args:
-        graph: what is drawn.
         interfaces: the interface of each step (`interfaces.assign`).
         width: the columns that there are; a graph that is wider is written as a list.
         ascii_only: whether to do without the signs that a terminal without UTF-8 lacks.

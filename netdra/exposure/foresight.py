@@ -76,7 +76,6 @@ class InterfaceReports(msgspec.Struct, frozen=True):
     """What nodes report, as far as a policy asks for it.
 
     Attributes:
-        seen: their interfaces.
         nodes: how many nodes these interfaces belong to.
         left: how many more nodes there are that were not reached in time.
     """
@@ -239,7 +238,6 @@ def _standing(policies: Iterable[DeviceExposurePolicy], apart: str) -> tuple[Rul
     """Policies as rules that match every interface: which interfaces they match is in the report.
 
     Args:
-        policies: the policies.
         apart: the interfaces' type, where a policy must mean it: then the policies whose text names it select by it.
     """
     return rules(

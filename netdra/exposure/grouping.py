@@ -69,7 +69,6 @@ def pooled(
 
     Args:
         node: the node's name.
-        interfaces: all interfaces.
         in_use: pools with devices that claims have; a pool of these that has a former name keeps it.
         pinned: by identity, the pools of interfaces whose devices claims have: a stacked interface stays in its pool
             as long as it is in use, whatever it stands on by now.

@@ -225,7 +225,6 @@ class InventoryNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     Attributes:
         name: its Kubernetes name.
-        labels: its labels.
         physnets: by physical network, the NICs of the node that are wired to it, by name or PCI address.
     """
 
@@ -266,7 +265,6 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     Attributes:
         api_version: the version of this format, for captures that outlive the program that wrote them.
         node: whose devices these are.
-        interfaces: the devices.
         unreadable: how often each kind of fact could not be read ("linkSpeed: EINVAL" -> 3), for the report.
         vanished: interfaces that are named, and of which nothing could be read any more.
     """

@@ -213,7 +213,6 @@ class VfSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What a VF gets of its port.
 
     Attributes:
-        mac: its address.
         vlan: the VLAN that the NIC puts it in; 0 for none.
         mtu: the network's, in bytes; 0 if Neutron does not say.
         addresses: with prefix lengths.
@@ -249,8 +248,6 @@ def settings(port: Port, network: NeutronNetwork, subnets: Sequence[Subnet], pol
     """What a VF gets of a bound port.
 
     Args:
-        port: the port.
-        network: its network.
         subnets: the subnets of the port's addresses.
         policy: the QoS policy of the port, if there is one.
     """

@@ -155,7 +155,6 @@ class Neutron:
 
         Args:
             wanted: the port as it is to be bound.
-            port_id: which one.
             used: whether another VF of the claim has the port still: the VF of that host and PCI address.
 
         Raises:
@@ -199,7 +198,6 @@ class Neutron:
         A port that is gone, or is another claim's or VF's by now, is no error.
 
         Args:
-            port_id: the port.
             claim: the uid of the claim that had it.
             host: the host of the VF that had it.
             pci_slot: the VF's PCI address.
@@ -243,7 +241,6 @@ class Neutron:
         """The port that is wanted, bound, its network, and what its VF gets; the one that is there if there is one.
 
         Args:
-            wanted: the port.
             network: its network, where it is known already.
 
         Raises:

@@ -137,7 +137,6 @@ def describe(wanted: PluginInstallation, schema: Path | None = None) -> Describe
     """A binary's digest and CNI versions, and the schema that comes with it, without installing it.
 
     Args:
-        wanted: the plugin.
         schema: its CNIPluginSchema as YAML; None for `schema.yaml` beside the binary, if there is one.
 
     Raises:
@@ -194,7 +193,6 @@ class PluginKeeper:
         """Do nothing yet.
 
         Args:
-            wanted: the plugin.
             ready: a file that is there for as long as the plugin is.
         """
         self._wanted, self._ready = wanted, ready

@@ -55,7 +55,6 @@ def checked_address(text: str, where: str, if_name: str = "") -> str:
     """An address with its prefix length, in one spelling of the many that it may have.
 
     Args:
-        text: the address.
         where: the step and its parameter.
         if_name: the interface that is to have it.
 

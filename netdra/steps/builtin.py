@@ -81,9 +81,7 @@ def apply(
     """Do the step.
 
     Args:
-        prepared: what to do.
         undo: what `observe` returned.
-        site: where.
         amend: called with a fuller record when more is known, before the step acts on it.
 
     Raises:
@@ -165,9 +163,7 @@ def check(prepared: Prepared, final: StepResult, site: Site) -> tuple[str, ...]:
     """The step's drift, in words.
 
     Args:
-        prepared: the step.
         final: the merged results of all that builds on it.
-        site: where.
 
     Raises:
         NetdraError: the drift cannot be found out.

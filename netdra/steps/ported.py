@@ -96,8 +96,6 @@ def carried(order: Order, port: PlannedPort, given: int | None, pf: Link, site: 
     """The MTU of the port's network, and at most the PF's: longer packets do not get to the wire.
 
     Args:
-        order: the step.
-        port: the port.
         given: the MTU in the step's config, which counts where Neutron names none.
         pf: the VF's PF.
         site: gets a note if the PF has less.

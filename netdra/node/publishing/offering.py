@@ -162,7 +162,6 @@ class Offering:
         """One pass.
 
         Args:
-            inventory: the kernel's interfaces.
             labels: the node's.
             held_devices: the devices that claims have.
             kernel: answers further questions to the kernel.

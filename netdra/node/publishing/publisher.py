@@ -184,7 +184,6 @@ class Publisher:
     """Publishes one node's slices.
 
     Attributes:
-        client: the API server.
         store: the node's slices of this driver, kept by a reflector.
         owner: the node, with which the slices are deleted.
         report: called after each pool's writes, with their outcome.

@@ -45,7 +45,6 @@ class Reporter:
         """Begin nothing yet.
 
         Args:
-            client: the API server.
             owner: the node that the object is named after and belongs to.
             make: makes the status to report.
         """

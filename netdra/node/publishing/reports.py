@@ -64,7 +64,6 @@ class ReportSource(msgspec.Struct, frozen=True):
     """The source of a report.
 
     Attributes:
-        rows: the node's interfaces.
         policies: those that hold on the node.
         problems: the problems, one for each place where it was seen.
         left_out: how many devices are not published, by reason.

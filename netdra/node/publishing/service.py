@@ -90,7 +90,6 @@ class Publishing:
         """Prepare.
 
         Args:
-            client: the API server.
             node: the node's name.
             watch: opens the kernel; called in the thread that then reads it.
             plugins: where the node has its CNI plugins; without it, all that policies list count as there.
