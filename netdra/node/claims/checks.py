@@ -6,21 +6,15 @@ a device is in a pod already. Reasons in the node are in `netdra.slices.exclusio
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Collection, Mapping, Sequence
-
-import msgspec
+from collections.abc import Sequence
 
 from netdra.model import names
 from netdra.model.claim import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
 from netdra.model.errors import InvalidInputError, PermanentError, TemporaryError
-from netdra.model.findings import refuse
 from netdra.model.plan import Binding, ClaimReference, Plan
-from netdra.model.topology import MOVING_TYPES, NetworkTopology
+from netdra.model.topology import MOVING_TYPES
 from netdra.node.claims.store import PreparedClaim, TopologyVersion
 from netdra.node.view import NodeView
-from netdra.rules.plans import check_plans
-from netdra.rules.topologies import check_configs as findings_in_configs
 from netdra.slices.nodes import parse_selector
 from netdra.topology.parameters import values_of
 
@@ -114,27 +108,6 @@ def check_steps(binding: Binding) -> None:
             )
 
 
-def check_configs(binding: Binding, topologies: Mapping[str, NetworkTopology], described: Collection[str]) -> None:
-    """The claim's topologies pass the checks of a pod's start now, while no pod waits for them.
-
-    Args:
-        binding: the claim's plans.
-        topologies: by name.
-        described: the plugins that the cluster's own schemas describe.
-
-    Raises:
-        InvalidInputError: a topology cannot be attached; the text has all of its errors.
-    """
-    topology_names = dict.fromkeys(plan.topology for plan in binding.plans)
-    findings = [
-        finding
-        for name in topology_names
-        if name in topologies
-        for finding in findings_in_configs(topologies[name], described)
-    ]
-    refuse(findings or check_plans(binding.plans))
-
-
 def check_shared(claim: ClaimReference, plans: Sequence[Plan], pods: Sequence[str]) -> None:
     """A device that moves is in one pod only (decision D11).
 
@@ -170,7 +143,7 @@ def changed_topologies(record: PreparedClaim, view: NodeView) -> tuple[str, ...]
         topology = view.topologies.get(name)
         if topology is None:
             what = "was deleted"
-        elif version_of(topology).digest != version.digest:
+        elif TopologyVersion.of(topology).digest != version.digest:
             what = f"is at generation {topology.metadata.generation}"
         else:
             continue
@@ -179,12 +152,6 @@ def changed_topologies(record: PreparedClaim, view: NodeView) -> tuple[str, ...]
             f"which {what} now"
         )
     return tuple(changes)
-
-
-def version_of(topology: NetworkTopology) -> TopologyVersion:
-    """A topology's generation, and a digest of its spec."""
-    spec = msgspec.json.encode(topology.spec, order="deterministic")
-    return TopologyVersion(generation=topology.metadata.generation, digest=hashlib.sha256(spec).hexdigest()[:16])
 
 
 def on_host_network(claim: ResourceClaim, pod: str) -> InvalidInputError:

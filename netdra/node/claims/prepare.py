@@ -370,19 +370,12 @@ class Claims:
         Raises:
             NetdraError: the claim does not fit its topologies, or the node.
         """
-        topologies = self._view.topologies
-        binding = bind([claim], topologies, self._view.devices)
+        binding = bind([claim], self._view.topologies, self._view.devices)
         checks.check_steps(binding)
-        checked = self._permits.check(binding.plans)
-        checks.check_configs(binding, topologies, self._permits.described)
-        versions = {
-            name: checks.version_of(topologies[name])
-            for name in dict.fromkeys(plan.topology for plan in checked.plans)
-            if name in topologies
-        }
-        return binding, PreparedPlan(
-            plans=checked.plans, schemas=checked.schemas, permits=checked.permits, topologies=versions
-        )
+        named = dict.fromkeys(plan.topology for plan in binding.plans)
+        topologies = [self._view.topologies[name] for name in named if name in self._view.topologies]
+        checked = self._permits.check(binding.plans, topologies)
+        return binding, PreparedPlan.of(checked, topologies)
 
     async def _with_ports(self, made: PreparedClaim, until: float) -> PreparedClaim:
         """The claim with its VFs' ports in Neutron, once all of them are bound.
@@ -405,7 +398,7 @@ class Claims:
         plans = with_ports(made.plan.plans, lambda _, device: bound.get((device.pool, device.device)))
         return msgspec.structs.replace(
             made,
-            plan=msgspec.structs.replace(made.plan, plans=plans),
+            plan=msgspec.structs.replace(made.plan, plans=self._permits.check(plans).plans),
             devices=tuple(
                 device if device.admin_access else msgspec.structs.replace(device, port=bound.get(device.key))
                 for device in made.devices

@@ -8,11 +8,12 @@ A file that another daemon wrote counts at once: only an unchanged file is not r
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -23,6 +24,8 @@ from netdra.model import names
 from netdra.model.errors import UNREADABLE, InvalidInputError, NetdraError, TemporaryError
 from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedPort
 from netdra.model.resource import DeviceAttribute
+from netdra.model.topology import NetworkTopology
+from netdra.rules.plans import CheckedPlans, restored
 from netdra.topology.devices import DeviceKey
 
 VERSION = 1
@@ -83,6 +86,12 @@ class TopologyVersion(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
     generation: int = 0
     digest: str = ""
 
+    @classmethod
+    def of(cls, topology: NetworkTopology) -> TopologyVersion:
+        """The version of a topology as it is now."""
+        spec = msgspec.json.encode(topology.spec, order="deterministic")
+        return cls(generation=topology.metadata.generation, digest=hashlib.sha256(spec).hexdigest()[:16])
+
 
 class PreparedPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A claim's network as it was bound and checked: the hook executes it (decision D52).
@@ -98,6 +107,17 @@ class PreparedPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     schemas: str = ""
     permits: str = ""
     topologies: Mapping[str, TopologyVersion] = {}
+
+    @classmethod
+    def of(cls, checked: CheckedPlans, topologies: Iterable[NetworkTopology]) -> PreparedPlan:
+        """A claim's checked plans, bound from these topologies."""
+        versions = {topology.name: TopologyVersion.of(topology) for topology in topologies}
+        return cls(plans=checked.plans, schemas=checked.schemas, permits=checked.permits, topologies=versions)
+
+    @property
+    def checked(self) -> CheckedPlans:
+        """The plans as the rules let them through when the claim was prepared."""
+        return restored(self.plans, self.schemas, self.permits)
 
 
 class PodReference(msgspec.Struct, frozen=True, kw_only=True):
