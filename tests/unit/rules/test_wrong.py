@@ -27,7 +27,7 @@ from netdra.model.topology import NetworkTopology
 from netdra.node.claims import checks
 from netdra.topology.bind import bind
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1] / "topology"
 FILES = sorted((HERE / "wrong").glob("*.yaml"))
 WRONG = {
     f"{path.stem}: {value['metadata']['name']}": value
@@ -134,9 +134,7 @@ def _plain(text: str) -> str:
     return "".join(sign for sign in text if sign.isalnum())
 
 
-@pytest.mark.parametrize(
-    "path", sorted((HERE.parent / "topology" / "topologies").glob("*.yaml")), ids=lambda path: path.stem
-)
+@pytest.mark.parametrize("path", sorted((HERE / "topologies").glob("*.yaml")), ids=lambda path: path.stem)
 def test_those_that_are_right_are_let_through_everywhere(path: Path) -> None:
     (value,) = yaml.safe_load_all(path.read_text())
     body = msgspec.Raw(msgspec.json.encode(value))
