@@ -30,7 +30,7 @@ from netdra.model.findings import refuse
 from netdra.model.plan import Plan
 from netdra.model.schema import CNIPluginSchema
 from netdra.rules import confine
-from netdra.rules.plans import check_plans
+from netdra.rules.pod import check_plans
 from netdra.rules.schemas import check_programs
 from netdra.topology.binaries import translated_plan
 

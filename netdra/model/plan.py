@@ -85,6 +85,11 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     port: PlannedPort | None = None
 
     @property
+    def is_root(self) -> bool:
+        """Whether the step is an allocated device."""
+        return not self.depend_on
+
+    @property
     def plugin(self) -> str:
         """By what its schema is looked up."""
         return described(self.type, is_builtin=self.execution == "Builtin")

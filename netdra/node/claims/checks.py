@@ -14,7 +14,7 @@ from netdra.model.errors import InvalidInputError, PermanentError, TemporaryErro
 from netdra.model.findings import refuse
 from netdra.model.plan import Binding, ClaimReference, Plan
 from netdra.model.topology import MOVING_TYPES, NetworkTopology
-from netdra.rules.plans import check_plans
+from netdra.rules.pod import check_plans
 from netdra.rules.topologies import check_configs as findings_in_configs
 from netdra.slices.nodes import parse_selector
 from netdra.topology.parameters import values_of
