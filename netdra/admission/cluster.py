@@ -13,7 +13,7 @@ import msgspec
 
 from netdra.admission.messages import AdmissionRequest
 from netdra.cel.vocabulary import Added
-from netdra.exposure.foresight import Reported
+from netdra.exposure.foresight import InterfaceReports
 from netdra.model.claim import DeviceClass
 from netdra.model.custom_device import CustomDevice
 from netdra.model.errors import UNREADABLE, InvalidInputError
@@ -50,7 +50,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     waiting: int = 0
     nowhere: str = ""
     added: Added = Added()
-    reported: Reported = Reported()
+    reported: InterfaceReports = InterfaceReports()
 
 
 NOTHING = Cluster()

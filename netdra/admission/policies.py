@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable
 from netdra.admission.cluster import Cluster
 from netdra.admission.messages import Verdict
 from netdra.cel.analysis import examine
-from netdra.cel.vocabulary import of_interfaces
 from netdra.exposure.check import check, try_out
-from netdra.exposure.foresight import UNCHANGED, Change, Foresight, Reported, Seen
+from netdra.exposure.foresight import UNCHANGED, DeviceChange, Foresight, InterfaceReports, SimilarInterfaces
 from netdra.exposure.unwise import misspelt_plugins, warnings
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.rules import shipped
+from netdra.vocabulary import of_interfaces
 
 _TOO_MUCH = "takes too long to be tried on all that nodes report; `netdra plan --cluster` tells what it will do"
 
@@ -61,7 +61,7 @@ class _Effect:
         self.hidden = self.allocated = self.offered = self.taken = self.left = self.unknown = self.matched = 0
         self.hidden_on = self.offered_on = self.taken_on = self.left_on = 0
 
-    def add(self, seen: Seen, change: Change | None) -> None:
+    def add(self, seen: SimilarInterfaces, change: DeviceChange | None) -> None:
         if change is None:
             self.unknown += seen.count
             return
@@ -86,7 +86,7 @@ def effect(
     policies: Iterable[DeviceExposurePolicy],
     old: DeviceExposurePolicy | None,
     new: DeviceExposurePolicy | None,
-    reported: Reported,
+    reported: InterfaceReports,
     in_time: Callable[[], bool],
 ) -> str:
     """The effect of a policy in one sentence; "" if it has none, or no node reports.
@@ -114,7 +114,7 @@ def effect(
     return _sentence(outcome, reported, written=new is not None)
 
 
-def _sentence(change: _Effect, reported: Reported, *, written: bool) -> str:
+def _sentence(change: _Effect, reported: InterfaceReports, *, written: bool) -> str:
     parts = []
     if change.hidden:
         allocated = f", {change.allocated} of them allocated" if change.allocated else ""

@@ -9,7 +9,7 @@ from typing import Literal, TypeVar, get_args
 import click
 import msgspec
 
-from netdra.cli import inputs, marks, terminal
+from netdra.cli import inputs, marks, shared, terminal
 from netdra.model import claim_rules, documents, suggestions
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.custom_device import CustomDevice
@@ -69,7 +69,7 @@ class _Object(msgspec.Struct, frozen=True):
 
 @click.command(name="validate")
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
-@click.option("--output", "-o", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@shared.output("table", "json", "yaml")
 @click.option("--strict", is_flag=True, help="Take warnings for errors.")
 @click.pass_context
 def command(context: click.Context, paths: tuple[str, ...], output: str, strict: bool) -> None:
@@ -109,9 +109,7 @@ def command(context: click.Context, paths: tuple[str, ...], output: str, strict:
     if output == "table":
         _print(problems, len(objects))
     else:
-        data = {"problems": documents.plain(problems), "objects": len(objects)}
-        text = msgspec.json.format(msgspec.json.encode(data)).decode() if output == "json" else documents.to_yaml(data)
-        click.echo(text.rstrip("\n"))
+        terminal.print_data({"problems": problems, "objects": len(objects)}, output)
     context.exit(1 if any(problem.severity == "error" for problem in problems) else 0)
 
 
@@ -219,8 +217,8 @@ def _named(objects: Sequence[_Object]) -> Iterator[tuple[_Object, Finding, bool]
     """The errors of the selectors of policies and topologies, and the warnings for those of policies."""
     from netdra.cel import CelCompileError
     from netdra.cel.analysis import examine
-    from netdra.cel.vocabulary import added, of_interfaces
     from netdra.rules.topologies import check_names
+    from netdra.vocabulary import added, of_interfaces
 
     policies, custom = _of(objects, DeviceExposurePolicy), _of(objects, CustomDevice)
     given = added((policy for _, policy in policies), (device for _, device in custom))
@@ -264,11 +262,11 @@ def _warned(objects: Sequence[_Object], let_through: Sequence[_Object]) -> Itera
     """The webhook's warnings for objects that it lets through, if all objects of the files were there."""
     from netdra.admission import claims, custom_devices, schemas, topologies
     from netdra.admission.cluster import Cluster
-    from netdra.cel.vocabulary import added
     from netdra.rules import contract
     from netdra.rules.classes import check_class
     from netdra.topology.classes import known_classes
     from netdra.topology.networks import overlaps
+    from netdra.vocabulary import added
 
     classes = [given for _, given in _of(objects, DeviceClass) if not check_class(given)]
     written = {topology.name: topology for _, topology in _of(objects, NetworkTopology)}

@@ -15,12 +15,12 @@ from typing import Any
 
 from netdra.controller import metrics, status
 from netdra.controller.checks import Checks
-from netdra.controller.classes import Changes, changes
+from netdra.controller.classes import ClassWrites, changes
 from netdra.controller.schemas import change
 from netdra.controller.state import CUSTOM_DEVICE, FEATURES, POLICY, SCHEMA, TOPOLOGY, Key, State, published
-from netdra.controller.status import Seen
+from netdra.controller.status import TopologyState
 from netdra.controller.writing import (
-    Status,
+    StatusWithConditions,
     WithStatus,
     drift,
     finalize_topology,
@@ -60,8 +60,6 @@ class Controller:
         """Begin nothing yet.
 
         Args:
-            client: the API server.
-            recorder: writes events.
             in_hand: entered around each look, which the end of the process waits for.
         """
         self._client = client
@@ -110,23 +108,23 @@ class Controller:
             return  # its classes go with it
         findings = await self._checks.topology(topology, shipped.own_of(self.state.schemas.objects.values()))
         deleted = bool(topology.metadata.deletion_timestamp)
-        planned = Changes() if findings and not deleted else self._changes(topology)
+        planned = ClassWrites() if findings and not deleted else self._changes(topology)
         problem = await write(self._client, planned)
         self._report_drift(topology, planned)
         users = self.state.users(name)
         await finalize_topology(self._client, topology, wanted=bool(users))
-        seen = Seen(findings=findings, changes=planned, problem=problem, users=users)
+        seen = TopologyState(findings=findings, changes=planned, problem=problem, users=users)
         if (users or not deleted) and not status.is_interim(topology, seen):
             await self._write_status(TOPOLOGIES, topology, status.of_topology(topology, seen, now()))
 
-    def _changes(self, topology: NetworkTopology) -> Changes:
+    def _changes(self, topology: NetworkTopology) -> ClassWrites:
         try:
             return changes(topology, self.state.classes.objects, self._features)
         except InvalidInputError as problem:
             log.warning("%s", problem)
-            return Changes()
+            return ClassWrites()
 
-    def _report_drift(self, topology: NetworkTopology, planned: Changes) -> None:
+    def _report_drift(self, topology: NetworkTopology, planned: ClassWrites) -> None:
         """Report classes that were as they should be, and then were changed by another client."""
         if not planned.replace or not status.is_ready(topology):
             return
@@ -164,7 +162,7 @@ class Controller:
             reports = self.state.custom_device_reports.of(name)
             await self._write_status(CUSTOM_DEVICES, device, status.of_custom_device(device, reports, now()))
 
-    async def _write_status(self, resource: Resource[Any], about: WithStatus, desired: Status) -> None:
+    async def _write_status(self, resource: Resource[Any], about: WithStatus, desired: StatusWithConditions) -> None:
         await write_status(self._client, self._recorder, resource, about, desired)
 
     def _forget(self) -> None:

@@ -34,7 +34,7 @@ _READY = "/run/netdra/ready"
 _MAX_TEXT = 512
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class InstallerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of the pods that install plugins.
 
     Attributes:
@@ -134,7 +134,7 @@ class DaemonSet(msgspec.Struct, frozen=True, kw_only=True):
     status: _DaemonSetStatus = _DaemonSetStatus()
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class PluginState(msgspec.Struct, frozen=True, kw_only=True):
     """The current state of a plugin.
 
     Attributes:
@@ -184,12 +184,10 @@ def daemon_set_name(plugin: str) -> str:
     return f"netdra-cni-{plugin}"
 
 
-def daemon_set(plugin: CNIPlugin, settings: Settings, mode: Mode) -> dict[str, Any]:
+def daemon_set(plugin: CNIPlugin, settings: InstallerSettings, mode: Mode) -> dict[str, Any]:
     """The DaemonSet as it should be, for a server-side apply.
 
     Args:
-        plugin: the plugin.
-        settings: the pods' settings.
         mode: whether the plugin is to be installed or removed.
     """
     labels = {"app.kubernetes.io/part-of": "netdra", "app.kubernetes.io/component": "cni-plugin"}
@@ -227,7 +225,7 @@ def template_of(manifest: Mapping[str, Any]) -> str:
     return template
 
 
-def _pod(plugin: CNIPlugin, settings: Settings, mode: Mode) -> dict[str, Any]:
+def _pod(plugin: CNIPlugin, settings: InstallerSettings, mode: Mode) -> dict[str, Any]:
     spec = plugin.spec
     volumes: list[dict[str, Any]] = [
         {"name": "cni", "hostPath": {"path": settings.cni_folder, "type": "DirectoryOrCreate"}},
@@ -264,7 +262,7 @@ def _pod(plugin: CNIPlugin, settings: Settings, mode: Mode) -> dict[str, Any]:
     }
 
 
-def _container(settings: Settings, name: str, arguments: Sequence[str]) -> dict[str, Any]:
+def _container(settings: InstallerSettings, name: str, arguments: Sequence[str]) -> dict[str, Any]:
     container: dict[str, Any] = {
         "name": name,
         "image": settings.image,
@@ -330,7 +328,6 @@ def planned_schema(
     """The write that a plugin's schema needs.
 
     Args:
-        plugin: the plugin.
         binary: the image's binary, if a node has reported it.
         present: the object of the schema's name, if there is one.
         schemas: the plugins that other schemas describe.
@@ -407,11 +404,10 @@ def _wrong(plugin: CNIPlugin, schema: CNIPluginSchema) -> str:
     return "; ".join(str(finding) for finding in findings)
 
 
-def status(plugin: CNIPlugin, seen: Seen | None, schema: PlannedSchema, now: datetime) -> CNIPluginStatus:
+def status(plugin: CNIPlugin, seen: PluginState | None, schema: PlannedSchema, now: datetime) -> CNIPluginStatus:
     """A plugin's status.
 
     Args:
-        plugin: the plugin.
         seen: its current state; None if the controller is not to install plugins.
         schema: the write and the condition of its schema.
         now: the time, with its zone.
@@ -456,7 +452,7 @@ def status(plugin: CNIPlugin, seen: Seen | None, schema: PlannedSchema, now: dat
     )
 
 
-def _installed(plugin: CNIPlugin, seen: Seen, failures: Sequence[CNIPluginFailure]) -> Desired:
+def _installed(plugin: CNIPlugin, seen: PluginState, failures: Sequence[CNIPluginFailure]) -> Desired:
     removing = bool(plugin.metadata.deletion_timestamp) and not seen.users
     named = ", ".join(failure.node for failure in failures[:MAX_REPORTED])
     if failures:

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from netdra.controller import metrics, neutron_ports
-from netdra.controller.neutron_ports import Node
+from netdra.controller.neutron_ports import AllocatedNode
 from netdra.controller.state import State
 from netdra.controller.writing import MANAGER, finalize_port, notices
 from netdra.kube.client import Client, Selection
@@ -37,8 +37,7 @@ from netdra.model.meta import ObjectMeta
 from netdra.model.neutron_port import FINALIZER, HOST_ANNOTATION, NeutronPort, NeutronPortStatus
 from netdra.model.resource import API_VERSION
 from netdra.model.topology import NetworkTopology
-from netdra.neutron.answers import Network, Port, Wanted
-from netdra.neutron.answers import Settings as Given
+from netdra.neutron.answers import NeutronNetwork, Port, PortRequest, VfSettings
 from netdra.neutron.client import Neutron
 from netdra.neutron.errors import (
     CloudsError,
@@ -66,17 +65,17 @@ FIRST_SECONDS, MOST_SECONDS = 1.0, 60.0
 """The first and the longest back-off while Neutron or Keystone does not answer."""
 
 
-class Namespace(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterNamespace(msgspec.Struct, frozen=True, kw_only=True):
     """A namespace; the uid of kube-system is the cluster's."""
 
     metadata: ObjectMeta
 
 
-NAMESPACES = Resource("v1", "namespaces", Namespace)
+NAMESPACES = Resource("v1", "namespaces", ClusterNamespace)
 
 
 @dataclass(frozen=True)
-class Settings:
+class NeutronSettings:
     """The cloud, and the networks of topologies that name none.
 
     Attributes:
@@ -100,16 +99,13 @@ class NeutronPorts:
         client: Client,
         recorder: Recorder,
         state: State,
-        settings: Settings,
+        settings: NeutronSettings,
         in_hand: Callable[[], AbstractContextManager[None]],
     ) -> None:
         """Begin nothing yet.
 
         Args:
-            client: the API server.
-            recorder: writes events.
             state: the controller's copies of claims and topologies.
-            settings: the cloud.
             in_hand: entered around each look, which the end of the process waits for.
         """
         self._client, self._recorder, self._state = client, recorder, state
@@ -130,9 +126,9 @@ class NeutronPorts:
         with ExitStack() as following:
             async with self._neutron, asyncio.TaskGroup() as tasks:
                 following.callback(metrics.NEUTRON_PORTS.clear)
-                following.enter_context(self._ports.following(self._port_changed))
-                following.enter_context(state.claims.following(self._claim_changed))
-                following.enter_context(state.topologies.following(self._topology_changed))
+                following.enter_context(self._ports.following(self._on_port_change))
+                following.enter_context(state.claims.following(self._on_claim_change))
+                following.enter_context(state.topologies.following(self._on_topology_change))
                 tasks.create_task(Reflector(self._client, NEUTRON_PORTS, self._ports, vital=False).run())
                 for store in (self._ports, state.claims, state.topologies):
                     await store.wait_synced()
@@ -150,19 +146,19 @@ class NeutronPorts:
         present = map(self._state.topologies.objects.get, topologies)
         return any(topology is not None and topology.asks_neutron for topology in present)
 
-    def _claim_changed(self, change: Change[ClaimUse]) -> None:
+    def _on_claim_change(self, change: Change[ClaimUse]) -> None:
         before, after = change.old, change.new
         if before is not None and after is not None and _allotted(before) == _allotted(after):
             return
         if change.key in self._by_claim or self._asks(after):
             self.claims.add(change.key)
 
-    def _topology_changed(self, change: Change[NetworkTopology]) -> None:
+    def _on_topology_change(self, change: Change[NetworkTopology]) -> None:
         if change.new is not None and change.new.asks_neutron:
             for key in self._state.users(change.key):
                 self.claims.add(key)
 
-    def _port_changed(self, change: Change[NeutronPort]) -> None:
+    def _on_port_change(self, change: Change[NeutronPort]) -> None:
         before, after = change.old, change.new
         for port, way in ((before, -1), (after, 1)):
             if port is not None:
@@ -224,7 +220,7 @@ class NeutronPorts:
         slices, host = await self._client.list(RESOURCE_SLICES, selection), name
         with suppress(NotFoundError):
             host = (await self._client.get(NODES, name)).metadata.annotations.get(HOST_ANNOTATION) or name
-        node = Node(name, host, tuple(slices))
+        node = AllocatedNode(name, host, tuple(slices))
         return {port.name: port for port in neutron_ports.wanted(claim, self._state.topologies.objects, node)}
 
     async def _port(self, key: str) -> float | None:
@@ -258,7 +254,7 @@ class NeutronPorts:
                 self.claims.add(_claim_of(port))  # an administrator may have changed what the claim should have
         return None
 
-    async def _ensure(self, port: NeutronPort) -> tuple[Port, Network, Given]:
+    async def _ensure(self, port: NeutronPort) -> tuple[Port, NeutronNetwork, VfSettings]:
         """Have Neutron bind a port, which is made if it is not there.
 
         Raises:
@@ -276,7 +272,7 @@ class NeutronPorts:
             meant = await self._network(port)
             named = spec.subnet or ("" if spec.network else self._default(port).subnet)
             subnet = (await neutron.subnet(meant, named)).id if named else ""
-        wanted = Wanted(
+        wanted = PortRequest(
             name=port.name,
             claim=spec.claim.uid,
             cluster=await self._cluster_uid(),
@@ -302,7 +298,7 @@ class NeutronPorts:
             for port in self._ports.objects.values()
         )
 
-    async def _network(self, port: NeutronPort) -> Network:
+    async def _network(self, port: NeutronPort) -> NeutronNetwork:
         named = port.spec.network or self._default(port).network
         return await (self._neutron.network(named) if named else self._neutron.network_of(port.spec.physnet))
 

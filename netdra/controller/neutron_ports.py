@@ -34,13 +34,13 @@ from netdra.model.neutron_port import (
 from netdra.model.plan import PlannedStep
 from netdra.model.resource import API_VERSION, ResourceSlice
 from netdra.model.topology import NetworkTopology
-from netdra.neutron.answers import Network, Port, Settings
+from netdra.neutron.answers import NeutronNetwork, Port, VfSettings
 from netdra.neutron.errors import CloudsError, NeutronError
 from netdra.topology.bind import bind
 from netdra.topology.devices import DeviceKey, from_slices, physnets
 
 
-class Node(msgspec.Struct, frozen=True):
+class AllocatedNode(msgspec.Struct, frozen=True):
     """The node that a claim was allocated on: its name, the host name of its NIC switch agent, and its slices."""
 
     name: str
@@ -63,11 +63,12 @@ def node_of(claim: ResourceClaim) -> str:
     return ""
 
 
-def wanted(claim: ResourceClaim, topologies: Mapping[str, NetworkTopology], node: Node) -> tuple[NeutronPort, ...]:
+def wanted(
+    claim: ResourceClaim, topologies: Mapping[str, NetworkTopology], node: AllocatedNode
+) -> tuple[NeutronPort, ...]:
     """The ports of an allocated claim.
 
     Args:
-        claim: the claim.
         topologies: by name.
         node: the node of its devices.
 
@@ -86,7 +87,7 @@ def wanted(claim: ResourceClaim, topologies: Mapping[str, NetworkTopology], node
 
 
 def _port(
-    claim: ResourceClaim, topology: str, step: PlannedStep, wired: Mapping[DeviceKey, Any], node: Node
+    claim: ResourceClaim, topology: str, step: PlannedStep, wired: Mapping[DeviceKey, Any], node: AllocatedNode
 ) -> NeutronPort:
     device, asked = step.device, step.neutron
     assert device is not None
@@ -139,7 +140,6 @@ def is_outdated(port: NeutronPort, wished: NeutronPort, claim: ResourceClaim) ->
     A node takes no port of another step, so one of an earlier allocation is nowhere.
 
     Args:
-        port: the object.
         wished: the one of the same name that the claim should have.
         claim: the claim, as it is now.
     """
@@ -157,14 +157,12 @@ def _allotted(spec: NeutronPortSpec) -> tuple[str, ...]:
     return spec.request, spec.topology, spec.step, spec.node_name, spec.pci_address
 
 
-def bound(port: NeutronPort, answer: Port, network: Network, given: Settings, now: datetime) -> NeutronPortStatus:
+def bound(
+    port: NeutronPort, answer: Port, network: NeutronNetwork, given: VfSettings, now: datetime
+) -> NeutronPortStatus:
     """The status of a port that Neutron has bound.
 
     Args:
-        port: the object.
-        answer: the port in Neutron.
-        network: its network.
-        given: the VF's settings.
         now: the time, with its zone.
     """
     text = f"port {answer.id} is bound on host {answer.host}"
@@ -195,7 +193,6 @@ def changed(port: NeutronPort, what: str, now: datetime) -> NeutronPortStatus:
     A running pod's VF is left as it is: another MAC address or VLAN under it would be worse than the old one.
 
     Args:
-        port: the object.
         what: the differences; "" for none.
         now: the time, with its zone.
     """
@@ -267,7 +264,7 @@ def _conditions(port: NeutronPort) -> tuple[Any, ...]:
     return port.status.conditions if port.status is not None else ()
 
 
-def _settings(given: Settings) -> PortSettings:
+def _settings(given: VfSettings) -> PortSettings:
     return PortSettings(
         mac=given.mac,
         vlan=given.vlan,

@@ -57,24 +57,24 @@ class AllocatedDevices(msgspec.Struct, frozen=True):
     results: tuple[AllocatedDevice, ...] = ()
 
 
-class Allocation(msgspec.Struct, frozen=True):
+class ClaimAllocation(msgspec.Struct, frozen=True):
     """An allocation, as far as its devices."""
 
     devices: AllocatedDevices = AllocatedDevices()
 
 
-class HeldStatus(msgspec.Struct, frozen=True, rename="camel"):
+class AllocatedClaimStatus(msgspec.Struct, frozen=True, rename="camel"):
     """A claim's allocation, and its users."""
 
-    allocation: Allocation | None = None
+    allocation: ClaimAllocation | None = None
     reserved_for: tuple[ResourceClaimConsumerReference, ...] = ()
 
 
-class HeldClaim(msgspec.Struct, frozen=True, kw_only=True):
+class AllocatedClaim(msgspec.Struct, frozen=True, kw_only=True):
     """A ResourceClaim, as far as its allocated devices and its users."""
 
     metadata: ObjectMeta
-    status: HeldStatus = HeldStatus()
+    status: AllocatedClaimStatus = AllocatedClaimStatus()
 
 
 class Removable(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ class Removable(msgspec.Struct, frozen=True, kw_only=True):
     metadata: ObjectMeta
 
 
-class Holder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ClaimInUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A claim that has devices of netdra's.
 
     Attributes:
@@ -108,7 +108,7 @@ class Holders(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     count: int
-    claims: tuple[Holder, ...] = ()
+    claims: tuple[ClaimInUse, ...] = ()
     plugins: tuple[str, ...] = ()
     neutron_ports: tuple[str, ...] = ()
 
@@ -128,7 +128,7 @@ class Installation:
     name: str
 
 
-_CLAIMS = Resource(API_VERSION, "resourceclaims", HeldClaim, namespaced=True)
+_CLAIMS = Resource(API_VERSION, "resourceclaims", AllocatedClaim, namespaced=True)
 _LEASES = Resource("coordination.k8s.io/v1", "leases", Removable, namespaced=True)
 _SECRETS = Resource("v1", "secrets", Removable, namespaced=True)
 _OURS: tuple[tuple[Resource[Any], Callable[[Any], bool]], ...] = (
@@ -162,11 +162,11 @@ async def holders(client: Client) -> Holders:
     )
 
 
-def holders_of(claims: Iterable[HeldClaim]) -> list[Holder]:
+def holders_of(claims: Iterable[AllocatedClaim]) -> list[ClaimInUse]:
     """The claims that have devices of netdra's, in the order of their names. Pure."""
     return sorted(
         (
-            Holder(
+            ClaimInUse(
                 claim=f"{claim.metadata.namespace}/{claim.metadata.name}",
                 pods=tuple(sorted(user.name for user in claim.status.reserved_for if user.resource == "pods")),
                 devices=devices,
@@ -178,7 +178,7 @@ def holders_of(claims: Iterable[HeldClaim]) -> list[Holder]:
     )
 
 
-def _devices(claim: HeldClaim) -> tuple[str, ...]:
+def _devices(claim: AllocatedClaim) -> tuple[str, ...]:
     allocation = claim.status.allocation
     results = allocation.devices.results if allocation is not None else ()
     return tuple(f"{result.pool}/{result.device}" for result in results if result.driver == names.DRIVER)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from netdra.model.inventory import Interface, Inventory, Node
+from netdra.model.inventory import Interface, Inventory, InventoryNode
 
 _HEXADECIMAL_MAC = re.compile(r"[0-9a-f]{12,40}")
 _ANONYMOUS_NODE = "node"
@@ -32,7 +32,7 @@ def anonymize(inventory: Inventory) -> Inventory:
     interfaces = tuple(names.interface(interface) for interface in inventory.interfaces)
     labels = {key: value.replace(inventory.node.name, _ANONYMOUS_NODE) for key, value in inventory.node.labels.items()}
     vanished = tuple(map(names.name, inventory.vanished))
-    node = Node(name=_ANONYMOUS_NODE, labels=labels)
+    node = InventoryNode(name=_ANONYMOUS_NODE, labels=labels)
     return msgspec.structs.replace(inventory, node=node, interfaces=interfaces, vanished=vanished)
 
 

@@ -37,7 +37,7 @@ from netdra.kube.resources import NODE_REPORTS, POLICIES, Resource
 from netdra.model import crd, kinds
 from netdra.model.errors import NetdraError, PermanentError
 from netdra.model.meta import Condition, ObjectMeta
-from netdra.model.node_network import NodeReport, ReportedStatus
+from netdra.model.node_network import NodeNetworkReport, ReportedStatus
 
 AT_ONCE = 8
 NO_NODE = "netdra-doctor"
@@ -216,7 +216,7 @@ async def _reports(client: Client) -> tuple[Reported, ...]:
     return tuple(_reported(report, generations) for report in await client.list(NODE_REPORTS))
 
 
-def _reported(report: NodeReport, generations: Mapping[str, int]) -> Reported:
+def _reported(report: NodeNetworkReport, generations: Mapping[str, int]) -> Reported:
     status = report.status or ReportedStatus()
     behind = [policy.name for policy in status.policies if policy.generation < generations.get(policy.name, 0)]
     return Reported(report.metadata.name, len(status.problems), tuple(behind))

@@ -38,7 +38,7 @@ from netdra.model.meta import ObjectMeta
 from netdra.model.neutron_port import HOST_ANNOTATION
 from netdra.model.node_network import NodeInterfaces
 from netdra.model.resource import ResourceSlice
-from netdra.neutron.answers import Network
+from netdra.neutron.answers import NeutronNetwork
 from netdra.neutron.client import Neutron
 from netdra.neutron.errors import CloudsError, NeutronError, UnauthorizedError, UnreachableError
 from netdra.neutron.physnets import PhysnetDefault
@@ -243,6 +243,6 @@ async def _default(neutron: Neutron, default: PhysnetDefault) -> Default:
     return Default(network, await _subnet(neutron, network, default.subnet))
 
 
-async def _subnet(neutron: Neutron, network: Network, wanted: str) -> Failed | None:
+async def _subnet(neutron: Neutron, network: NeutronNetwork, wanted: str) -> Failed | None:
     subnet = await _asked(neutron.subnet(network, wanted))
     return subnet if isinstance(subnet, Failed) else None

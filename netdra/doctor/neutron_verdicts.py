@@ -15,7 +15,7 @@ from netdra.doctor.finding import Finding, Level
 from netdra.model.meta import Condition
 from netdra.model.neutron_port import HOST_ANNOTATION, NeutronPort
 from netdra.model.suggestions import hint, listed
-from netdra.neutron.answers import HARDWARE_SWITCH, ROLE, Agent, Network, Port
+from netdra.neutron.answers import HARDWARE_SWITCH, ROLE, Agent, NeutronNetwork, Port
 from netdra.neutron.errors import AmbiguousError, NoNetworkError
 
 PATIENCE = timedelta(minutes=1)
@@ -70,7 +70,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 class Default(msgspec.Struct, frozen=True):
     """The network that the controller's map gives a physical network, or why there is none."""
 
-    network: Network | Failed
+    network: NeutronNetwork | Failed
     subnet: Failed | None = None
 
 
@@ -92,7 +92,7 @@ class CloudFacts(msgspec.Struct, frozen=True, kw_only=True):
     ports: tuple[Port, ...] | Failed = ()
     agents: tuple[Agent, ...] | Failed = ()
     sees_agents: bool = False
-    networks: tuple[Network, ...] | Failed = ()
+    networks: tuple[NeutronNetwork, ...] | Failed = ()
     defaults: Mapping[str, Default] = {}
 
 
@@ -467,7 +467,7 @@ def _default(physnet: str, default: Default) -> Finding:
                 fix = part.hint or "correct the name, or share it with the project: openstack network rbac create"
                 return _finding(check, "error", part.what, fix)
             return _unseen(check, part)
-    assert isinstance(default.network, Network)
+    assert isinstance(default.network, NeutronNetwork)
     network = default.network
     shown = network.name or network.id
     if network.physnet is None:

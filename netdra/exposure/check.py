@@ -25,7 +25,7 @@ from netdra.exposure.capacities import (
     written_errors,
 )
 from netdra.model import names
-from netdra.model.inventory import Interface, Node, attributes
+from netdra.model.inventory import Interface, InventoryNode, attributes
 from netdra.model.meta import LabelSelector
 from netdra.model.policy import MAX_PLUGINS, MAX_SUFFIX, DeviceExposurePolicy, Exposure, SupportedCNIPlugin
 
@@ -59,7 +59,7 @@ def _nominal(exposure: Exposure) -> Exposure:
     return msgspec.structs.replace(exposure, capacity=nominal)
 
 
-def unread(policy: DeviceExposurePolicy, node: Node) -> Iterator[str]:
+def unread(policy: DeviceExposurePolicy, node: InventoryNode) -> Iterator[str]:
     """The resources that a policy reads and this node does not have."""
     for name, capacity in (policy.spec.exposure or Exposure()).capacity.items():
         if capacity.value_from is not None:

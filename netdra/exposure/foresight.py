@@ -25,10 +25,10 @@ from netdra.model.inventory import (
     PUBLISHED_ATTRIBUTES,
     AttributeValue,
     Interface,
-    Node,
+    InventoryNode,
 )
 from netdra.model.node_network import PublishedDevice, Standing
-from netdra.model.policy import DeviceExposurePolicy, Selector
+from netdra.model.policy import DeviceExposurePolicy, PolicySelector
 
 PROTECTING = frozenset(map(names.qualified, ("type", "hostUplink", "hostUse", "master", "deviceFile"))) & {
     field.name for field in ATTRIBUTES
@@ -38,17 +38,17 @@ _IF_NAME = names.qualified("ifName")
 _TEXTS = re.compile(r"\"[^\"\\\n]*\"|'[^'\\\n]*'")
 # Fields, indexes and lists of texts, equality, logic, and has(): nothing that looks into a text or orders it.
 _COMPARES = re.compile(r"(?:[\w.\s\[\]\",]|[=!]=|&&|\|\||!|(?<=has)\(|(?<![\w.])\(|\))*", re.ASCII)
-_ALWAYS = Selector(cel="true")
+_ALWAYS = PolicySelector(cel="true")
 _REPRESENTOR = "representor"
 _MEANT_BY: Mapping[str, tuple[str, ...]] = {_REPRESENTOR: (_REPRESENTOR,), DEVICE_FILE: ("registeredBy", DEVICE_FILE)}
 """Types that a policy must mean (decisions D24, D51), and the words of which the text of such a policy has one."""
-_ANY_NODE = Node(name="any")
+_ANY_NODE = InventoryNode(name="any")
 _NEUTRAL = Interface()
 _BY_SHORT_NAME = {field.name.rpartition("/")[2]: field.name for field in ATTRIBUTES}
 _by_name = attrgetter("policy")
 
 
-class Seen(msgspec.Struct, frozen=True):
+class SimilarInterfaces(msgspec.Struct, frozen=True):
     """Interfaces with the same facts, as far as the changed policies ask for them, and with the same devices now.
 
     Attributes:
@@ -72,21 +72,20 @@ class Seen(msgspec.Struct, frozen=True):
     holds: bool = True
 
 
-class Reported(msgspec.Struct, frozen=True):
+class InterfaceReports(msgspec.Struct, frozen=True):
     """What nodes report, as far as a policy asks for it.
 
     Attributes:
-        seen: their interfaces.
         nodes: how many nodes these interfaces belong to.
         left: how many more nodes there are that were not reached in time.
     """
 
-    seen: tuple[Seen, ...] = ()
+    seen: tuple[SimilarInterfaces, ...] = ()
     nodes: int = 0
     left: int = 0
 
 
-class Change(msgspec.Struct, frozen=True):
+class DeviceChange(msgspec.Struct, frozen=True):
     """What becomes of one interface's devices.
 
     Attributes:
@@ -102,7 +101,7 @@ class Change(msgspec.Struct, frozen=True):
     matched: bool = False
 
 
-UNCHANGED = Change()
+UNCHANGED = DeviceChange()
 
 
 class Foresight:
@@ -128,7 +127,7 @@ class Foresight:
         self._others = {other.name: other for other in others}
         self._made: dict[tuple[str, str], Rule] = {}
 
-    def of(self, seen: Seen) -> Change | None:
+    def of(self, seen: SimilarInterfaces) -> DeviceChange | None:
         """What becomes of the devices of reported interfaces; None where the report is not enough to say."""
         facts: dict[str, AttributeValue] = dict(seen.facts)
         matched = self._matched(seen, facts) if seen.holds else frozenset()
@@ -148,14 +147,14 @@ class Foresight:
         after = {template.suffix: template.policy for template in _templates(interface, facts, [*beside, *written])}
         if set(after) - set(before) and PROTECTING & set(seen.unknown):
             return None
-        return Change(
+        return DeviceChange(
             gone=tuple(device for device in seen.devices if _is_of(device, before) and not _is_of(device, after)),
             come={suffix: policy for suffix, policy in after.items() if suffix not in before},
             taken={suffix: policy for suffix, policy in after.items() if before.get(suffix, policy) != policy},
             matched=bool(matched),
         )
 
-    def _matched(self, seen: Seen, facts: Mapping[str, AttributeValue]) -> frozenset[str] | None:
+    def _matched(self, seen: SimilarInterfaces, facts: Mapping[str, AttributeValue]) -> frozenset[str] | None:
         """The written policies that match, or fail; None where one asks for a value that the report leaves open."""
         device = device_variables(names.DRIVER, facts)
         policies = set()
@@ -172,7 +171,7 @@ class Foresight:
                 policies.add(rule.policy)
         return frozenset(policies)
 
-    def _counts(self, name: str, seen: Seen) -> bool:
+    def _counts(self, name: str, seen: SimilarInterfaces) -> bool:
         """Whether an unchanged policy counts: it matches, or is an exclude that fails and may mean the interfaces."""
         policy = self._others.get(name)
         if policy is None:
@@ -204,7 +203,7 @@ def asked_for(expressions: Iterable[str], *, published: bool = False) -> frozens
     return frozenset(used & set(PUBLISHED_ATTRIBUTES) if published else used) | PROTECTING
 
 
-def folded(seen: Sequence[Seen], expression: str) -> tuple[Seen, ...]:
+def folded(seen: Sequence[SimilarInterfaces], expression: str) -> tuple[SimilarInterfaces, ...]:
     """The same interfaces, those together that a selector cannot tell apart because it does not compare their names.
 
     A cluster has thousands of interface names, and a selector that only compares them knows a few.
@@ -212,8 +211,8 @@ def folded(seen: Sequence[Seen], expression: str) -> tuple[Seen, ...]:
     if not _COMPARES.fullmatch(_TEXTS.sub('""', expression)):
         return tuple(seen)
     compared = {text[1:-1] for text in _TEXTS.findall(expression)}
-    together: dict[tuple[object, ...], list[Seen]] = {}
-    entries: list[Seen] = []
+    together: dict[tuple[object, ...], list[SimilarInterfaces]] = {}
+    entries: list[SimilarInterfaces] = []
     for entry in seen:
         facts = tuple((name, value) for name, value in entry.facts.items() if name != _IF_NAME)
         own = entry.facts.get(_IF_NAME, "")
@@ -239,7 +238,6 @@ def _standing(policies: Iterable[DeviceExposurePolicy], apart: str) -> tuple[Rul
     """Policies as rules that match every interface: which interfaces they match is in the report.
 
     Args:
-        policies: the policies.
         apart: the interfaces' type, where a policy must mean it: then the policies whose text names it select by it.
     """
     return rules(
@@ -251,13 +249,13 @@ def _standing(policies: Iterable[DeviceExposurePolicy], apart: str) -> tuple[Rul
     )[0]
 
 
-def _stand_in(policy: DeviceExposurePolicy, apart: str) -> Selector:
+def _stand_in(policy: DeviceExposurePolicy, apart: str) -> PolicySelector:
     if not any(word in policy.spec.selector.cel for word in _MEANT_BY.get(apart, ())):
         return _ALWAYS
-    return Selector(cel=f'device.attributes["{names.DRIVER}"].type == "{apart}"')
+    return PolicySelector(cel=f'device.attributes["{names.DRIVER}"].type == "{apart}"')
 
 
-def _interface(seen: Seen) -> Interface:
+def _interface(seen: SimilarInterfaces) -> Interface:
     """An interface with the reported facts; lists, which a report has as text, are lists again."""
     fields: dict[str, object] = {}
     unreadable = []

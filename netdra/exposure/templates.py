@@ -10,14 +10,14 @@ from decimal import ROUND_CEILING
 
 import msgspec
 
-from netdra.cel import Selector, compile_selector
+from netdra.cel import CompiledSelector, compile_selector
 from netdra.exposure import additional
 from netdra.exposure.capacities import amounts, sharing
 from netdra.exposure.check import check, check_devices, node_errors, unread
 from netdra.model import names, quantity
 from netdra.model.device import LeftOut, Outcome, PolicyVerdict, Problem
 from netdra.model.errors import InvalidInputError
-from netdra.model.inventory import AttributeValue, Node
+from netdra.model.inventory import AttributeValue, InventoryNode
 from netdra.model.policy import CapacityCounter, DeviceExposurePolicy, Exposure, TaintEffect
 from netdra.model.resource import CapacityRequestPolicy, DeviceCapacity, QuantityText
 from netdra.model.topology import MOVING_TYPES
@@ -87,7 +87,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     priority: int
     suffix: str
     allows_uplink: bool
-    selector: Selector | None
+    selector: CompiledSelector | None
     standing: PolicyVerdict
     won: PolicyVerdict
     gone: TaintEffect
@@ -98,7 +98,9 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self.standing, outcome=outcome, detail=detail, by=by)
 
 
-def rules(policies: tuple[DeviceExposurePolicy, ...], node: Node) -> tuple[tuple[Rule, ...], tuple[Problem, ...]]:
+def rules(
+    policies: tuple[DeviceExposurePolicy, ...], node: InventoryNode
+) -> tuple[tuple[Rule, ...], tuple[Problem, ...]]:
     """The policies for a node in the order of their names, and what is wrong with those that hold there.
 
     Raises:
@@ -132,7 +134,7 @@ def allocatable_of(policies: Iterable[DeviceExposurePolicy]) -> frozenset[str]:
     )
 
 
-def on_node(policy: DeviceExposurePolicy, node: Node) -> DeviceExposurePolicy:
+def on_node(policy: DeviceExposurePolicy, node: InventoryNode) -> DeviceExposurePolicy:
     """The policy with the values that it reads of a node; a value that the node lacks stays unread (`check`)."""
     exposure = policy.spec.exposure
     if exposure is None or not any(capacity.value_from for capacity in exposure.capacity.values()):
@@ -142,7 +144,7 @@ def on_node(policy: DeviceExposurePolicy, node: Node) -> DeviceExposurePolicy:
     return msgspec.structs.replace(policy, spec=spec)
 
 
-def _read(capacity: CapacityCounter, node: Node) -> CapacityCounter:
+def _read(capacity: CapacityCounter, node: InventoryNode) -> CapacityCounter:
     source = capacity.value_from
     if source is None or source.node_allocatable not in node.allocatable:
         return capacity
@@ -172,7 +174,7 @@ def _adding(template: Template) -> additional.Adding:
     return additional.Adding(template.policy, template.capacity, template.additional)
 
 
-def _rule(policy: DeviceExposurePolicy, node: Node, errors: tuple[str, ...]) -> Rule:
+def _rule(policy: DeviceExposurePolicy, node: InventoryNode, errors: tuple[str, ...]) -> Rule:
     spec = policy.spec
     excludes = spec.action == "exclude"
     exposure = spec.exposure or Exposure()
@@ -203,7 +205,7 @@ def _rule(policy: DeviceExposurePolicy, node: Node, errors: tuple[str, ...]) -> 
     )
 
 
-def _standing(policy: DeviceExposurePolicy, node: Node, fatal: tuple[str, ...]) -> Outcome:
+def _standing(policy: DeviceExposurePolicy, node: InventoryNode, fatal: tuple[str, ...]) -> Outcome:
     """The policy's outcome on an interface that its expression does not match.
 
     A node selector that cannot be read may mean any node: an exclude holds there, an expose is invalid anyway.

@@ -12,7 +12,7 @@ from netdra.model.cni_plugin import CNIPlugin
 from netdra.model.custom_device import CustomDevice
 from netdra.model.meta import ObjectMeta
 from netdra.model.neutron_port import NeutronPort
-from netdra.model.node_network import NodeInterfaces, NodeNetwork, NodeReport
+from netdra.model.node_network import NodeInterfaces, NodeNetwork, NodeNetworkReport
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
@@ -118,6 +118,6 @@ CUSTOM_DEVICES = _custom(kinds.CUSTOM_DEVICE, CustomDevice)
 CNI_PLUGINS = _custom(kinds.CNI_PLUGIN, CNIPlugin)
 NEUTRON_PORTS = _custom(kinds.NEUTRON_PORT, NeutronPort)
 NODE_NETWORKS = _custom(kinds.NODE_NETWORK, NodeNetwork)
-NODE_REPORTS = Resource(NODE_NETWORKS.group_version, NODE_NETWORKS.plural, NodeReport)
+NODE_REPORTS = Resource(NODE_NETWORKS.group_version, NODE_NETWORKS.plural, NodeNetworkReport)
 NODE_INTERFACES = Resource(NODE_NETWORKS.group_version, NODE_NETWORKS.plural, NodeInterfaces)
 """NodeNetworks, as far as the controller and the webhook need them."""

@@ -26,7 +26,7 @@ from netdra.lab.plugin import PLUGINS, VERSION_IN_SHELL
 from netdra.lab.scenario import WANTED_KINDS, Scenario, choose
 from netdra.model.claim import ResourceClaim
 from netdra.model.errors import PermanentError
-from netdra.model.inventory import Node
+from netdra.model.inventory import InventoryNode
 from netdra.model.plan import Plan
 from netdra.model.resource import ResourceSlice
 from netdra.slices.allocator import Allocation, Allocator
@@ -49,7 +49,7 @@ def run(emit: Emit) -> None:
     with node.built() as sock:
         scenario = choose(node.probe(sock, WANTED_KINDS))
         emit(chapters.machine(scenario))
-        inventory = scan(Node(name=node.NAME))
+        inventory = scan(InventoryNode(name=node.NAME))
         emit(chapters.discovered(inventory))
         exposed = expose(inventory, scenario.policies)
         emit(chapters.exposed(exposed))

@@ -20,7 +20,7 @@ from netdra.model.errors import PermanentError
 _LOOPBACK = "lo"
 
 
-class Seen(msgspec.Struct, frozen=True, rename="camel"):
+class PodInterface(msgspec.Struct, frozen=True, rename="camel"):
     """One interface as the pod sees it; routes are those that leave through it."""
 
     name: str
@@ -45,7 +45,7 @@ def created(name: str) -> Iterator[netns.Namespace]:
             netns.delete(name)
 
 
-def seen(pod: netns.Namespace) -> tuple[Seen, ...]:
+def seen(pod: netns.Namespace) -> tuple[PodInterface, ...]:
     """The pod's interfaces but for loopback, in the order of their names, read over netlink."""
     with pod.socket() as sock:
         links = {netdev.index: netdev for netdev in link.dump(sock)}
@@ -56,7 +56,7 @@ def seen(pod: netns.Namespace) -> tuple[Seen, ...]:
             if not entry.destination.startswith(("fe80:", "ff00:"))
         ]
     return tuple(
-        Seen(
+        PodInterface(
             name=netdev.name,
             kind=netdev.kind,
             mac=netdev.address,
@@ -75,7 +75,7 @@ def seen(pod: netns.Namespace) -> tuple[Seen, ...]:
     )
 
 
-def agrees_with_ip(pod: netns.Namespace, ours: tuple[Seen, ...]) -> bool:
+def agrees_with_ip(pod: netns.Namespace, ours: tuple[PodInterface, ...]) -> bool:
     """Whether iproute2, an independent reader, sees the same interfaces, MTUs, MACs, masters and addresses.
 
     Raises:

@@ -110,7 +110,6 @@ def examine(value: Any, origin: str, *, strict: bool = True) -> tuple[Document |
     There are both where the names of fields are wrong: the object as it is probably meant, for what else is wrong.
 
     Args:
-        value: the object.
         origin: where it is from, for errors.
         strict: whether it is of a file, of which all is refused that the API server would refuse when it is applied;
             of an object that has passed the API server, only what cannot be read.

@@ -300,7 +300,7 @@ class ReportedStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     features: tuple[Name, ...] = ()
 
 
-class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
+class NodeNetworkReport(msgspec.Struct, frozen=True, kw_only=True):
     """As much of a NodeNetwork as the controller keeps; the interfaces of a thousand nodes it does not."""
 
     metadata: ObjectMeta
@@ -327,7 +327,7 @@ class PolicyAtNode(msgspec.Struct, frozen=True):
     problems: tuple[NodeProblem, ...] = ()
 
 
-def policies_of(report: NodeReport) -> Mapping[str, PolicyAtNode]:
+def policies_of(report: NodeNetworkReport) -> Mapping[str, PolicyAtNode]:
     """A node's reports by policy."""
     if report.status is None:
         return {}
@@ -339,7 +339,7 @@ def policies_of(report: NodeReport) -> Mapping[str, PolicyAtNode]:
     }
 
 
-def custom_devices_of(report: NodeReport) -> Mapping[str, CustomDeviceReport]:
+def custom_devices_of(report: NodeNetworkReport) -> Mapping[str, CustomDeviceReport]:
     """A node's reports by CustomDevice."""
     return (
         {custom_device.name: custom_device for custom_device in report.status.custom_devices}

@@ -34,7 +34,6 @@ class Misfit(msgspec.Struct, frozen=True):
     """A reason why a value does not fit.
 
     Attributes:
-        what: the reason.
         hint: what would fit, or what may be meant; or "".
         path: where in the value.
         of_name: whether it is a field that is not known, without which the rest can be read.
@@ -60,7 +59,6 @@ def fitted(value: Any, kind: type[T], *, strict: bool = False) -> tuple[T | None
 
     Args:
         value: the plain value.
-        kind: the type.
         strict: whether unknown fields are refused in every type, but not below `status`, which is the cluster's.
 
     Raises:

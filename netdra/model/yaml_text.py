@@ -56,7 +56,6 @@ def load(text: str, origin: str, *, strict: bool = True) -> Iterator[Any]:
     """The plain values in a YAML (or JSON) text, one for each document.
 
     Args:
-        text: the text.
         origin: where it is from, for errors.
         strict: whether a key may stand only once in a mapping, as kubectl has it; else the last one counts.
 

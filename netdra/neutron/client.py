@@ -17,12 +17,12 @@ import msgspec
 from netdra.neutron.answers import (
     OWNER,
     Agent,
-    Network,
+    NeutronNetwork,
     Port,
+    PortRequest,
     QosPolicy,
-    Settings,
     Subnet,
-    Wanted,
+    VfSettings,
     check_bound,
     description,
     settings,
@@ -32,9 +32,9 @@ from netdra.neutron.errors import (
     ChangedError,
     ForbiddenError,
     LostError,
+    NeutronRefusedError,
     NoNetworkError,
     NoPortError,
-    RefusedError,
 )
 from netdra.neutron.session import BEGINNINGS, Session, read
 
@@ -65,7 +65,7 @@ class Neutron:
         """Close all connections."""
         await self.session.aclose()
 
-    async def network(self, wanted: str) -> Network:
+    async def network(self, wanted: str) -> NeutronNetwork:
         """The network of that id or name.
 
         Raises:
@@ -73,12 +73,12 @@ class Neutron:
             AmbiguousError: several have the name.
             NeutronError: another reason.
         """
-        networks = await self.session.list_all("networks", Network, id=wanted) or await self.session.list_all(
-            "networks", Network, name=wanted
+        networks = await self.session.list_all("networks", NeutronNetwork, id=wanted) or await self.session.list_all(
+            "networks", NeutronNetwork, name=wanted
         )
         return _only(networks, f'network "{wanted}"')
 
-    async def network_of(self, physnet: str) -> Network:
+    async def network_of(self, physnet: str) -> NeutronNetwork:
         """The only network of a physical network.
 
         Raises:
@@ -95,15 +95,15 @@ class Neutron:
             )
         return _only([entry for entry in every if entry.physnet == physnet], f'network of physical network "{physnet}"')
 
-    async def networks(self) -> tuple[Network, ...]:
+    async def networks(self) -> tuple[NeutronNetwork, ...]:
         """All networks that the user sees.
 
         Raises:
             NeutronError: Neutron does not tell.
         """
-        return tuple(await self.session.list_all("networks", Network))
+        return tuple(await self.session.list_all("networks", NeutronNetwork))
 
-    async def subnets(self, network: Network) -> tuple[Subnet, ...]:
+    async def subnets(self, network: NeutronNetwork) -> tuple[Subnet, ...]:
         """A network's subnets.
 
         Raises:
@@ -111,7 +111,7 @@ class Neutron:
         """
         return tuple(await self.session.list_all("subnets", Subnet, network_id=network.id))
 
-    async def subnet(self, network: Network, wanted: str) -> Subnet:
+    async def subnet(self, network: NeutronNetwork, wanted: str) -> Subnet:
         """The subnet of a network that has that id or name.
 
         Raises:
@@ -149,13 +149,12 @@ class Neutron:
         return tuple(sorted(own, key=lambda port: port.id))
 
     async def take(
-        self, wanted: Wanted, port_id: str, used: Callable[[str, str], bool]
-    ) -> tuple[Port, Network, Settings]:
+        self, wanted: PortRequest, port_id: str, used: Callable[[str, str], bool]
+    ) -> tuple[Port, NeutronNetwork, VfSettings]:
         """A port that somebody else made, bound to a VF, its network, and what the VF gets.
 
         Args:
             wanted: the port as it is to be bound.
-            port_id: which one.
             used: whether another VF of the claim has the port still: the VF of that host and PCI address.
 
         Raises:
@@ -166,8 +165,8 @@ class Neutron:
         return await self._in_turn(port_id, lambda: self._take(wanted, port_id, used))
 
     async def _take(
-        self, wanted: Wanted, port_id: str, used: Callable[[str, str], bool]
-    ) -> tuple[Port, Network, Settings]:
+        self, wanted: PortRequest, port_id: str, used: Callable[[str, str], bool]
+    ) -> tuple[Port, NeutronNetwork, VfSettings]:
         try:
             port = await self.port(port_id)
         except LostError:
@@ -176,13 +175,13 @@ class Neutron:
                 hint="openstack port list: give the id of one of the user's project",
             ) from None
         if port.device_id not in ("", wanted.claim):
-            raise RefusedError(
+            raise NeutronRefusedError(
                 f"port {port.id} is used already: its device_id is {port.device_id}, its owner {port.device_owner}",
                 hint="name a port that nothing uses, or none",
             )
         is_ours = port.device_id == wanted.claim and port.is_of(wanted.host, wanted.pci_slot)
         if port.device_id and not is_ours and used(port.host, port.pci_slot):
-            raise RefusedError(
+            raise NeutronRefusedError(
                 f"port {port.id} is used already: VF {port.pci_slot} of host {port.host} has it, for the same claim",
                 hint="a port is for one VF: ask for one with it, or name a port for each of them",
             )
@@ -199,7 +198,6 @@ class Neutron:
         A port that is gone, or is another claim's or VF's by now, is no error.
 
         Args:
-            port_id: the port.
             claim: the uid of the claim that had it.
             host: the host of the VF that had it.
             pci_slot: the VF's PCI address.
@@ -237,11 +235,12 @@ class Neutron:
         answer = await self.session.ask("PUT", f"ports/{port.id}", {"port": fields}, revision=port.revision_number)
         return read(answer, "port", Port)
 
-    async def ensure(self, wanted: Wanted, network: Network | None = None) -> tuple[Port, Network, Settings]:
+    async def ensure(
+        self, wanted: PortRequest, network: NeutronNetwork | None = None
+    ) -> tuple[Port, NeutronNetwork, VfSettings]:
         """The port that is wanted, bound, its network, and what its VF gets; the one that is there if there is one.
 
         Args:
-            wanted: the port.
             network: its network, where it is known already.
 
         Raises:
@@ -261,7 +260,7 @@ class Neutron:
         check_bound(port, wanted, network)
         return port, network, await self.describe(port, network)
 
-    async def describe(self, port: Port, network: Network) -> Settings:
+    async def describe(self, port: Port, network: NeutronNetwork) -> VfSettings:
         """What a VF gets of a port.
 
         Raises:
@@ -331,7 +330,7 @@ class Neutron:
         return frozenset(extension.alias for extension in extensions)
 
 
-def _only(networks: Sequence[Network], what: str) -> Network:
+def _only(networks: Sequence[NeutronNetwork], what: str) -> NeutronNetwork:
     if not networks:
         raise NoNetworkError(f"Neutron: there is no {what}, as far as the user of clouds.yaml may see")
     if len(networks) > 1:

@@ -22,7 +22,7 @@ AuthType = Literal["v3applicationcredential", "v3password", "password", "none", 
 _HINT = "it is written as for the command `openstack`; `openstack --os-cloud NAME network list` tries it"
 
 
-class Auth(msgspec.Struct, frozen=True, omit_defaults=True):
+class CloudAuth(msgspec.Struct, frozen=True, omit_defaults=True):
     """How to log in; of the secrets nothing is printed."""
 
     auth_url: str = ""
@@ -56,7 +56,7 @@ class Cloud(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         network_endpoint_override: Neutron's URL, in the place of the catalog's.
     """
 
-    auth: Auth = Auth()
+    auth: CloudAuth = CloudAuth()
     auth_type: AuthType | None = None
     region_name: str = ""
     interface: Literal["public", "internal", "admin"] = "public"

@@ -203,7 +203,6 @@ class Session:
             method: HTTP's.
             path: below the API's version.
             field: the answer's field with the object.
-            kind: its type.
             body: what is sent.
 
         Raises:
@@ -219,7 +218,6 @@ class Session:
 
         Args:
             path: the kind's name below the API's version, and the answer's field.
-            kind: the type of one.
             **query: what they must have.
 
         Raises:

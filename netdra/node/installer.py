@@ -51,7 +51,7 @@ _NEW = "new"
 _MACHINES = {"x86_64": 62, "aarch64": 183, "riscv64": 243, "ppc64le": 21, "s390x": 22, "armv7l": 40, "i686": 3}
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class PluginInstallation(msgspec.Struct, frozen=True, kw_only=True):
     """A plugin that is to be installed.
 
     Attributes:
@@ -133,11 +133,10 @@ class _Store:
             return False
 
 
-def describe(wanted: Wanted, schema: Path | None = None) -> DescribedPlugin:
+def describe(wanted: PluginInstallation, schema: Path | None = None) -> DescribedPlugin:
     """A binary's digest and CNI versions, and the schema that comes with it, without installing it.
 
     Args:
-        wanted: the plugin.
         schema: its CNIPluginSchema as YAML; None for `schema.yaml` beside the binary, if there is one.
 
     Raises:
@@ -165,7 +164,7 @@ def _schema(path: Path, name: str) -> CNIPluginSchemaSpec:
     return specs[0].spec
 
 
-def install(wanted: Wanted) -> str:
+def install(wanted: PluginInstallation) -> str:
     """Have the plugin in the folder, and return its digest; a plugin that is there already is left alone.
 
     Raises:
@@ -183,18 +182,17 @@ def install(wanted: Wanted) -> str:
         return digest
 
 
-class Keeper:
+class PluginKeeper:
     """Keeps a plugin installed until it is stopped, also if the file is deleted meanwhile.
 
     Attributes:
         digest: the SHA-256 of the installed plugin; "" before it is installed.
     """
 
-    def __init__(self, wanted: Wanted, ready: Path | None) -> None:
+    def __init__(self, wanted: PluginInstallation, ready: Path | None) -> None:
         """Do nothing yet.
 
         Args:
-            wanted: the plugin.
             ready: a file that is there for as long as the plugin is.
         """
         self._wanted, self._ready = wanted, ready
@@ -266,7 +264,7 @@ def remove(folder: Path, name: str) -> bool:
         NetdraError: it cannot be removed.
     """
     _check_name(name)
-    wanted = Wanted(source=folder, folder=folder, name=name)
+    wanted = PluginInstallation(source=folder, folder=folder, name=name)
     with _named(wanted):
         store = _Store(folder, name)
         if not store.path.exists():
@@ -289,7 +287,7 @@ def remove(folder: Path, name: str) -> bool:
 
 
 @contextmanager
-def _named(wanted: Wanted) -> Iterator[None]:
+def _named(wanted: PluginInstallation) -> Iterator[None]:
     """Errors of files name the plugin and the next thing to do."""
     try:
         yield
@@ -319,7 +317,7 @@ def _check_name(name: str) -> None:
         )
 
 
-def _checked(wanted: Wanted) -> str:
+def _checked(wanted: PluginInstallation) -> str:
     """The digest of the source, if that can be installed.
 
     Raises:

@@ -92,7 +92,7 @@ def check_names(topology: NetworkTopology, added: Added) -> Iterator[tuple[Findi
     """
     # Authors see these at admission; a node, which checks configs only, does without a megabyte of analysis.
     from netdra.cel.analysis import examine
-    from netdra.cel.vocabulary import of_devices
+    from netdra.vocabulary import of_devices
 
     vocabulary = of_devices(added)
     for at, step in enumerate(topology.spec.steps):

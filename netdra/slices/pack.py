@@ -62,7 +62,6 @@ def layout(result: ExposureResult, *, node: str, features: Features = DEFAULT_FE
 
     Args:
         result: what the node offers.
-        node: its name.
         features: what the API server takes.
         generation: the pools' generation.
     """

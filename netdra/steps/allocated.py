@@ -85,7 +85,6 @@ def observe(device: PlannedDevice, if_name: str, site: Site) -> Allocated | None
     Args:
         device: as it was allocated.
         if_name: the interface that a plugin is to make of it.
-        site: where.
 
     Raises:
         KernelError: the kernel refused.

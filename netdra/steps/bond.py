@@ -80,7 +80,7 @@ class BondParams(Params, frozen=True, kw_only=True):
         return tuple(part.strip() for part in given.split(",")) if isinstance(given, str) else given
 
 
-class Member(msgspec.Struct, frozen=True, kw_only=True):
+class BondMember(msgspec.Struct, frozen=True, kw_only=True):
     """What a member was before it became one."""
 
     name: str
@@ -94,7 +94,7 @@ class Bonded(Record, frozen=True, kw_only=True):
     """The bond to be made, and its members as they are."""
 
     made: Made
-    members: tuple[Member, ...]
+    members: tuple[BondMember, ...]
 
 
 # Parameters that `netdra.kernel.kinds.bond` has under another name.
@@ -133,7 +133,7 @@ def _observe(order: Order, params: BondParams, site: Site) -> Bonded:
     return Bonded(
         made=Made(if_name=order.if_name, kind="bond"),
         members=tuple(
-            Member(
+            BondMember(
                 name=member.name,
                 device=identity.identity_of(member),
                 mac=member.address,

@@ -71,7 +71,6 @@ def await_return(host: Namespace, look: Callable[[], Link | None], deadline: flo
     The kernel cleans a dead namespace up in the background, so right after its end its devices are nowhere.
 
     Args:
-        host: the host's namespace.
         look: finds the device there.
         deadline: until when to wait, on the monotonic clock.
     """

@@ -343,16 +343,16 @@ def restore(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
     _restore_settings(moved, back, site, notes)
     master = link.find(sock, moved.master) if moved.master else None
     if master is not None and back.master != master.index:
-        _noted(notes, lambda: link.change(sock, index, master=master.index))
+        _attempt(notes, lambda: link.change(sock, index, master=master.index))
     if moved.up and not unlocked.is_up(sock, name):
-        _noted(notes, lambda: link.change(sock, index, up=True))
+        _attempt(notes, lambda: link.change(sock, index, up=True))
     present = {entry.text for entry in address.dump(sock, index)} if moved.addresses else set()
     for former in moved.addresses:
         if former.text in present:
             continue
-        _noted(notes, partial(address.add, sock, index, former.text, scope=former.scope, flags=former.flags))
+        _attempt(notes, partial(address.add, sock, index, former.text, scope=former.scope, flags=former.flags))
     for entry in moved.routes:
-        _noted(notes, partial(route.add, sock, msgspec.structs.replace(entry, index=index)))
+        _attempt(notes, partial(route.add, sock, msgspec.structs.replace(entry, index=index)))
     return tuple(notes)
 
 
@@ -395,10 +395,10 @@ def _restore_mac(moved: Moved, back: Link, site: Site, notes: list[str]) -> None
 
 def _restore_settings(moved: Moved, back: Link, site: Site, notes: list[str]) -> None:
     if moved.settings is not None and moved.settings != lasting(back):
-        _noted(notes, partial(link.change, site.host, back.index, **msgspec.structs.asdict(moved.settings)))
+        _attempt(notes, partial(link.change, site.host, back.index, **msgspec.structs.asdict(moved.settings)))
     missing = [name for name in moved.alt_names if name not in back.alt_names]
     if missing:
-        _noted(notes, lambda: link.add_alt_names(site.host, back.index, missing))
+        _attempt(notes, lambda: link.add_alt_names(site.host, back.index, missing))
 
 
 def _restore_mtu(site: Site, index: int, mtu: int) -> None:
@@ -410,7 +410,7 @@ def _restore_mtu(site: Site, index: int, mtu: int) -> None:
         link.change(site.host, index, mtu=mtu)
 
 
-def _noted(notes: list[str], act: Callable[[], None]) -> None:
+def _attempt(notes: list[str], act: Callable[[], None]) -> None:
     try:
         act()
     except KernelExistsError:

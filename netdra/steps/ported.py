@@ -20,7 +20,7 @@ from netdra.model import texts
 from netdra.model.plan import PlannedPort
 from netdra.model.result import CNIDNS, StepResult
 from netdra.steps import addressing
-from netdra.steps.addressing import Added, RouteParams
+from netdra.steps.addressing import AddedAddressing, RouteParams
 from netdra.steps.contract import Order, Site
 
 SETTINGS = ("mac", "vlan", "spoof_check", "trust", "link_state", "min_rate", "max_rate")
@@ -96,8 +96,6 @@ def carried(order: Order, port: PlannedPort, given: int | None, pf: Link, site: 
     """The MTU of the port's network, and at most the PF's: longer packets do not get to the wire.
 
     Args:
-        order: the step.
-        port: the port.
         given: the MTU in the step's config, which counts where Neutron names none.
         pf: the VF's PF.
         site: gets a note if the PF has less.
@@ -113,7 +111,7 @@ def carried(order: Order, port: PlannedPort, given: int | None, pf: Link, site: 
     return min(wanted, pf.mtu)
 
 
-def added(order: Order, port: PlannedPort) -> Added:
+def added(order: Order, port: PlannedPort) -> AddedAddressing:
     """The addresses and routes of a port, for the step's interface.
 
     Raises:
@@ -123,7 +121,7 @@ def added(order: Order, port: PlannedPort) -> Added:
     routes = (
         RouteParams(destination=route.destination, gateway=_router(route.gateway)) for route in port.settings.routes
     )
-    return Added(
+    return AddedAddressing(
         if_name=order.if_name,
         addresses=tuple(addressing.checked_address(text, where) for text in port.settings.addresses),
         routes=tuple(addressing.checked_route(route, where) for route in routes),
@@ -145,7 +143,7 @@ def addressed(order: Order, port: PlannedPort, result: StepResult, site: Site) -
     return with_addresses(port, wanted, result, len(result.interfaces) - 1)
 
 
-def with_addresses(port: PlannedPort, wanted: Added, result: StepResult, place: int | None) -> StepResult:
+def with_addresses(port: PlannedPort, wanted: AddedAddressing, result: StepResult, place: int | None) -> StepResult:
     """A result with a port's addresses, each with its subnet's gateway; with its routes where the interface has them.
 
     A gateway makes no route by itself: the pod's default route is its cluster's.

@@ -67,7 +67,7 @@ class _Answer(msgspec.Struct, frozen=True):
     patience: float = RETRY_SECONDS
 
 
-class Plugins:
+class NodePlugins:
     """The plugins of one node.
 
     Attributes:
@@ -106,7 +106,7 @@ class Plugins:
         with ExitStack() as closing:
             changes = self._opened(closing)
             if changes is not None:
-                loop.add_reader(changes.fileno(), self._seen, changes)
+                loop.add_reader(changes.fileno(), self._on_folder_change, changes)
                 closing.callback(loop.remove_reader, changes.fileno())
             async with asyncio.TaskGroup() as tasks:
                 while True:
@@ -121,7 +121,7 @@ class Plugins:
             log.warning("%s: the CNI path is looked at every %d s instead", problem, UNWATCHED_SECONDS)
             return None
 
-    def _seen(self, changes: FolderChanges) -> None:
+    def _on_folder_change(self, changes: FolderChanges) -> None:
         changes.take()
         self._turn.set()
 
@@ -227,7 +227,7 @@ async def _apart(work: Callable[[], T]) -> T:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
-    def done(result: T | None, problem: BaseException | None) -> None:
+    def finish(result: T | None, problem: BaseException | None) -> None:
         if future.cancelled():
             return
         if problem is not None:
@@ -242,7 +242,7 @@ async def _apart(work: Callable[[], T]) -> T:
         except BaseException as caught:  # noqa: BLE001 (raised again where it is awaited)
             problem = caught
         with suppress(RuntimeError):  # the loop has ended meanwhile
-            loop.call_soon_threadsafe(done, result, problem)
+            loop.call_soon_threadsafe(finish, result, problem)
 
     threading.Thread(target=run, name="cni-plugins", daemon=True).start()
     return await future

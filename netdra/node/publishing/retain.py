@@ -38,14 +38,14 @@ Amounts = dict[str, dict[str, Decimal]]
 """Counter set -> counter -> amount."""
 
 
-class Pool(msgspec.Struct, frozen=True):
+class PoolContent(msgspec.Struct, frozen=True):
     """A pool's counter sets and devices, whatever slices they are in."""
 
     sets: tuple[CounterSet, ...] = ()
     devices: tuple[Device, ...] = ()
 
 
-def retain(previous: Pool, held_names: Iterable[str], wanted: Pool) -> Pool:
+def retain(previous: PoolContent, held_names: Iterable[str], wanted: PoolContent) -> PoolContent:
     """The pool to publish.
 
     Args:
@@ -77,7 +77,9 @@ def retain(previous: Pool, held_names: Iterable[str], wanted: Pool) -> Pool:
     ]
     devices += [_retained(device, None, draws[name]) for name, device in retained.items() if name not in present]
     ordered = {name: totals[name] for name in (*asked, *sorted(totals.keys() - asked.keys()))}
-    return Pool(_sets(ordered), tuple(device for device in devices if device.name in retained or _fits(device, totals)))
+    return PoolContent(
+        _sets(ordered), tuple(device for device in devices if device.name in retained or _fits(device, totals))
+    )
 
 
 def _retained(published: Device, wanted: Device | None, draws: Amounts) -> Device:

@@ -36,19 +36,19 @@ from netdra.model.errors import NetdraError
 from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import DeviceExposurePolicy
-from netdra.model.registration import Outcome, Registration
+from netdra.model.registration import Registration, RegistrationOutcome
 from netdra.model.resource import ResourceSlice, newest
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.node import metrics
 from netdra.node.priority import PriorityGate
-from netdra.node.publishing.announce import Health, ProblemEvents
+from netdra.node.publishing.announce import ProblemEvents, PublishedHealth
 from netdra.node.publishing.interfaces import Interfaces
 from netdra.node.publishing.offering import Offered, Offering, Slices
-from netdra.node.publishing.plugins import Plugins
-from netdra.node.publishing.publisher import STORED_SLICES, Publisher, StoredSlice, Written, of_node
+from netdra.node.publishing.plugins import NodePlugins
+from netdra.node.publishing.publisher import STORED_SLICES, PoolWrites, Publisher, StoredSlice, of_node
 from netdra.node.publishing.reconcile import owner_of
-from netdra.node.publishing.registered import Facts
+from netdra.node.publishing.registered import NodeRegistrations
 from netdra.node.publishing.reporter import Reporter
 from netdra.node.view import HeldDevice
 from netdra.topology.devices import DeviceKey
@@ -91,7 +91,6 @@ class Publishing:
         """Prepare.
 
         Args:
-            client: the API server.
             node: the node's name.
             watch: opens the kernel; called in the thread that then reads it.
             held_devices: the devices that claims hold now.
@@ -103,7 +102,7 @@ class Publishing:
         self._node = node
         self._watch = watch
         self._held_devices = held_devices
-        self._plugins = Plugins(plugins, self.look_again) if plugins is not None else None
+        self._plugins = NodePlugins(plugins, self.look_again) if plugins is not None else None
         self._recorder = Recorder(client, f"{names.DRIVER}/node", node)
         self._problem_events = ProblemEvents(self._recorder, node)
         self._policies: Store[DeviceExposurePolicy] = Store()
@@ -111,12 +110,12 @@ class Publishing:
         self._schemas: Store[CNIPluginSchema] = Store()
         self._nodes: Store[ClusterNode] = Store()
         self._custom_devices: Store[CustomDevice] = Store()
-        self._facts = Facts(leased)
+        self._facts = NodeRegistrations(leased)
         self._files = files or DeviceFiles()
         self.stored: Store[StoredSlice] = Store()
-        self.health = Health()
+        self.health = PublishedHealth()
         self.passes = 0
-        self.outcomes: tuple[Outcome, ...] = ()
+        self.outcomes: tuple[RegistrationOutcome, ...] = ()
         self.published = asyncio.Event()
         self._features = DEFAULT_FEATURES
         self._registered = NOTHING
@@ -167,9 +166,9 @@ class Publishing:
         """
         client, itself = self._client, Selection(field_selector=f"metadata.name={self._node}")
         with ExitStack() as following:
-            following.enter_context(self._policies.following(self._policy_changed))
-            following.enter_context(self._nodes.following(self._node_changed))
-            following.enter_context(self._custom_devices.following(self._custom_device_changed))
+            following.enter_context(self._policies.following(self._on_policy_change))
+            following.enter_context(self._nodes.following(self._on_node_change))
+            following.enter_context(self._custom_devices.following(self._on_custom_device_change))
             async with asyncio.TaskGroup() as knowing:
                 knowing.create_task(Reflector(client, POLICIES, self._policies).run())
                 knowing.create_task(Reflector(client, TOPOLOGIES, self._topologies).run())
@@ -186,7 +185,7 @@ class Publishing:
 
     async def _publish(self, interfaces: Interfaces, reported: NodeNetworkStatus | None) -> None:
         owner = owner_of(self._node, self._nodes.objects[self._node].metadata.uid)
-        publisher = Publisher(self._client, self.stored, owner, self._written)
+        publisher = Publisher(self._client, self.stored, owner, self._on_write)
         published = newest([stored.read() for stored in self.stored.objects.values()])
         offering = Offering(self._node, published, reported)
         async with asyncio.TaskGroup() as tasks:
@@ -198,7 +197,7 @@ class Publishing:
             self._reporter = Reporter(self._client, owner, lambda: self._report(interfaces, publisher, offering))
             self._reporter.note(urgent=True)
             tasks.create_task(self._reporter.run())
-            await publisher.settled()
+            await publisher.wait_published()
             self.published.set()
 
     async def _report(self, interfaces: Interfaces, publisher: Publisher, offering: Offering) -> NodeNetworkStatus:
@@ -218,7 +217,7 @@ class Publishing:
             The node's former report; None if there is none, or if it cannot be read, which is no reason to wait.
         """
         self._features = await self._probed()
-        self._problem_events.without(gates.off(self._features))
+        self._problem_events.report_missing_gates(gates.off(self._features))
         for store in (self._policies, self.stored):
             await store.wait_synced()
         await self._nodes.until(lambda: self._node in self._nodes.objects)
@@ -252,7 +251,7 @@ class Publishing:
             await self.gate.wait()
             self._work.clear()
             self._take(await interfaces.run(self._pass(offering, interfaces, discovered)), publisher)
-            if publisher.is_settled:
+            if publisher.is_published:
                 self._delay.ends(published=False)
             else:
                 self._handed_on.set()
@@ -311,7 +310,7 @@ class Publishing:
                 self._slices.pop(pool, None)
                 self._problem_events.forget(pool)
         self.health.publish(offered.slices)
-        self._problem_events.problems(offered.problems)
+        self._problem_events.report_problems(offered.problems)
         before = self._problems, self.outcomes
         self._problems, self.outcomes = offered.problems, offered.outcomes
         metrics.published(self.slices, offered.left_out)
@@ -330,11 +329,11 @@ class Publishing:
         while True:
             await self._handed_on.wait()
             self._handed_on.clear()
-            await publisher.settled()
+            await publisher.wait_published()
             self._delay.ends(published=True)
 
-    def _written(self, pool: str, written: Written) -> None:
-        self._problem_events.written(pool, written)
+    def _on_write(self, pool: str, written: PoolWrites) -> None:
+        self._problem_events.report_write(pool, written)
         if written.refusals and self._reporter is not None:
             self._reporter.note(urgent=True)
         left = gates.without(self._features, written.dropped)
@@ -343,17 +342,17 @@ class Publishing:
             self._features = left
             self._work.set()
 
-    def _policy_changed(self, change: Change[DeviceExposurePolicy]) -> None:
+    def _on_policy_change(self, change: Change[DeviceExposurePolicy]) -> None:
         if change.old is None or change.new is None or change.old.spec != change.new.spec:
             self._work.set()
 
-    def _custom_device_changed(self, change: Change[CustomDevice]) -> None:
+    def _on_custom_device_change(self, change: Change[CustomDevice]) -> None:
         node = self._nodes.objects.get(self._node)
         labels = dict(node.metadata.labels) if node is not None else {}
-        if self._facts.changed(change, labels):
+        if self._facts.apply(change, labels):
             self._work.set()
 
-    def _node_changed(self, change: Change[ClusterNode]) -> None:
+    def _on_node_change(self, change: Change[ClusterNode]) -> None:
         old, new = change.old, change.new
         if old is None or new is None or old.metadata.labels != new.metadata.labels or old.status != new.status:
             self._work.set()

@@ -17,7 +17,7 @@ from netdra.kernel.route import Route
 from netdra.model.errors import NetdraError
 from netdra.model.result import CNIAddress, CNIRoute
 from netdra.steps import addressing
-from netdra.steps.addressing import Added
+from netdra.steps.addressing import AddedAddressing
 from tests.kernel.chain.conftest import Bed, device, differences, recorder
 from tests.plans import plan, step
 
@@ -183,7 +183,7 @@ def test_what_validate_refuses_the_kernel_refuses_or_it_is_of_no_use(
 ) -> None:
     index = pod.link("eth0", inside=True)["ifindex"]
     with open_pod(pod.pod.path) as space:
-        wanted = Added(if_name="eth0", addresses=config.get("addresses", ()), routes=config.get("routes", ()))
+        wanted = AddedAddressing(if_name="eth0", addresses=config.get("addresses", ()), routes=config.get("routes", ()))
         with pytest.raises(KernelError, match=said) if said else nullcontext():
             addressing.add(wanted, index, space)
 

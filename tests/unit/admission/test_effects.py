@@ -15,7 +15,7 @@ from netdra.admission.messages import ALLOWED, AdmissionRequest
 from netdra.admission.nodes import Nodes
 from netdra.admission.policies import effect
 from netdra.admission.review import review
-from netdra.exposure.foresight import Reported, asked_for, folded
+from netdra.exposure.foresight import InterfaceReports, asked_for, folded
 from netdra.kube.resources import ClusterNode
 from netdra.model.device import DEFAULT_FEATURES
 from netdra.model.inventory import Interface
@@ -53,7 +53,7 @@ def known(reports: Iterable[NodeNetworkStatus], labels: Callable[[int], dict[str
     return nodes
 
 
-def reported(nodes: Nodes, new: DeviceExposurePolicy | None) -> Reported:
+def reported(nodes: Nodes, new: DeviceExposurePolicy | None) -> InterfaceReports:
     asked = asked_for([] if new is None else [new.spec.selector.cel])
     found = asyncio.run(nodes.reported(asked, new))
     while found.left:  # a machine that is busy with other things looks at fewer nodes at a time

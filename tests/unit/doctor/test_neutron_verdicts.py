@@ -27,7 +27,7 @@ from netdra.model.meta import Condition, time_text
 from netdra.model.neutron_port import NeutronPort
 from netdra.model.node_network import NodeInterfaces
 from netdra.model.resource import ResourceSlice
-from netdra.neutron.answers import Agent, Network, Port
+from netdra.neutron.answers import Agent, NeutronNetwork, Port
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 JUST_NOW = time_text(NOW - timedelta(seconds=5))
@@ -164,9 +164,9 @@ def vf_port(vif_type: str) -> Port:
     return Port(id="p", network_id="n", vif_type=vif_type)
 
 
-DATA = Network(id="1", name="data", physnet="physnet2")
-STORAGE = Network(id="2", name="storage", physnet="physnet3")
-UNSEEN = Network(id="3", name="unseen")
+DATA = NeutronNetwork(id="1", name="data", physnet="physnet2")
+STORAGE = NeutronNetwork(id="2", name="storage", physnet="physnet3")
+UNSEEN = NeutronNetwork(id="3", name="unseen")
 ACCOUNT = Account(user="netdra", project="k8s", roles=("member", "service"), url="https://neutron")
 WELL = CloudFacts(
     account=ACCOUNT,

@@ -18,7 +18,7 @@ from aiohttp.test_utils import TestServer
 
 from netdra.kube.client import Client
 from netdra.kube.connection import connect
-from netdra.kube.kubeconfig import Cluster, Config
+from netdra.kube.kubeconfig import ApiServer, Config
 from netdra.kube.store import Store
 from netdra.model import names
 from netdra.model.meta import ObjectMeta
@@ -128,7 +128,7 @@ async def publishing() -> AsyncIterator[tuple[Server, Publisher]]:
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", server.answer)
     async with TestServer(app) as listening:
-        config = Config(cluster=Cluster(server=str(listening.make_url("")).rstrip("/")))
+        config = Config(cluster=ApiServer(server=str(listening.make_url("")).rstrip("/")))
         async with Client(connect(config)) as client:
             publisher = Publisher(client, server.store, owner_of("n", "uid"))
             task = asyncio.create_task(publisher.run())
@@ -142,7 +142,7 @@ async def publishing() -> AsyncIterator[tuple[Server, Publisher]]:
 
 async def settled(publisher: Publisher) -> None:
     async with asyncio.timeout(WITHIN):
-        await publisher.settled()
+        await publisher.wait_published()
 
 
 def rounds() -> float:
@@ -154,7 +154,7 @@ def test_a_watch_that_is_late_keeps_no_pool_from_being_written() -> None:
         async with publishing() as (server, publisher):
             publisher.want(wanted(SLICES))
             await server.until(SLICES)
-            assert not publisher.is_settled
+            assert not publisher.is_published
             server.tell()
             await settled(publisher)
             assert server.requests == ["POST"] * SLICES

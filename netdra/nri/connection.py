@@ -14,9 +14,8 @@ import msgspec
 from google.protobuf.message import DecodeError
 
 from netdra.model.errors import TemporaryError
-from netdra.node.nri import framing
-from netdra.node.nri.framing import CallError, Code, Demux, Frame, Kind, ProtocolError, Reader, encode
-from netdra.node.wire import ttrpc_pb2
+from netdra.nri import framing, ttrpc_pb2
+from netdra.nri.framing import CallError, Code, Demux, Frame, FrameKind, ProtocolError, Reader, encode
 
 MOST_CALLS = 256
 """Requests that may be open at once: as many as the runtime's queue has room for, one frame for each answer."""
@@ -31,7 +30,7 @@ class ConnectionLostError(TemporaryError):
     """The runtime closed the connection, or it broke."""
 
 
-class Request(msgspec.Struct, frozen=True):
+class RuntimeRequest(msgspec.Struct, frozen=True):
     """A request of the runtime.
 
     Attributes:
@@ -49,19 +48,19 @@ class Request(msgspec.Struct, frozen=True):
     received: float
 
 
-Serve = Callable[[Request], Awaitable[bytes]]
+Serve = Callable[[RuntimeRequest], Awaitable[bytes]]
 """Answers a request by the method's message; raises CallError."""
 
 
-class Connection:
+class RuntimeConnection:
     """One connection to the runtime; `run` must be running for anything to happen on it."""
 
     def __init__(self, reader: StreamReader, writer: StreamWriter, serve: Serve) -> None:
         self._reader = reader
         self._writer = writer
         self._serve = serve
-        self._requests = Reader(Kind.REQUEST)
-        self._responses = Reader(Kind.RESPONSE)
+        self._requests = Reader(FrameKind.REQUEST)
+        self._responses = Reader(FrameKind.RESPONSE)
         self._newest_request = 0
         self._next_call = 1
         self._calls: dict[int, asyncio.Future[ttrpc_pb2.Response]] = {}
@@ -103,7 +102,7 @@ class Connection:
         answer: asyncio.Future[ttrpc_pb2.Response] = asyncio.get_running_loop().create_future()
         self._calls[number] = answer
         request = ttrpc_pb2.Request(service=service, method=method, payload=payload, timeout_nano=int(seconds * 1e9))
-        self._send(framing.RUNTIME_STREAM, Frame(number, Kind.REQUEST, request.SerializeToString()))
+        self._send(framing.RUNTIME_STREAM, Frame(number, FrameKind.REQUEST, request.SerializeToString()))
         try:
             async with asyncio.timeout(seconds):
                 response = await answer
@@ -155,7 +154,7 @@ class Connection:
         try:
             asked = ttrpc_pb2.Request.FromString(frame.data)
             timeout = max(asked.timeout_nano, 0) / 1e9
-            request = Request(asked.service, asked.method, asked.payload, timeout, received)
+            request = RuntimeRequest(asked.service, asked.method, asked.payload, timeout, received)
             response = ttrpc_pb2.Response(payload=await self._serve(request))
         except DecodeError as problem:
             response = _refusal(CallError(Code.INVALID_ARGUMENT, f"call {frame.call} is no request: {problem}"))
@@ -164,7 +163,7 @@ class Connection:
         self._respond(frame.call, response)
 
     def _respond(self, call: int, response: ttrpc_pb2.Response) -> None:
-        self._send(framing.PLUGIN_STREAM, Frame(call, Kind.RESPONSE, response.SerializeToString()))
+        self._send(framing.PLUGIN_STREAM, Frame(call, FrameKind.RESPONSE, response.SerializeToString()))
 
     def _answered(self, frame: Frame) -> None:
         if frame.call >= self._next_call:

@@ -3,7 +3,7 @@
 The multiplexer's frame is two big-endian 32-bit numbers, the stream's and the payload's length, and the payload;
 streams are neither opened nor closed (containerd/nri `pkg/net/multiplex`). A frame of ttrpc is a header of ten bytes,
 big-endian, and a message: the message's length, the call's number, the kind and flags (containerd/ttrpc). NRI has
-unary calls only: one request, one response. Used by `netdra.node.nri.connection`; it does no I/O.
+unary calls only: one request, one response. Used by `netdra.nri.connection`; it does no I/O.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ MOST_DATA = 4 << 20
 _HEADER = struct.Struct(">IIBB")
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """A frame's kind."""
 
     REQUEST = 1
@@ -133,7 +133,7 @@ class Frame(msgspec.Struct, frozen=True):
 
     Attributes:
         call: the call's number: odd, and rising with each call of one client.
-        kind: a `Kind`.
+        kind: a `FrameKind`.
         data: the message.
     """
 
@@ -156,7 +156,7 @@ def encode(frame: Frame) -> bytes:
 class Reader:
     """Takes a stream's bytes however they are split, and gives frames. It keeps at most one frame that is not whole."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: FrameKind) -> None:
         """Expect frames of one kind: a server gets requests, a client gets responses."""
         self._kind = kind
         self._pending = bytearray()

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netdra.node.nri import framing
-from netdra.node.nri.framing import MOST_DATA, Demux, Frame, Kind, ProtocolError, Reader, encode
+from netdra.nri import framing
+from netdra.nri.framing import MOST_DATA, Demux, Frame, FrameKind, ProtocolError, Reader, encode
 
 MUX_HEADER = struct.Struct(">II")
 TTRPC_HEADER = struct.Struct(">IIBB")
@@ -19,7 +19,7 @@ frames = st.lists(
     st.builds(
         Frame,
         call=st.integers(0, (1 << 31) - 1).map(lambda number: 2 * number + 1),
-        kind=st.just(Kind.REQUEST),
+        kind=st.just(FrameKind.REQUEST),
         data=st.one_of(st.binary(max_size=20), st.integers(0, 9000).map(lambda size: b"x" * size)),
     ),
     max_size=5,
@@ -41,7 +41,7 @@ def test_two_streams_survive_any_interleaving_and_any_split(
     while any(waiting.values()):
         stream = data.draw(st.sampled_from([stream for stream, left in waiting.items() if left]))
         sent += framing.frames(stream, encode(waiting[stream].pop(0)))
-    demux, readers = Demux(), {stream: Reader(Kind.REQUEST) for stream in waiting}
+    demux, readers = Demux(), {stream: Reader(FrameKind.REQUEST) for stream in waiting}
     found: dict[int, list[Frame]] = {stream: [] for stream in waiting}
     for piece in pieces(sent, cuts):
         for stream, payload in demux.feed(piece):
@@ -64,7 +64,7 @@ def test_no_frame_that_is_sent_has_more_than_the_runtime_can_read_at_once(size: 
 
 @given(rubbish=st.binary(max_size=200), cuts=cuts)
 def test_rubbish_is_read_or_refused_and_nothing_else(rubbish: bytes, cuts: list[int]) -> None:
-    demux, reader = Demux(), Reader(Kind.REQUEST)
+    demux, reader = Demux(), Reader(FrameKind.REQUEST)
     with suppress(ProtocolError):
         for piece in pieces(rubbish, cuts):
             for _, payload in demux.feed(piece):
@@ -85,12 +85,12 @@ def test_a_frame_without_payload_is_nothing() -> None:
 
 
 def test_the_longest_message_is_taken_and_a_longer_one_is_refused_before_it_is_kept() -> None:
-    longest = Frame(1, Kind.REQUEST, bytes(MOST_DATA))
-    assert Reader(Kind.REQUEST).feed(encode(longest)) == [longest]
+    longest = Frame(1, FrameKind.REQUEST, bytes(MOST_DATA))
+    assert Reader(FrameKind.REQUEST).feed(encode(longest)) == [longest]
     with pytest.raises(ProtocolError, match=f"a message of {MOST_DATA + 1} bytes in call 3"):
-        Reader(Kind.REQUEST).feed(TTRPC_HEADER.pack(MOST_DATA + 1, 3, 1, 0))
+        Reader(FrameKind.REQUEST).feed(TTRPC_HEADER.pack(MOST_DATA + 1, 3, 1, 0))
     with pytest.raises(ProtocolError, match="are the most"):
-        encode(Frame(1, Kind.REQUEST, bytes(MOST_DATA + 1)))
+        encode(Frame(1, FrameKind.REQUEST, bytes(MOST_DATA + 1)))
 
 
 @pytest.mark.parametrize(
@@ -103,4 +103,4 @@ def test_the_longest_message_is_taken_and_a_longer_one_is_refused_before_it_is_k
 )
 def test_a_frame_that_is_no_request_is_refused_with_the_reason(header: bytes, reason: str) -> None:
     with pytest.raises(ProtocolError, match=reason):
-        Reader(Kind.REQUEST).feed(header)
+        Reader(FrameKind.REQUEST).feed(header)
