@@ -1,8 +1,8 @@
 """Attach a pod: run its plans in its network namespace, all or nothing.
 
 Called by the node daemon when a sandbox starts, by the lab and by `netdra attach`. All errors that can be known before
-are found before anything is touched: by the rules, without which there are no `CheckedPlans`, and by `preflight`. Then the checkpoint is begun, and from there on every way out is either a complete
-network or an undone one.
+are found before anything is touched: by the rules, without which there are no `CheckedPlans`, and by `preflight`. Then
+the checkpoint is begun, and from there on every way out is either a complete network or an undone one.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from netdra.model.claim import (
 from netdra.model.errors import InvalidInputError
 from netdra.model.findings import Finding, Path
 from netdra.model.topology import VALUES_KIND, NetworkTopology, ParameterValues
-from netdra.rules.plans import check_plans
+from netdra.rules.pod import check_plans
 from netdra.topology import parameters as parameters_of
 from netdra.topology.bind import is_for_extended_resources, unbound
 from netdra.topology.classes import parameters

@@ -41,10 +41,12 @@ class Permits(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         plugins: the types of plugins that may be run; all types with a contract if it is empty.
+        folders: the folders of the node that a step may be given, by which `allows` decides.
         allows: why a step may not be given a path of the node, or "".
     """
 
     plugins: frozenset[str] = frozenset()
+    folders: tuple[str, ...] = ()
     allows: Callable[[str], str] = lambda _: ""
 
 

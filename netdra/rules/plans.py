@@ -1,183 +1,137 @@
-"""Parts of a pod's plans that the kernel or the node would refuse, found before the first step runs.
+"""A pod's plans as the rules let them through: the only plans that `netdra.chain` runs (decision D31).
 
-Called with the plans of a pod by `netdra.chain` before it begins, and with the plan of a topology alone by
-`netdra validate`. Values that are not known yet, because only running shows them or because no device is allocated,
-do not count against a plan.
+`check` is the one pipeline: Prepare, `netdra attach` and the lab go through it with plans, as `topologies` goes through
+its parts with what an author wrote. The node keeps the checked plans in the claim's record; `restored` reads them back,
+and `combined` puts the plans of a pod's claims together when the pod begins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import partial
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import InitVar, dataclass
 from typing import Any
 
-from netdra.model.findings import Finding, of_step
-from netdra.model.plan import Plan, PlannedStep
-from netdra.rules.values import Addresses, check_values
-from netdra.topology.interfaces import text_with_names
+import msgspec
 
-MIN_BOND_MEMBERS = 2
-# net/8021q, drivers/net/macvlan.c and ipvlan: their MTU cannot be above that of the interface under them.
-_STACKED = frozenset({"vlan", "macvlan", "ipvlan"})
+from netdra.model.findings import refuse
+from netdra.model.plan import Plan
+from netdra.model.schema import CNIPluginSchema
+from netdra.model.topology import NetworkTopology
+from netdra.rules import confine, shipped
+from netdra.rules.pod import check_plans
+from netdra.rules.schemas import check_programs
+from netdra.rules.topologies import check_configs
+from netdra.topology.interfaces import compose
 
-# The plugins of these names call their IPAM plugin whether there is one or not (containernetworking/plugins 1.9).
-_IPAM_CALLED = frozenset({"vlan", "ptp", "dummy"})
+_DIGITS = 16
+_RULES = object()
 
 
-def check_plans(plans: Sequence[Plan], binaries: Collection[str] | None = None) -> tuple[Finding, ...]:
-    """All that would fail, for the plans of one pod together. Paths begin with `steps` and the step's place.
+@dataclass(frozen=True, slots=True)
+class CheckedPlans:
+    """Plans that `check`, `restored` or `combined` let through; nothing else makes one.
+
+    Attributes:
+        plans: the plans, in the order in which they are run.
+        schemas: `schemas_digest` of the cluster's plugin schemas that they were checked against.
+        permits: `permits_digest` of the node's options that they were checked against.
+    """
+
+    plans: tuple[Plan, ...]
+    schemas: str
+    permits: str
+    made_by: InitVar[object]
+
+    def __post_init__(self, made_by: object) -> None:
+        if made_by is not _RULES:
+            raise TypeError("only netdra.rules.plans makes CheckedPlans: call check()")
+
+
+def check(
+    plans: Sequence[Plan],
+    schemas: Iterable[CNIPluginSchema] = (),
+    permits: confine.Permits | None = None,
+    topologies: Iterable[NetworkTopology] = (),
+) -> CheckedPlans:
+    """Check plans by all rules that are known before anything runs.
 
     Args:
-        plans: of one pod.
-        binaries: the CNI plugins that the node has, or None if that is not known.
+        plans: of one claim or one pod, with devices and interface names.
+        schemas: the cluster's plugin schemas, which stand above those that netdra ships; a schema that contradicts
+            itself does not count.
+        permits: what the node permits; None if all plans are an administrator's own.
+        topologies: the topologies that the plans were bound from. Their configs are checked as at admission, because
+            the webhook may have been away, and errors name the parameter that they come from. A schema of the cluster
+            does not count against a topology that was there before it.
+
+    Raises:
+        InvalidInputError: the plans cannot be run, or name what their authors may not use; the text has all findings.
     """
-    vlans: dict[tuple[str, str, int], str] = {}
-    members: dict[str, str] = {}
-    addresses = Addresses()
-    findings: list[Finding] = []
-    for plan in plans:
-        names = {step.name: step.if_name for step in plan.steps}
-        mtus = _MTUs(names)
-        for at, step in enumerate(plan.steps):
-            wrong = (
-                *check_values(step, partial(_interface_name, names=names)),
-                *addresses.check(step),
-                *_binaries(step, binaries),
-                *_needs_ipam(step),
-                *_bond(step, names, members),
-                *_vlan(step, names, vlans),
-                *mtus.check(step),
-            )
-            findings += of_step(wrong, plan.topology, step.name, "steps", at)
-    return tuple(findings)
+    own = tuple(shipped.own_of(schemas))
+    described = {schema.spec.plugin for schema in own}
+    configs = [finding for topology in topologies for finding in check_configs(topology, described)]
+    findings = (
+        *(configs or check_plans(plans)),
+        *check_programs(plans, own),
+        *confine.check(plans, confine.contracts_of(plans, own), permits),
+    )
+    # A rule that a topology breaks is also broken by its plan.
+    refuse(list({finding.what: finding for finding in findings}.values()))
+    return CheckedPlans(tuple(plans), schemas_digest(own), permits_digest(permits), _RULES)
 
 
-def check_mtus(plans: Sequence[Plan]) -> tuple[Finding, ...]:
-    """Bonds whose MTU is above that of a member: only some devices let the bond raise it."""
-    findings: list[Finding] = []
-    for plan in plans:
-        mtus = _MTUs({step.name: step.if_name for step in plan.steps})
-        for at, step in enumerate(plan.steps):
-            findings += of_step(mtus.raised(step), plan.topology, step.name, "steps", at)
-            list(mtus.check(step))
-    return tuple(findings)
+def restored(plans: Sequence[Plan], schemas: str, permits: str) -> CheckedPlans:
+    """Plans that were checked before, from a record on the node's disk.
+
+    They are trusted: the record is in a folder of the driver's own, where only root writes, and the driver writes there
+    what `check` returned. So this is called with such a record alone.
+
+    Args:
+        plans: the record's plans.
+        schemas: the record's `CheckedPlans.schemas`.
+        permits: the record's `CheckedPlans.permits`.
+    """
+    return CheckedPlans(tuple(plans), schemas, permits, _RULES)
 
 
-def _binaries(step: PlannedStep, binaries: Collection[str] | None) -> Iterator[Finding]:
-    if binaries is None:
-        return
-    if step.execution == "Binary" and step.type not in binaries:
-        yield Finding(f'there is no CNI plugin "{step.type}" on this node', _INSTALL, ("type",))
-    ipam = step.config.get("ipam")
-    plugin = ipam.get("type") if isinstance(ipam, Mapping) else None
-    if isinstance(plugin, str) and plugin not in binaries:
-        yield Finding(f'there is no IPAM plugin "{plugin}" on this node', _INSTALL, ("config", "ipam", "type"))
+def combined(several: Sequence[CheckedPlans]) -> CheckedPlans:
+    """The plans of all of a pod's claims as one, with interfaces that are numbered over all of them (decision D8).
+
+    Only what claims do to each other is checked: an address, a VLAN or an interface that two of them have. What a step
+    may name of the node does not depend on the names of interfaces.
+
+    Args:
+        several: the plans of each claim, in the order in which the pod names its claims.
+
+    Raises:
+        InvalidInputError: the networks of two claims do not fit together.
+    """
+    if len(several) == 1:
+        return several[0]
+    plans = compose([plan for checked in several for plan in checked.plans])
+    refuse(check_plans(plans))
+    return CheckedPlans(
+        plans, _common(checked.schemas for checked in several), _common(checked.permits for checked in several), _RULES
+    )
 
 
-def _needs_ipam(step: PlannedStep) -> Iterator[Finding]:
-    if step.execution == "Binary" and step.type in _IPAM_CALLED and not step.config.get("ipam"):
-        what = f'the CNI plugin "{step.type}" fails without ipam, on DEL too'
-        hint = "give it config.ipam" + (", or leave execution out: netdra makes a VLAN itself" * (step.type == "vlan"))
-        yield Finding(what, hint, ("config",))
+def schemas_digest(schemas: Iterable[CNIPluginSchema]) -> str:
+    """The hexadecimal digest of a cluster's own plugin schemas; another order is no other digest."""
+    own = sorted(shipped.own_of(schemas), key=lambda schema: schema.metadata.name)
+    return _digest([[schema.metadata.name, schema.spec] for schema in own])
 
 
-_INSTALL = "install it into the CNI path"
+def permits_digest(permits: confine.Permits | None) -> str:
+    """The hexadecimal digest of a node's options; "" for None, which no node's options have."""
+    return "" if permits is None else _digest([sorted(permits.plugins), sorted(permits.folders)])
 
 
-def _bond(step: PlannedStep, names: Mapping[str, str], members: dict[str, str]) -> Iterator[Finding]:
-    """A bond with too few members, or with a member of another bond. A member of unknown name is one of its own."""
-    if step.type != "bond" or not isinstance(step.config.get("links"), list | tuple):
-        return
-    own: set[str] = set()
-    for at, member in enumerate(_members(step, names)):
-        if member in own:
-            yield Finding(f'"{member}" is a member of the bond already', path=("config", "links", at))
-        elif member in members:
-            what = f'"{member}" is a member of the bond of step "{members[member]}" already'
-            yield Finding(what, path=("config", "links", at))
-        own.add(member or f"link {at}")
-    if len(own) < MIN_BOND_MEMBERS:
-        what = f"the bond has {len(own)} member, fewer than {MIN_BOND_MEMBERS}"
-        yield Finding(what, "add a link, and its step to dependOn", ("config", "links"))
-    members |= {member: step.name for member in _members(step, names) if member}
+def _digest(value: Any) -> str:
+    return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()[:_DIGITS]
 
 
-def _vlan(step: PlannedStep, names: Mapping[str, str], vlans: dict[tuple[str, str, int], str]) -> Iterator[Finding]:
-    if step.type != "vlan":
-        return
-    key = "id" if "id" in step.config else "vlanId"
-    number, master = step.config.get(key), _interface_name(step.config.get("master"), names)
-    if not isinstance(number, int) or not master:
-        return
-    tagged = (master, str(step.config.get("protocol", "802.1q")).lower(), number)
-    if tagged in vlans:
-        what = f'VLAN {number} of "{master}" is made by step "{vlans[tagged]}" already'
-        yield Finding(what, "choose another VLAN, or depend on that step", ("config", key))
-    vlans.setdefault(tagged, step.name)
-
-
-class _MTUs:
-    """The MTU that each interface of a plan will have as its steps run, 0 where it is not known."""
-
-    def __init__(self, names: Mapping[str, str]) -> None:
-        self._names = names
-        self._mtu: dict[str, int] = {}
-        # interface -> what is under it: another interface of the pod, or a device of the node with its MTU.
-        self._master: dict[str, str] = {}
-        self._device: dict[str, tuple[str, int]] = {}
-        self._bonds: dict[str, list[str]] = {}
-
-    def check(self, step: PlannedStep) -> Iterator[Finding]:
-        """Follow a step; complain if it asks for a larger MTU than that of the interface under its own."""
-        asked = step.config.get("mtu")
-        asked = asked if isinstance(asked, int) and asked > 0 else 0
-        if step.type in _STACKED and step.device is not None:
-            self._device[step.if_name] = (step.device.if_name or step.device.device, step.device.mtu)
-        elif step.type in _STACKED:
-            self._master[step.if_name] = _interface_name(step.config.get("master"), self._names)
-        under, limit = self._under(step.if_name)
-        if limit and asked > limit:
-            yield Finding(
-                f'mtu {asked} is above the {limit} of "{under}", the interface under it',
-                f'raise the MTU of "{under}" in a step before, or on the node',
-                ("config", "mtu"),
-            )
-        self._mtu[step.if_name] = asked or self._inherited(step, limit)
-
-    def raised(self, step: PlannedStep) -> Iterator[Finding]:
-        """Complain about members of a bond with a smaller MTU than a step asks for the bond."""
-        if step.type == "bond":
-            self._bonds[step.if_name] = _members(step, self._names)
-        asked = step.config.get("mtu")
-        for member in self._bonds.get(step.if_name, ()):
-            mtu = self._mtu.get(member, 0)
-            if isinstance(asked, int) and 0 < mtu < asked:
-                what = f'mtu {asked} of "{step.if_name}" is above the {mtu} of its member "{member}"'
-                hint = "the kernel raises the member's, if its device can; give the member's step that mtu"
-                yield Finding(what, hint, ("config", "mtu"))
-
-    def _under(self, interface: str) -> tuple[str, int]:
-        if interface in self._device:
-            return self._device[interface]
-        master = self._master.get(interface, "")
-        return master, self._mtu.get(master, 0)
-
-    def _inherited(self, step: PlannedStep, limit: int) -> int:
-        """The MTU of an interface whose step does not ask for one."""
-        if step.type == "bond":
-            return min((self._mtu.get(name, 0) for name in _members(step, self._names)), default=0)
-        if step.type in _STACKED:
-            return limit
-        return step.device.mtu if step.device is not None else self._mtu.get(step.if_name, 0)
-
-
-def _members(step: PlannedStep, names: Mapping[str, str]) -> list[str]:
-    """The names of a bond's members, "" for names that only running shows."""
-    links = step.config.get("links")
-    written = links if isinstance(links, list | tuple) else ()
-    return [_interface_name(link.get("name") if isinstance(link, Mapping) else link, names) for link in written]
-
-
-def _interface_name(text: Any, names: Mapping[str, str]) -> str:
-    """An interface's name as far as it is known before anything runs, or ""."""
-    return (text_with_names(text, names) or "") if isinstance(text, str) else ""
+def _common(digests: Iterable[str]) -> str:
+    """The digest that all have; "" if they differ, so that all are checked again."""
+    known = set(digests)
+    return known.pop() if len(known) == 1 else ""

@@ -21,7 +21,7 @@ from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import BUILTIN_TYPES, NetworkTopology
 from netdra.rules import confine, shipped
 from netdra.rules.contract import Contract
-from netdra.rules.plans import check_mtus, check_plans
+from netdra.rules.pod import check_mtus, check_plans
 from netdra.rules.schemas import check_graph, plugins
 from netdra.topology import bind, graph, interfaces, neutron_request, parameters
 from netdra.topology.classes import check_name, class_name

@@ -1,6 +1,6 @@
 """Values that a step would refuse beyond what its plugin's schema says: values that do not go together.
 
-Called by `plans` with the plans of a pod. It asks the same rules as the steps themselves (`netdra.model.texts`), so
+Called by `pod` with the plans of a pod. It asks the same rules as the steps themselves (`netdra.model.texts`), so
 that a step which begins has a config that can be carried out. A value with a reference passes, unless the step would
 refuse it whatever the reference becomes.
 """

@@ -14,7 +14,7 @@ from netdra.rules.claims import check_claim
 from netdra.topology.bind import EXTENDED_RESOURCE_CLAIM
 from netdra.topology.classes import device_classes
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1] / "topology"
 Topology = Callable[..., NetworkTopology]
 TWO = "- {name: vf0, type: sriov}\n- {name: vf1, type: sriov}\n- {name: b, type: bond, dependOn: [vf0, vf1]}"
 

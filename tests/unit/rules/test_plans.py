@@ -1,213 +1,182 @@
-"""What the kernel or the node would refuse is found in the plan."""
+"""Only the rules make checked plans, and they are checked again only when what they were checked against changed."""
 
-from collections.abc import Callable, Mapping
+from __future__ import annotations
 
-import msgspec
+import ast
+from pathlib import Path
+
 import pytest
+from msgspec.structs import replace
 
+import netdra
+from netdra.model import documents
+from netdra.model.errors import InvalidInputError
 from netdra.model.plan import Plan, PlannedDevice
-from netdra.model.topology import NetworkTopology
-from netdra.rules.plans import check_plans
+from netdra.model.schema import CNIPluginSchema
+from netdra.node.permits import NodePermits
+from netdra.rules.confine import Permits
+from netdra.rules.plans import CheckedPlans, check, combined, permits_digest, restored, schemas_digest
+from netdra.rules.topologies import check_topology
 from netdra.topology.bind import unbound
+from tests import builders
+from tests.plans import plan, step
 
-Topology = Callable[..., NetworkTopology]
-
-
-def texts(*plans: Plan, binaries: set[str] | None = None) -> list[str]:
-    return [finding.text for finding in check_plans(plans, binaries)]
+SOURCES = Path(netdra.__file__).parent
 
 
-def on_devices(plan: Plan, mtus: Mapping[str, int]) -> Plan:
-    """The plan with a device of that MTU for the root steps named."""
-    return msgspec.structs.replace(
-        plan,
-        steps=tuple(
-            msgspec.structs.replace(
-                step,
-                device=PlannedDevice(
-                    request="", pool="p", device="d", if_name=f"host-{step.name}", mtu=mtus[step.name]
-                ),
-            )
-            if step.name in mtus
-            else step
-            for step in plan.steps
-        ),
-    )
+def device(name: str, number: int = 1) -> PlannedDevice:
+    return PlannedDevice(request="r", pool="p", device=name, if_name=name, pci_address=f"0000:03:00.{number}")
 
 
-BONDED = """
-- {name: a, type: sriov}
-- {name: b, type: sriov}
-- name: bond
-  type: bond
-  dependOn: [a, b]
-  config: {links: [{name: "{{ a.interfaceName }}"}, {name: "{{ b.interfaceName }}"}]}
-- {name: v, type: vlan, dependOn: [bond], config: {name: data0, id: 5, master: "{{ bond.interfaceName }}"}}
-- {name: t, type: tuning, dependOn: [v], config: {dev: "{{ v.interfaceName }}", mtu: 9000}}
-"""
+def vf(name: str, /, **config: object) -> Plan:
+    """A claim's plan, as it is bound without the pod's other claims."""
+    return plan(step("vf", "sriov", "net1", config, device=device(name)), topology=f"of-{name}")
 
 
-def test_a_sound_plan_is_left_alone(topology: Topology, recorded: Topology) -> None:
-    for name in ("bonded-vlan-topology", "ai-bonded-rdma", "ovnk-localnet-tuned"):
-        assert texts(unbound(recorded(name))) == []
-    assert texts(on_devices(unbound(topology(BONDED)), {"a": 9000, "b": 9000})) == []
+def addressed(name: str, address: str) -> Plan:
+    return vf(name, ipam={"type": "static", "addresses": [{"address": address}]})
 
 
-def test_an_mtu_above_that_of_the_interface_under_it_is_found(topology: Topology) -> None:
-    plan = on_devices(unbound(topology(BONDED)), {"a": 9000, "b": 1500})
-    (finding,) = check_plans([plan])
-    assert finding.text == (
-        'NetworkTopology "net", step "t": mtu 9000 is above the 1500 of "bond0", the interface under it; '
-        'raise the MTU of "bond0" in a step before, or on the node'
-    )
-    assert finding.path == ("steps", 4, "config", "mtu")
+def schema(name: str, cni_type: str = "loopback", parameter: str = "mtu") -> CNIPluginSchema:
+    written = {
+        "apiVersion": "cni.networking.k8s.io/v1alpha1",
+        "kind": "CNIPluginSchema",
+        "metadata": {"name": name},
+        "spec": {
+            "cniType": cni_type,
+            "configParameters": {"optional": [{"name": parameter, "type": "string", "format": "hostPath"}]},
+        },
+    }
+    return documents.convert(written, CNIPluginSchema, "test")
 
 
-def test_an_mtu_that_a_step_before_sets_counts(topology: Topology) -> None:
-    raised = BONDED.replace("config: {links", "config: {mtu: 9000, links")
-    assert texts(on_devices(unbound(topology(raised)), {"a": 1500, "b": 1500})) == []
-    own = BONDED.replace("id: 5", "id: 5, mtu: 1600")
-    assert len(texts(on_devices(unbound(topology(own)), {"a": 1500, "b": 1500}))) == 2
+def test_nothing_but_the_rules_makes_checked_plans() -> None:
+    with pytest.raises(TypeError, match=r"only netdra\.rules\.plans makes CheckedPlans"):
+        CheckedPlans((vf("a"),), "", "", None)
+    makers = {
+        str(path.relative_to(SOURCES))
+        for path in SOURCES.rglob("*.py")
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call) and ast.unparse(call.func).split(".")[-1] == "CheckedPlans"
+    }
+    assert makers == {"rules/plans.py"}
 
 
-def test_a_device_that_an_interface_is_stacked_on_limits_its_mtu(topology: Topology) -> None:
-    plan = unbound(topology("- {name: m, type: macvlan, config: {mtu: 9000}}"))
-    assert texts(plan) == []
-    assert texts(on_devices(plan, {"m": 9000})) == []
-    assert 'above the 1500 of "host-m"' in texts(on_devices(plan, {"m": 1500}))[0]
-
-
-def test_a_moved_device_may_be_given_any_mtu(topology: Topology) -> None:
-    steps = "- {name: a, type: host-device}\n- {name: t, type: tuning, dependOn: [a], config: {mtu: 9000}}"
-    assert texts(on_devices(unbound(topology(steps)), {"a": 1500})) == []
-
-
-VLANS = """
-- {name: a, type: sriov}
-- {name: b, type: sriov}
-- {name: v, type: vlan, dependOn: [a], config: {name: x, id: 5, master: "{{ a.interfaceName }}"}}
-- {name: w, type: vlan, dependOn: [a, b], config: {name: y, %s}}
-"""
+def test_checked_plans_are_the_same_when_they_are_read_from_a_record() -> None:
+    checked = check([vf("a")], [schema("ours")], Permits(plugins=frozenset({"sriov"})))
+    assert checked.plans == (vf("a"),)
+    assert restored(list(checked.plans), checked.schemas, checked.permits) == checked
 
 
 @pytest.mark.parametrize(
-    ("config", "clash"),
+    ("wrong", "text"),
     [
-        ("id: 5, master: '{{ a.interfaceName }}'", True),
-        ("vlanId: 5, master: net1, protocol: 802.1Q", True),
-        ("id: 5, master: '{{ a.interfaceName }}', protocol: 802.1ad", False),
-        ("id: 6, master: '{{ a.interfaceName }}'", False),
-        ("id: 5, master: '{{ b.interfaceName }}'", False),
+        (vf("a", minTxRate=9, maxTxRate=3), "minTxRate 9 is more than maxTxRate 3"),
+        (plan(step("vf", "sriov", "net1", {"mtu": 1}, device=device("a"), binary=True)), "does not accept parameter"),
+        (vf("a", pciBusID="0000:00:02.0"), "pciBusID"),
+        (plan(step("any", "loopback", "net1", device=device("a"))), "none that may be run on this node"),
     ],
+    ids=["values", "programs", "names", "permits"],
 )
-def test_a_vlan_is_made_once_on_an_interface(topology: Topology, config: str, clash: bool) -> None:
-    found = texts(unbound(topology(VLANS % config)))
-    expected = 'NetworkTopology "net", step "w": VLAN 5 of "net1" is made by step "v" already'
-    assert [each.startswith(expected) for each in found] == ([True] if clash else [])
+def test_one_call_asks_every_rule(wrong: Plan, text: str) -> None:
+    with pytest.raises(InvalidInputError, match=text):
+        check([vf("b"), wrong], permits=Permits())
 
 
-@pytest.mark.parametrize(
-    ("links", "what"),
-    [
-        ("[]", "the bond has 0 member, fewer than 2"),
-        ("[{name: net1}]", "the bond has 1 member, fewer than 2"),
-        ("[{name: '{{ a.interfaceName }}'}, {name: net1}, {name: net2}]", '"net1" is a member of the bond already'),
-        ("[{name: '{{ a.mac }}'}, {name: '{{ b.mac }}'}]", ""),
-        ("['{{ a.interfaceName }}', net2]", ""),
-    ],
-)
-def test_a_bond_has_two_members_that_are_not_the_same(topology: Topology, links: str, what: str) -> None:
-    steps = "- {name: a, type: sriov}\n- {name: b, type: sriov}\n"
-    steps += f"- {{name: c, type: bond, dependOn: [a, b], config: {{links: {links}}}}}"
-    assert [what in each for each in texts(unbound(topology(steps)))] == ([True] if what else [])
+def test_findings_of_a_topology_are_those_of_its_author_each_once() -> None:
+    topology = builders.topology("- {name: vf, type: sriov, config: {minTxRate: 9, maxTxRate: 3}}")
+    (finding,) = check_topology(topology)
+    with pytest.raises(InvalidInputError) as caught:
+        check([unbound(topology)], topologies=[topology])
+    assert (caught.value.what, caught.value.hint) == (finding.what, finding.hint)
 
 
-def test_an_interface_is_a_member_of_one_bond(topology: Topology) -> None:
-    second = (
-        BONDED
-        + """
-- name: again
-  type: bond
-  dependOn: [a, b]
-  config: {name: bond1, links: [{name: "{{ b.interfaceName }}"}, {name: other}]}
-"""
+def test_a_path_is_no_path_of_the_node_where_the_clusters_schema_says_it_is_one() -> None:
+    plans = [plan(step("any", "loopback", "net1", {"mtu": "/etc/shadow"}, device=device("a")))]
+    permits = Permits(plugins=frozenset({"loopback"}), allows=lambda _: "this node allows none")
+    assert check(plans, permits=permits).plans == tuple(plans)
+    with pytest.raises(InvalidInputError, match="this node allows none"):
+        check(plans, [schema("ours")], permits)
+
+
+def test_the_digest_of_schemas_is_that_of_their_content() -> None:
+    first, second = schema("a"), schema("b", "sriov")
+    assert schemas_digest([first, second]) == schemas_digest([second, first])
+    assert schemas_digest([replace(first, metadata=replace(first.metadata, resource_version="9"))]) == schemas_digest(
+        [first]
     )
-    (found,) = texts(unbound(topology(second)))
-    assert 'step "again": "net2" is a member of the bond of step "bond" already' in found
+    assert len({schemas_digest(each) for each in ([], [first], [first, second], [schema("a", parameter="x")])}) == 4
+    shipped = replace(first.metadata, labels={"networking.dra.io/shipped": "a"})
+    assert schemas_digest([replace(first, metadata=shipped)]) == schemas_digest([])
 
 
-def test_a_plugin_that_the_node_lacks_is_found(topology: Topology) -> None:
-    steps = """
-    - {name: a, type: macvlan, config: {ipam: {type: host-local}}}
-    - {name: t, type: tuning, dependOn: [a], execution: Binary}
-    - {name: u, type: tuning, dependOn: [a]}
-    """
-    plan = unbound(topology(steps))
-    assert texts(plan) == []
-    assert texts(plan, binaries={"macvlan", "host-local", "tuning"}) == []
-    missing = texts(plan, binaries=set())
-    assert ['no CNI plugin "macvlan"' in missing[0], 'no IPAM plugin "host-local"' in missing[1]] == [True, True]
-    assert 'step "t": there is no CNI plugin "tuning" on this node; install it into the CNI path' in missing[2]
-    assert len(missing) == 3
-
-
-@pytest.mark.parametrize("plugin", ["vlan", "ptp", "dummy"])
-def test_a_plugin_that_fails_without_ipam_is_refused_without_it(topology: Topology, plugin: str) -> None:
-    steps = "- {name: a, type: sriov}\n- {name: b, type: %s, dependOn: [a], execution: Binary, config: {ipam: %s}}"
-    (found,) = texts(unbound(topology(steps % (plugin, "{}"))))
-    assert f'step "b": the CNI plugin "{plugin}" fails without ipam, on DEL too' in found
-    assert texts(unbound(topology(steps % (plugin, "{type: static}")))) == []
-
-
-def test_a_vlan_that_netdra_makes_needs_no_ipam(topology: Topology) -> None:
-    steps = "- {name: a, type: sriov}\n- {name: b, type: vlan, dependOn: [a], config: {id: 5}}"
-    assert texts(unbound(topology(steps))) == []
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        "addresses: ['::ffff:224.0.0.1/96', 127.0.0.5/8, 240.0.0.1/24, 0.0.0.5/24, 10.0.0.0/24, 'fd00::/64']",
-        "addresses: [169.254.1.1/16, 169.254.1.1/24, 'fe80::1/64']",
-        "addresses: ['fd00::5/64'], mtu: 68, args: {cni: {mtu: 1280}}",
-        "addresses: [10.0.0.5/24], mtu: 68",
-        "addresses: ['{{ nic.ips[0].address }}'], mtu: 68",
-        "routes: [{dst: 10.9.0.0/16, gw: 10.0.0.9}, {dst: 10.9.0.0/16, gw: 10.0.0.9, metric: 5}]",
-        "routes: [{dst: 10.9.0.0/16, gw: 10.0.0.9}, {dst: 10.9.0.0/16, gw: 10.0.0.9, mtu: 1400}]",
-        "routes: [{dst: 'fd01::/64', gw: 'fd00::9', scope: host}, {dst: 'fd01::/64', gw: 'fd00::8'}]",
-        "routes: [{dst: 10.9.0.0/16, scope: host}, {dst: 10.9.0.0/16, scope: link}]",
-    ],
-)
-def test_addresses_and_routes_that_the_kernel_takes_are_left_alone(topology: Topology, config: str) -> None:
-    steps = "- {name: nic, type: host-device}\n- {name: t, type: tuning, dependOn: [nic], config: {CONFIG}}"
-    twice = (
-        steps.replace("CONFIG", config)
-        + "\n- {name: u, type: tuning, dependOn: [t], config: {addresses: ['fe80::1/64']}}"
+def test_the_digest_of_permits_is_that_of_the_options() -> None:
+    options = (
+        None,
+        Permits(),
+        Permits(plugins=frozenset({"a"})),
+        Permits(folders=("/a",)),
+        Permits(folders=("/a", "/b")),
     )
-    assert texts(unbound(topology(twice))) == []
+    assert len({permits_digest(each) for each in options}) == len(options)
+    assert permits_digest(Permits(folders=("/b", "/a"))) == permits_digest(options[-1])
 
 
-@pytest.mark.parametrize(
-    "range_of",
-    [
-        "{subnet: 10.0.0.0/24, rangeStart: 10.0.0.5, rangeEnd: 10.0.0.5}",
-        "{subnet: 10.0.0.0/24, rangeStart: '{{ nic.ips[0].address }}'}",
-        "{subnet: 'fd00::/64', rangeEnd: 'fd00::ffff'}",
-        "{rangeStart: 10.0.0.5}",
-    ],
-)
-def test_ranges_that_host_local_takes_are_left_alone(topology: Topology, range_of: str) -> None:
-    steps = """
-    - {name: nic, type: host-device}
-    - {name: m, type: macvlan, dependOn: [nic], config: {ipam: {type: host-local, ranges: [[RANGE]]}}}"""
-    assert texts(unbound(topology(steps.replace("RANGE", range_of)))) == []
+def test_a_claim_alone_is_run_as_it_was_checked() -> None:
+    checked = check([vf("a")])
+    assert combined([checked]) is checked
 
 
-@pytest.mark.parametrize("master", ["net1", "eth0", "{{ nic.interfaceName }}", "data0"])
-@pytest.mark.parametrize("other", ["{name: o, type: macvlan, config: {name: data0}}", "{name: o, type: unheard-of}"])
-def test_a_vlan_stands_on_what_a_step_makes_or_may_make(topology: Topology, master: str, other: str) -> None:
-    steps = """
-    - {name: nic, type: host-device}
-    - OTHER
-    - {name: v, type: vlan, dependOn: [nic], config: {id: 5, master: "MASTER"}}"""
-    assert texts(unbound(topology(steps.replace("MASTER", master).replace("OTHER", other)))) == []
+def test_interfaces_are_numbered_over_all_claims() -> None:
+    several = combined([check([vf("a")]), check([vf("b")])])
+    assert [entry.if_name for each in several.plans for entry in each.steps] == ["net1", "net2"]
+    assert (several.schemas, several.permits) == (schemas_digest([]), permits_digest(None))
+
+
+def test_claims_that_do_not_fit_together_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match=r"address 10\.0\.0\.1 is put on .* already"):
+        combined([check([addressed("a", "10.0.0.1/24")]), check([addressed("b", "10.0.0.1/24")])])
+
+
+def test_two_claims_cannot_name_one_interface() -> None:
+    with pytest.raises(InvalidInputError, match='"data"'):
+        combined([check([vf("a", name="data")]), check([vf("b", name="data")])])
+
+
+def test_digests_that_differ_are_checked_again() -> None:
+    several = combined([check([vf("a")], permits=Permits()), check([vf("b")])])
+    assert several.permits == ""
+
+
+class TestConfirmation:
+    def test_plans_that_were_checked_against_the_same_are_not_checked_again(self) -> None:
+        permits = NodePermits(schemas=lambda: (schema("ours"),))
+        wrong = restored([vf("a", pciBusID="0000:00:02.0")], *self.digests(permits))
+        assert permits.confirm(wrong) is wrong
+
+    def test_a_stricter_node_refuses_what_it_allowed(self) -> None:
+        checked = NodePermits(plugins=("*",)).check([plan(step("any", "loopback", "net1", device=device("a")))])
+        with pytest.raises(InvalidInputError, match="none that may be run on this node"):
+            NodePermits().confirm(checked)
+
+    def test_a_schema_that_came_later_counts(self) -> None:
+        checked = NodePermits(plugins=("*",)).check(
+            [plan(step("any", "loopback", "net1", {"mtu": "/etc/shadow"}, device=device("a")))]
+        )
+        with pytest.raises(InvalidInputError, match="this node allows none"):
+            NodePermits(plugins=("*",), schemas=lambda: (schema("ours"),)).confirm(checked)
+
+    def test_while_the_schemas_are_not_known_those_of_the_record_count(self) -> None:
+        permits = NodePermits(schemas=lambda: (schema("ours"),))
+        checked = permits.check([plan(step("any", "loopback", "net1", device=device("a")))])
+        assert NodePermits(schemas=lambda: None).confirm(checked) is checked
+
+    def test_plans_that_are_confirmed_have_the_digests_of_now(self) -> None:
+        permits = NodePermits(plugins=("sriov",))
+        confirmed = permits.confirm(NodePermits().check([vf("a")]))
+        assert (confirmed.schemas, confirmed.permits) == self.digests(permits)
+
+    @staticmethod
+    def digests(permits: NodePermits) -> tuple[str, str]:
+        checked = permits.check([vf("z")])
+        return checked.schemas, checked.permits

@@ -13,7 +13,7 @@ from netdra.rules import shipped
 from netdra.rules.schemas import check_graph, plugins
 from netdra.topology.graph import compile_topology
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1] / "topology"
 Topology = Callable[..., NetworkTopology]
 OWN = [
     schema
@@ -33,9 +33,7 @@ def texts(topology: NetworkTopology, *, own: bool = False) -> list[str]:
 
 
 @pytest.mark.parametrize("own", [False, True])
-@pytest.mark.parametrize(
-    "path", sorted((HERE.parent / "topology" / "topologies").glob("*.yaml")), ids=lambda path: path.stem
-)
+@pytest.mark.parametrize("path", sorted((HERE / "topologies").glob("*.yaml")), ids=lambda path: path.stem)
 def test_the_recorded_topologies_fit_the_shipped_and_the_recorded_schemas(
     recorded: Topology, path: Path, own: bool
 ) -> None:

@@ -24,10 +24,10 @@ from netdra.model.documents import convert
 from netdra.model.errors import InvalidInputError
 from netdra.model.plan import PlannedDevice
 from netdra.model.topology import NetworkTopology
-from netdra.node.claims import checks
+from netdra.rules.plans import check
 from netdra.topology.bind import bind
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1] / "topology"
 FILES = sorted((HERE / "wrong").glob("*.yaml"))
 WRONG = {
     f"{path.stem}: {value['metadata']['name']}": value
@@ -88,7 +88,7 @@ def test_no_claim_is_prepared_with_it(name: str) -> None:
         return  # no daemon takes it for a topology
     claim, devices = allocated(topology)
     with pytest.raises(InvalidInputError) as caught:
-        checks.check_configs(bind([claim], {topology.name: topology}, devices), {topology.name: topology}, ())
+        check(bind([claim], {topology.name: topology}, devices).plans, topologies=[topology])
     assert _plain(sentence(value)) in _plain(str(caught.value))
 
 
@@ -134,9 +134,7 @@ def _plain(text: str) -> str:
     return "".join(sign for sign in text if sign.isalnum())
 
 
-@pytest.mark.parametrize(
-    "path", sorted((HERE.parent / "topology" / "topologies").glob("*.yaml")), ids=lambda path: path.stem
-)
+@pytest.mark.parametrize("path", sorted((HERE / "topologies").glob("*.yaml")), ids=lambda path: path.stem)
 def test_those_that_are_right_are_let_through_everywhere(path: Path) -> None:
     (value,) = yaml.safe_load_all(path.read_text())
     body = msgspec.Raw(msgspec.json.encode(value))
@@ -144,4 +142,4 @@ def test_those_that_are_right_are_let_through_everywhere(path: Path) -> None:
     assert review(request, Cluster()).errors == ()
     topology = msgspec.convert(value, NetworkTopology)
     claim, devices = allocated(topology)
-    checks.check_configs(bind([claim], {topology.name: topology}, devices), {topology.name: topology}, ())
+    check(bind([claim], {topology.name: topology}, devices).plans, topologies=[topology])
