@@ -367,7 +367,7 @@ class Attachments:
             assert record.plan is not None
             checked.append(self.permits.confirm(record.plan.checked))
             check_shared(record.claim, record.plan.plans, self._pods_of(record.claim, sandbox))
-        return combined(checked, self.permits.schemas() or ())
+        return combined(checked)
 
     def _pods_of(self, claim: ClaimReference, sandbox: Sandbox) -> tuple[str, ...]:
         """The pods that have a claim now, and the sandbox's pod, which is to have it too."""
