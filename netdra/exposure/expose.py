@@ -132,8 +132,8 @@ class Exposer:
         offers = self._offers
         # Policies may have been asked about a stacked interface without the pods' cables below it (`grouping`).
         trimmed = any(interface.lower_devices for interface in interfaces)
-        asked = [interface for _, group in groups for interface in group.resolved] if trimmed else interfaces
-        self._offers = {interface: offers[interface] for interface in asked}
+        resolved = [interface for _, group in groups for interface in group.resolved] if trimmed else interfaces
+        self._offers = {interface: offers[interface] for interface in resolved}
         self._parts = parts
         results = {pool: part for (pool, _), part in parts.items()}
         return self._with_registered(results, registered) if registered else results

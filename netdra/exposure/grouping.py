@@ -290,7 +290,7 @@ class _Grouping:
         )
 
 
-class Standing(NamedTuple):
+class MemberPlace(NamedTuple):
     """Where a member of a group stands; the root has none.
 
     Attributes:
@@ -304,11 +304,11 @@ class Standing(NamedTuple):
     shares_function: bool = False
 
 
-def standing(group: PoolInterfaces) -> list[Standing]:
+def standing(group: PoolInterfaces) -> list[MemberPlace]:
     """Where each member of a group stands, without the root."""
     with_vfs = bool(group.vfs or (group.root and group.root.num_vfs))
-    standings = [Standing(frozenset(), on_root=True) for _ in group.vfs]
-    standings += [Standing(frozenset(), on_root=with_vfs, shares_function=with_vfs) for _ in group.ports]
+    standings = [MemberPlace(frozenset(), on_root=True) for _ in group.vfs]
+    standings += [MemberPlace(frozenset(), on_root=with_vfs, shares_function=with_vfs) for _ in group.ports]
     if not group.stack:
         return standings
     others = (*group.vfs, *group.ports, *group.stack)
@@ -320,8 +320,8 @@ def standing(group: PoolInterfaces) -> list[Standing]:
 
 
 def _stands(
-    place: int, others: Sequence[Interface], places: Mapping[str, int], root: str, hardware: Sequence[Standing]
-) -> Standing:
+    place: int, others: Sequence[Interface], places: Mapping[str, int], root: str, hardware: Sequence[MemberPlace]
+) -> MemberPlace:
     on: set[int] = set()
     on_root = False
     waiting = [*others[place].lower_devices]
@@ -337,4 +337,4 @@ def _stands(
             continue
         on.add(below)
         waiting += others[below].lower_devices if others[below].type not in _HARDWARE else ()
-    return Standing(frozenset(on), on_root=on_root or not on)
+    return MemberPlace(frozenset(on), on_root=on_root or not on)

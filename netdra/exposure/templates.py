@@ -181,8 +181,8 @@ def _rule(policy: DeviceExposurePolicy, node: InventoryNode, errors: tuple[str, 
     # An exclude protects something: as long as it says which devices it means, nothing else in it can unmake that. If
     # it does not, it hides nothing: a slip of the pen must not empty the cluster (decision D23).
     fatal = check_devices(policy) if excludes else errors
-    outcome = _standing(policy, node, fatal)
-    asked = outcome == "no-match"
+    outcome = _fixed_outcome(policy, node, fatal)
+    is_evaluated = outcome == "no-match"
     standing = PolicyVerdict(
         policy=policy.name,
         action=spec.action,
@@ -197,15 +197,15 @@ def _rule(policy: DeviceExposurePolicy, node: InventoryNode, errors: tuple[str, 
         priority=spec.priority,
         suffix=exposure.device_name_suffix,
         allows_uplink=exposure.allow_host_uplink,
-        selector=compile_selector(spec.selector.cel) if asked else None,
+        selector=compile_selector(spec.selector.cel) if is_evaluated else None,
         standing=standing,
         won=msgspec.structs.replace(standing, outcome="wins", detail=""),
         gone=exposure.taints.gone,
-        templates=_templates(policy, exposure) if asked and not excludes else (),
+        templates=_templates(policy, exposure) if is_evaluated and not excludes else (),
     )
 
 
-def _standing(policy: DeviceExposurePolicy, node: InventoryNode, fatal: tuple[str, ...]) -> Outcome:
+def _fixed_outcome(policy: DeviceExposurePolicy, node: InventoryNode, fatal: tuple[str, ...]) -> Outcome:
     """The policy's outcome on an interface that its expression does not match.
 
     A node selector that cannot be read may mean any node: an exclude holds there, an expose is invalid anyway.

@@ -49,7 +49,7 @@ def seen(pod: netns.Namespace) -> tuple[PodInterface, ...]:
     """The pod's interfaces but for loopback, in the order of their names, read over netlink."""
     with pod.socket() as sock:
         links = {netdev.index: netdev for netdev in link.dump(sock)}
-        addresses = [held for held in address.dump(sock) if not held.text.startswith("fe80:")]
+        addresses = [ip_address for ip_address in address.dump(sock) if not ip_address.text.startswith("fe80:")]
         routes = [
             entry
             for entry in route.dump(sock, table=uapi.RT_TABLE_MAIN)
@@ -63,7 +63,7 @@ def seen(pod: netns.Namespace) -> tuple[PodInterface, ...]:
             mtu=netdev.mtu,
             state=netdev.state,
             master=links[netdev.master].name if netdev.master in links else "",
-            addresses=tuple(held.text for held in addresses if held.index == index),
+            addresses=tuple(ip_address.text for ip_address in addresses if ip_address.index == index),
             routes=tuple(
                 f"{entry.destination} via {entry.gateway}" if entry.gateway else f"{entry.destination} on the link"
                 for entry in routes
