@@ -191,7 +191,7 @@ class Foresight:
         return made
 
 
-def asked_for(expressions: Iterable[str], *, published: bool = False) -> frozenset[str]:
+def referenced_attributes(expressions: Iterable[str], *, published: bool = False) -> frozenset[str]:
     """The attributes that selectors may ask for, by qualified name, and those that protect.
 
     A name that an expression uses stands in its text; where names may be in parts or escaped, all are asked for.

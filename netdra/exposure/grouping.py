@@ -304,19 +304,19 @@ class MemberPlace(NamedTuple):
     shares_function: bool = False
 
 
-def standing(group: PoolInterfaces) -> list[MemberPlace]:
+def member_places(group: PoolInterfaces) -> list[MemberPlace]:
     """Where each member of a group stands, without the root."""
     with_vfs = bool(group.vfs or (group.root and group.root.num_vfs))
-    standings = [MemberPlace(frozenset(), on_root=True) for _ in group.vfs]
-    standings += [MemberPlace(frozenset(), on_root=with_vfs, shares_function=with_vfs) for _ in group.ports]
+    members = [MemberPlace(frozenset(), on_root=True) for _ in group.vfs]
+    members += [MemberPlace(frozenset(), on_root=with_vfs, shares_function=with_vfs) for _ in group.ports]
     if not group.stack:
-        return standings
+        return members
     others = (*group.vfs, *group.ports, *group.stack)
     places = {other.if_name: place for place, other in enumerate(others) if other.if_name}
     root = group.root.if_name if group.root else ""
-    for place in range(len(standings), len(others)):
-        standings.append(_stands(place, others, places, root, standings))
-    return standings
+    for place in range(len(members), len(others)):
+        members.append(_stands(place, others, places, root, members))
+    return members
 
 
 def _stands(

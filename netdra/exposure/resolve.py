@@ -77,7 +77,7 @@ def resolve(interface: Interface, facts: dict[str, AttributeValue], rules: tuple
         rules: the node's policies, in the order of their names.
     """
     device = device_variables(names.DRIVER, facts)
-    verdicts = {rule.policy: rule.standing for rule in rules}
+    verdicts = {rule.policy: rule.fixed_verdict for rule in rules}
     matching: list[Rule] = []
     hiding = ""
     kind: Hidden = "excluded"
