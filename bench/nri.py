@@ -21,11 +21,10 @@ from google.protobuf.message import Message
 
 from bench.figures import Figure
 from netdra.kube.backoff import Backoff
-from netdra.node.nri import framing
-from netdra.node.nri.framing import Frame, Kind, encode
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.nri.plugin import PLUGIN_SERVICE, Plugin, Settings
-from netdra.node.wire import nri_pb2, ttrpc_pb2
+from netdra.nri import framing, nri_pb2, ttrpc_pb2
+from netdra.nri.framing import Frame, FrameKind, encode
 
 CALLS = 3000
 WARM_UP = 300
@@ -121,7 +120,7 @@ def _play_runtime(role: str, path: str) -> None:
 
         if role == "plugin":
             read()
-            ask(framing.RUNTIME_STREAM, Frame(1, Kind.RESPONSE, b""))
+            ask(framing.RUNTIME_STREAM, Frame(1, FrameKind.RESPONSE, b""))
             for call, (method, message) in enumerate(
                 [("Configure", nri_pb2.ConfigureRequest()), ("Synchronize", nri_pb2.SynchronizeRequest())]
             ):
@@ -143,7 +142,7 @@ def _play_runtime(role: str, path: str) -> None:
 
 def _request(call: int, method: str, message: Message) -> Frame:
     request = ttrpc_pb2.Request(service=PLUGIN_SERVICE, method=method, payload=message.SerializeToString())
-    return Frame(call, Kind.REQUEST, request.SerializeToString())
+    return Frame(call, FrameKind.REQUEST, request.SerializeToString())
 
 
 def _pod(number: int) -> nri_pb2.PodSandboxRequest:

@@ -1,4 +1,4 @@
-"""`python -m testbed.protos`: write `netdra/node/wire/` from `protos/`, each message with its type stub.
+"""`python -m testbed.protos`: write the messages of the node's sockets from `protos/`, each file with its type stub.
 
 Called by `make protos`, and by the unit test that keeps both alike. The services in a file have no code made: a server
 names its methods itself, since what grpcio's generator writes has no types.
@@ -12,26 +12,29 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "protos"
-PACKAGE = "netdra/node/wire"
+PACKAGES = {"netdra/node/wire": ("kubelet", "registry"), "netdra/nri": ("nri", "ttrpc")}
+"""Where the code of each file goes."""
 
 
 def generate(into: Path) -> list[Path]:
-    """Write the code of every file in `protos/` to `into`/`PACKAGE`.
+    """Write the code of every file in `protos/` to its package below `into`.
 
     Returns:
-        What was written: `NAME_pb2.py` and `NAME_pb2.pyi` for each `NAME.proto`.
+        Paths below `into` of what was written: `NAME_pb2.py` and `NAME_pb2.pyi` for each `NAME.proto`.
 
     Raises:
         subprocess.CalledProcessError: a file is no valid protobuf; the compiler has said on stderr why.
     """
-    names = sorted(source.stem for source in SOURCES.glob("*.proto"))
-    outputs = [f"--python_out={into}", f"--pyi_out={into}"]
-    # The directory stands for the package, so that a file that imports another one finds its module there.
-    command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PACKAGE}={SOURCES}", *outputs]
-    subprocess.run([*command, *(f"{PACKAGE}/{name}.proto" for name in names)], check=True)
-    return [into / PACKAGE / f"{name}_pb2.{suffix}" for name in names for suffix in ("py", "pyi")]
+    written = []
+    for package, names in PACKAGES.items():
+        outputs = [f"--python_out={into}", f"--pyi_out={into}"]
+        # The directory stands for the package, so that a file that imports another one finds its module there.
+        command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{package}={SOURCES}", *outputs]
+        subprocess.run([*command, *(f"{package}/{name}.proto" for name in names)], check=True)
+        written += [Path(package, f"{name}_pb2.{suffix}") for name in names for suffix in ("py", "pyi")]
+    return written
 
 
 if __name__ == "__main__":
-    for written in generate(ROOT):
-        print(written.relative_to(ROOT))
+    for path in generate(ROOT):
+        print(path)

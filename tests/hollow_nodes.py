@@ -34,7 +34,7 @@ from netdra.model.resource import ResourceSlice
 from netdra.node.publishing.offering import Offering
 from netdra.node.publishing.publisher import STORED_SLICES, PoolWrites, Publisher, Slices, StoredSlice, of_node
 from netdra.node.publishing.reconcile import owner_of
-from netdra.node.publishing.registered import Facts
+from netdra.node.publishing.registered import NodeRegistrations
 from netdra.node.publishing.reporter import Reporter
 
 AT_ONCE = 64
@@ -131,7 +131,7 @@ class HollowNodes:
     policies: Store[DeviceExposurePolicy] = field(default_factory=Store)
     labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     custom_devices: Store[CustomDevice] = field(default_factory=Store)
-    _facts: dict[str, Facts] = field(default_factory=dict)
+    _facts: dict[str, NodeRegistrations] = field(default_factory=dict)
     _patterns: dict[str, Pattern] = field(default_factory=dict)
     _status: NodeNetworkStatus = field(default_factory=NodeNetworkStatus)
     _work: asyncio.Event = field(default_factory=asyncio.Event)
@@ -151,7 +151,7 @@ class HollowNodes:
                 running = [tasks.create_task(Reflector(client, POLICIES, self.policies).run())]
                 await self.policies.wait_synced()
                 if self.labels:
-                    self._facts = {name: Facts(tuple) for name in uids}
+                    self._facts = {name: NodeRegistrations(tuple) for name in uids}
                     self._patterns = {name: Pattern(interfaces) for name in uids}
                     undo.enter_context(self.custom_devices.following(self._on_custom_device_change))
                     running.append(tasks.create_task(Reflector(client, CUSTOM_DEVICES, self.custom_devices).run()))
@@ -219,7 +219,7 @@ class HollowNodes:
 
     def _on_custom_device_change(self, change: Change[CustomDevice]) -> None:
         # Every node takes it, whether it means anything there or not.
-        told = [facts.changed(change, self.labels[name]) for name, facts in self._facts.items()]
+        told = [facts.apply(change, self.labels[name]) for name, facts in self._facts.items()]
         if any(told):
             self._work.set()
 

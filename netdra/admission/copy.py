@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from netdra.admission.cluster import Cluster, topologies_of_class
 from netdra.admission.nodes import Nodes
-from netdra.cel.vocabulary import Added, added
+from netdra.cel.vocabulary import Added
 from netdra.exposure.foresight import folded, referenced_attributes
 from netdra.kube.client import Client
 from netdra.kube.errors import NotFoundError
@@ -41,9 +41,10 @@ from netdra.model.custom_device import CustomDevice
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
-from netdra.topology import shipped
+from netdra.rules import shipped
 from netdra.topology.classes import known_classes
 from netdra.topology.users import is_attached, topologies_of, users
+from netdra.vocabulary import added
 
 Classes = Mapping[str, DeviceClass]
 T = TypeVar("T", bound=KubernetesObject)

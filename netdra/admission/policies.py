@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable
 from netdra.admission.cluster import Cluster
 from netdra.admission.messages import Verdict
 from netdra.cel.analysis import examine
-from netdra.cel.vocabulary import of_interfaces
 from netdra.exposure.check import check, try_out
 from netdra.exposure.foresight import UNCHANGED, DeviceChange, Foresight, InterfaceReports, SimilarInterfaces
 from netdra.exposure.unwise import misspelt_plugins, warnings
 from netdra.model.policy import DeviceExposurePolicy
-from netdra.topology import shipped
+from netdra.rules import shipped
+from netdra.vocabulary import of_interfaces
 
 _TOO_MUCH = "takes too long to be tried on all that nodes report; `netdra plan --cluster` tells what it will do"
 

@@ -4,7 +4,7 @@ The only importer of the CEL engine. Used by `netdra.exposure` (policies), `netd
 `netdra.topology` (device classes).
 """
 
-from netdra.cel.engine import DeviceVariables, Selector, compile_selector, device_variables, load_all
+from netdra.cel.engine import CompiledSelector, DeviceVariables, compile_selector, device_variables, load_all
 from netdra.cel.errors import CelCompileError, CelEvaluationError
 from netdra.cel.guards import guarded
 from netdra.cel.values import Version
@@ -12,8 +12,8 @@ from netdra.cel.values import Version
 __all__ = [
     "CelCompileError",
     "CelEvaluationError",
+    "CompiledSelector",
     "DeviceVariables",
-    "Selector",
     "Version",
     "compile_selector",
     "device_variables",

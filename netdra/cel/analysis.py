@@ -18,10 +18,8 @@ from netdra.cel.engine import compile_selector
 from netdra.cel.errors import marked
 from netdra.cel.kinds import BOOL, OPTIONAL, QUANTITY, TEXT, UNKNOWN
 from netdra.cel.vocabulary import Kinds, Vocabulary
-from netdra.model import names
 
 ATTRIBUTES, CAPACITY = "attributes", "capacity"
-_BANDWIDTH = names.qualified(names.BANDWIDTH)
 _MAX_SHOWN = 40
 
 
@@ -337,7 +335,7 @@ class _Walk:
         if not vocabulary.of_devices:
             text = f'an interface has no capacity "{shown}": policies give it to devices after they have chosen'
             self._told_of(domain, at, text, "choose by attributes", wrong=vocabulary.is_own(domain))
-        elif qualified in vocabulary.added.capacity or qualified == _BANDWIDTH:
+        elif qualified in vocabulary.added.capacity or qualified in vocabulary.capacity:
             return Meaning(QUANTITY, name)
         elif vocabulary.kinds(qualified) is not None:
             text = f'"{shown}" is an attribute, not a capacity'

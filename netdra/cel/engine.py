@@ -1,7 +1,7 @@
 """Compile CEL selectors and evaluate them on devices, with the meaning that Kubernetes gives them.
 
-`compile_selector` once per expression, `device_variables` once per device, then `Selector.matches` for each pair.
-What is compiled is bounded in time and memory on any device (`netdra.cel.bounds`, decision D30). The engine's own
+`compile_selector` once per expression, `device_variables` once per device, then `matches` for each pair. What is
+compiled is bounded in time and memory on any device (`netdra.cel.bounds`, decision D30). The engine's own
 extensions to CEL are loaded when an expression needs them for the first time: each is a library with half an engine in
 it, together 8 MiB of a daemon's memory, and most selectors only compare attributes. Follows
 k8s.io/dynamic-resource-allocation/cel/compile.go; what differs is told in docs/cel.md.
@@ -19,12 +19,12 @@ from cel_expr_python import cel
 
 from netdra.cel import bounds, functions, source, tree, values
 from netdra.cel.errors import CelCompileError, CelEvaluationError
-from netdra.model.inventory import AttributeValue
-from netdra.model.policy import MAX_EXPRESSION
-from netdra.model.resource import QuantityText
 
+MAX_EXPRESSION = 10 * 1024
+"""Bytes (CELSelectorExpressionMaxLength in k8s.io/api/resource/v1)."""
 MAX_BINDS = 8
 MAX_MAPPED = 3
+AttributeValue = bool | int | str | tuple[str, ...]
 _BOOL = cel.Type.BOOL
 _AS_IT_IS = frozenset({bool, int})
 _PLACE = re.compile(r"ERROR: <input>:(\d+):(\d+): ([^\n]*)")
@@ -71,19 +71,21 @@ class DeviceVariables:
         return activation
 
 
-class Selector:
+class CompiledSelector:
     """A compiled expression. Made by `compile_selector` only."""
 
     __slots__ = ("_attributes", "_capacity", "_is_bool", "_program", "expression")
 
     expression: Final[str]
 
-    def __init__(self, expression: str, program: cel.Expression, usage: source.Usage) -> None:
+    def __init__(self, expression: str, program: cel.Expression, read: tree.Node) -> None:
         self.expression = expression
         self._program = program
         self._is_bool = program.return_type() == _BOOL
-        self._attributes = usage.attributes
-        self._capacity = usage.capacity
+        # The engine knows `device` as a plain map, but Kubernetes takes a domain that a device has nothing in for an
+        # empty map, not for a missing key (k8s.io/dynamic-resource-allocation/cel/compile.go).
+        self._attributes = tree.domains(read, "attributes")
+        self._capacity = tree.domains(read, "capacity")
 
     @property
     def domains(self) -> frozenset[str]:
@@ -118,7 +120,7 @@ class Selector:
         return bytes(self._program.serialize())
 
 
-def compile_selector(expression: str) -> Selector:
+def compile_selector(expression: str) -> CompiledSelector:
     """A selector, compiled once per text.
 
     Args:
@@ -134,7 +136,7 @@ def compile_selector(expression: str) -> Selector:
 def device_variables(
     driver: str,
     attributes: Mapping[str, AttributeValue],
-    capacity: Mapping[str, QuantityText] = {},
+    capacity: Mapping[str, str | int] = {},
     shared: bool = False,
 ) -> DeviceVariables:
     """A device as `device.driver`, `device.attributes[domain][id]`, `device.capacity[domain][id]` and so on.
@@ -196,7 +198,7 @@ def _environment(*, extended: bool = False) -> cel.Env:
 
 
 @lru_cache(maxsize=4096)
-def _compiled(expression: str) -> Selector:
+def _compiled(expression: str) -> CompiledSelector:
     encoded = expression.encode(errors="replace")
     if len(encoded) > MAX_EXPRESSION:
         raise CelCompileError(expression, 0, 0, f"longer than {MAX_EXPRESSION} bytes")
@@ -204,7 +206,7 @@ def _compiled(expression: str) -> Selector:
         raise CelCompileError(expression, 0, 0, "no Unicode text")
     usage = source.usage(expression)
     if usage.unknown is not None:
-        line, column = source.position(expression, usage.unknown.offset)
+        line, column = source.position(expression, usage.unknown.start)
         message = f"undefined field '{usage.unknown.text}'; a device has {', '.join(source.FIELDS)}"
         raise CelCompileError(expression, line, column, message)
     if usage.binds > MAX_BINDS:
@@ -228,7 +230,7 @@ def _compiled(expression: str) -> Selector:
         raise CelCompileError(expression, 0, 0, f"{problem} (docs/cel.md, Bounds)") from None
     if program.return_type() not in (_BOOL, cel.Type.DYN):
         raise CelCompileError(expression, 0, 0, f"must be true or false, is of type {program.return_type().name()}")
-    return Selector(expression, program, usage)
+    return CompiledSelector(expression, program, read)
 
 
 @lru_cache(maxsize=1024)

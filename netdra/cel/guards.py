@@ -14,11 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
-from netdra.cel.engine import compile_selector
+from netdra.cel.engine import MAX_EXPRESSION, compile_selector
 from netdra.cel.errors import CelCompileError
-from netdra.cel.syntax import Call, Chain, Choice, Group, Index, Leaf, Node, Not, Select, parse
+from netdra.cel.syntax import Chain, Choice, FieldAccess, Index, Invocation, Leaf, Node, Not, Parenthesized, parse
 from netdra.model.errors import InvalidInputError
-from netdra.model.policy import MAX_EXPRESSION
 
 Place = Literal["device", "domains", "keys", ""]
 """What a part is: `device`, its attributes or capacities by domain, those of one domain, or anything else."""
@@ -110,7 +109,7 @@ class _Guards:
         if self._left < 0:
             raise _TooLongError
         match node:
-            case Group(part=part):
+            case Parenthesized(part=part):
                 return self._holds(part, scope, wanted=wanted)
             case Not(part=part):
                 return self._holds(part, scope, wanted=not wanted)
@@ -121,17 +120,17 @@ class _Guards:
                 first = _all((self.true(condition, scope), self._holds(yes, scope, wanted=wanted)))
                 second = _all((self.false(condition, scope), self._holds(no, scope, wanted=wanted)))
                 return Or((first, second))
-            case Call(function="has", arguments=(Select() as tested,)):
+            case Invocation(function="has", arguments=(FieldAccess() as tested,)):
                 guard = self._key(f'"{tested.field}"', tested.operand, scope) if wanted else ()
                 text = self._text(node)
                 plain = Is(text if wanted else f"!{text}", implies=guard[0].text if guard else "")
                 return _all((self.sure(node, scope), plain))
-            case Call(function="all" | "exists" as loop, arguments=(Leaf() as variable, body)) if node.target:
+            case Invocation(function="all" | "exists" as loop, arguments=(Leaf() as variable, body)) if node.target:
                 other = loop if wanted else {"all": "exists", "exists": "all"}[loop]
                 inner = self._holds(body, _bound(scope, variable.text), wanted=wanted)
                 text = f"{self._text(node.target)}.{other}({variable.text}, {_rendered(inner)})"
                 return _all((self.sure(node.target, scope), Is(text)))
-            case Call(target=Leaf(text="cel"), function="bind", arguments=(Leaf() as variable, value, body)):
+            case Invocation(target=Leaf(text="cel"), function="bind", arguments=(Leaf() as variable, value, body)):
                 inner = self._holds(body, _bound(scope, variable.text, self._place(value, scope)), wanted=wanted)
                 return _all((self.sure(value, scope), self._bind(variable, value, inner)))
         return _all((self.sure(node, scope), self._plain(node, wanted=wanted)))
@@ -144,20 +143,20 @@ class _Guards:
         match node:
             case Leaf():
                 return ALWAYS
-            case Group(part=part) | Not(part=part):
+            case Parenthesized(part=part) | Not(part=part):
                 return self.sure(part, scope)
             case Chain(parts=parts):
                 always = all(self._is_sure(part, scope) for part in parts)
                 return ALWAYS if always else Or((self.true(node, scope), self.false(node, scope)))
             case Choice():
                 return self._sure_choice(node, scope)
-            case Select(operand=operand, optional=optional):
+            case FieldAccess(operand=operand, optional=optional):
                 guard = () if optional else self._key(f'"{node.field}"', operand, scope)
                 return _all((self.sure(operand, scope), *guard))
             case Index(operand=operand, key=key, optional=optional):
                 guard = () if optional else self._key(self._operand(key), operand, scope)
                 return _all((self.sure(operand, scope), self.sure(key, scope), *guard))
-            case Call():
+            case Invocation():
                 return self._sure_call(node, scope)
         return _all(self.sure(part, scope) for part in node.parts)
 
@@ -167,10 +166,10 @@ class _Guards:
         first = _all((self.true(node.condition, scope), self.sure(node.yes, scope)))
         return Or((first, _all((self.false(node.condition, scope), self.sure(node.no, scope)))))
 
-    def _sure_call(self, node: Call, scope: Scope) -> Formula:
+    def _sure_call(self, node: Invocation, scope: Scope) -> Formula:
         target, arguments = node.target, node.arguments
         if target is None:
-            if node.function == "has" and isinstance(arguments[0], Select):
+            if node.function == "has" and isinstance(arguments[0], FieldAccess):
                 return self.sure(arguments[0].operand, scope)
             return _all(self.sure(argument, scope) for argument in arguments)
         if isinstance(target, Leaf) and (target.text, node.function, len(arguments)) == ("cel", "bind", 3):
@@ -185,13 +184,13 @@ class _Guards:
             after = Or((Is(f"{self._text(target)}.hasValue()"), after))
         return _all((before, after))
 
-    def _sure_bind(self, node: Call, scope: Scope) -> Formula:
+    def _sure_bind(self, node: Invocation, scope: Scope) -> Formula:
         variable, value, body = node.arguments
         inner = self.sure(body, _bound(scope, self._text(variable), self._place(value, scope)))
         held = ALWAYS if inner == ALWAYS else self._bind(variable, value, inner)
         return _all((self.sure(value, scope), held))
 
-    def _sure_loop(self, node: Call, variable: str, scope: Scope) -> Formula:
+    def _sure_loop(self, node: Invocation, variable: str, scope: Scope) -> Formula:
         """What must hold for the rounds of a loop; of `all` and `exists` one that is decided makes up for others."""
         within, arguments = _bound(scope, variable), node.arguments
         inner = _all(self.sure(argument, within) for argument in arguments[1:])
@@ -219,11 +218,11 @@ class _Guards:
         match node:
             case Leaf(text=text, is_name=True):
                 return scope.get(text, "")
-            case Group(part=part):
+            case Parenthesized(part=part):
                 return self._place(part, scope)
             case Choice(yes=yes):
                 return self._place(yes, scope)
-            case Select(operand=operand, field=field, optional=False):
+            case FieldAccess(operand=operand, field=field, optional=False):
                 place = self._place(operand, scope)
                 return "domains" if place == "device" and field in _DOMAINS else "keys" if place == "domains" else ""
             case Index(operand=operand, optional=False):
@@ -240,11 +239,15 @@ class _Guards:
         text = self._text(node)
         if wanted:
             return Is(text)
-        return Is(f"!{text}" if isinstance(node, Leaf | Select | Index | Call) else f"!({text})")
+        return Is(f"!{text}" if isinstance(node, Leaf | FieldAccess | Index | Invocation) else f"!({text})")
 
     def _operand(self, node: Node) -> str:
         """A part as the operand of a comparison."""
-        return self._text(node) if isinstance(node, Leaf | Select | Index | Call | Group) else f"({self._text(node)})"
+        return (
+            self._text(node)
+            if isinstance(node, Leaf | FieldAccess | Index | Invocation | Parenthesized)
+            else f"({self._text(node)})"
+        )
 
     def _text(self, node: Node) -> str:
         return self._expression[node.start : node.end]

@@ -1,7 +1,8 @@
-"""What an expression's text says about `device`: its fields, and the domains that it indexes by a literal.
+"""The one reader of an expression's text: its words, and where they stand.
 
-The engine knows `device` as a plain map, so it cannot tell a wrong field, nor that an unknown domain is an empty map
-(k8s.io/dynamic-resource-allocation/cel/compile.go). The text is scanned once, when `netdra.cel.engine` compiles it.
+`netdra.cel.engine` asks which functions and macros an expression uses before it compiles it, `netdra.cel.syntax` makes
+a tree of the words, and errors take places from them. Words and their forms are those of the CEL language definition
+(cel-spec, doc/langdef.md, Syntax).
 """
 
 from __future__ import annotations
@@ -11,81 +12,78 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-FIELDS = ("driver", "attributes", "capacity", "allowMultipleAllocations")
-_MAPS = ("attributes", "capacity")
-
-_TOKEN = re.compile(
-    r"""(?P<raw>[bB]?[rR][bB]?(?:\"\"\".*?\"\"\"|'''.*?'''|"[^"\n]*"|'[^'\n]*'))
-      |(?P<string>[bB]?(?:\"\"\"(?:\\.|[^\\])*?\"\"\"|'''(?:\\.|[^\\])*?'''|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'))
-      |(?P<comment>//[^\n]*)
-      |(?P<name>[A-Za-z_]\w*)
-      |(?P<other>\S)""",
+_WORD = re.compile(
+    r"""(?P<passed>\s+|//[^\n]*)
+      |(?P<string>[bB]?[rR][bB]?(?:\"\"\".*?\"\"\"|'''.*?'''|"[^"\n]*"|'[^'\n]*')
+        |[bB]?(?:\"\"\"(?:\\.|[^\\])*?\"\"\"|'''(?:\\.|[^\\])*?'''|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'))
+      |(?P<quoted>`[^`\n]*`)
+      |(?P<number>0[xX][0-9a-fA-F]+[uU]?|(?:\d*\.)?\d+(?:[eE][+-]?\d+)?[uU]?)
+      |(?P<name>[A-Za-z_][A-Za-z0-9_]*)
+      |(?P<operator>&&|\|\||[<>=!]=|[-+*/%<>!?:.,()\[\]{}])
+      |(?P<broken>.)""",
     re.VERBOSE | re.DOTALL,
 )
+FIELDS = ("driver", "attributes", "capacity", "allowMultipleAllocations")
+"""Of `device`; the engine knows it as a plain map, so it cannot find a wrong one."""
+_OPENING = frozenset({".", "[", "{", ","})
 
 
 class Token(NamedTuple):
-    """A word of the expression: its kind (`string`, `name`, `other`), its text (a string's content) and its offset."""
+    """A word: its kind (the name of a group of the pattern above), its text, and where it starts and ends."""
 
     kind: str
     text: str
-    offset: int
+    start: int
+    end: int
+
+    @property
+    def symbol(self) -> str:
+        """The text of a name, a number or an operator; "" for a string, whose content is none of these."""
+        return "" if self.kind in {"string", "quoted"} else self.text
 
 
 class Usage(NamedTuple):
-    """How an expression uses `device`.
+    """What an expression uses that matters before it is compiled.
 
     Attributes:
-        attributes: domains that it looks up in `device.attributes`, to be empty maps where a device has none.
-        capacity: the same of `device.capacity`.
         unknown: the first use of a field that devices have not.
         binds: how many variables it binds.
         mapped: how often it maps an optional value, each time with what it is called on twice in the tree.
         calls: the functions and macros that it calls, and `?` if it asks for what may not be there.
     """
 
-    attributes: frozenset[str]
-    capacity: frozenset[str]
     unknown: Token | None
     binds: int
     mapped: int
     calls: frozenset[str]
 
 
+def tokens(expression: str) -> list[Token]:
+    """The words of an expression, without spaces and comments; what breaks the grammar is a word of kind `broken`."""
+    return [
+        Token(match.lastgroup or "", match.group(), match.start(), match.end())
+        for match in _WORD.finditer(expression)
+        if match.lastgroup != "passed"
+    ]
+
+
 def usage(expression: str) -> Usage:
-    """Scan an expression. One that breaks CEL's grammar gives some answer; the compiler refuses it later."""
-    tokens = list(_tokens(expression))
-    domains: dict[str, set[str]] = {field: set() for field in _MAPS}
-    tested: dict[str, set[str]] = {field: set() for field in _MAPS}
-    unknown = None
-    for index, token in enumerate(tokens):
-        if token.text != "device" or token.kind != "name" or _text(tokens, index - 1) == ".":
-            continue
-        after = index + 1
-        field = _text(tokens, after + 1)
-        if _text(tokens, after) != "." or field == "?":
-            continue
-        if field not in FIELDS:
-            unknown = unknown or tokens[min(after + 1, len(tokens) - 1)]
-        elif field in _MAPS:
-            domains[field] |= _looked_up(tokens, after + 2)
-            if _text(tokens, after + 2) not in {"[", "."}:
-                tested[field] |= _tested(tokens, index)
+    """What the words say. Of an expression that breaks CEL's grammar it is anything; the compiler refuses that."""
+    words = tokens(expression)
+    symbols = ["", "", *(word.symbol for word in words)]
     return Usage(
-        attributes=frozenset(domains["attributes"] - tested["attributes"]),
-        capacity=frozenset(domains["capacity"] - tested["capacity"]),
-        unknown=unknown,
-        binds=sum(_text(tokens, index - 2) == "cel" for index, token in enumerate(tokens) if token.text == "bind"),
-        mapped=sum(token.kind == "name" and token.text in {"optMap", "optFlatMap"} for token in tokens),
-        calls=frozenset(_calls(tokens)),
+        unknown=next((word for index, word in enumerate(words) if _is_unknown_field(symbols, index + 2)), None),
+        binds=sum(pair == ("cel", "bind") for pair in zip(symbols, symbols[2:], strict=False)),
+        mapped=sum(symbol in {"optMap", "optFlatMap"} for symbol in symbols),
+        calls=frozenset(_calls(symbols)),
     )
 
 
 @lru_cache(maxsize=256)
 def place_of_key(expression: str, key: str) -> tuple[int, int]:
     """Line and column of a key that an expression names once, or zeros: the engine does not say where it failed."""
-    offsets = [token.offset for token in _tokens(expression) if token.text == key]
-    return position(expression, offsets[0]) if len(offsets) == 1 else (0, 0)
+    starts = [token.start for token in tokens(expression) if _content(token) == key]
+    return position(expression, starts[0]) if len(starts) == 1 else (0, 0)
 
 
 def position(expression: str, offset: int) -> tuple[int, int]:
@@ -94,51 +92,24 @@ def position(expression: str, offset: int) -> tuple[int, int]:
     return before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1
 
 
-def _tokens(expression: str) -> list[Token]:
-    tokens = []
-    for match in _TOKEN.finditer(expression):
-        kind = match.lastgroup or ""
-        text = match.group()
-        if kind == "comment":
-            continue
-        if kind in {"raw", "string"}:
-            kind, text = "string", _content(text)
-        tokens.append(Token(kind, text, match.start()))
-    return tokens
-
-
-def _content(literal: str) -> str:
-    opened = literal.lstrip("bBrR")
+def _content(token: Token) -> str:
+    """What stands between a string's or a name's quotes, as it is written."""
+    if token.kind == "quoted":
+        return token.text.strip("`")
+    if token.kind != "string":
+        return token.text
+    opened = token.text.lstrip("bBrR")
     marks = 3 if opened[:3] in {'"""', "'''"} else 1
     return opened[marks:-marks]
 
 
-def _text(tokens: list[Token], index: int) -> str:
-    """The text of a token that is no string, or "" beyond the ends."""
-    if 0 <= index < len(tokens) and tokens[index].kind != "string":
-        return tokens[index].text
-    return ""
+def _is_unknown_field(symbols: list[str], index: int) -> bool:
+    of_device = symbols[index - 2 : index] == ["device", "."] and symbols[index - 3] != "."
+    return of_device and symbols[index] not in {*FIELDS, "?"}
 
 
-def _calls(tokens: list[Token]) -> Iterator[str]:
-    for index, token in enumerate(tokens):
-        called = token.kind == "name" and _text(tokens, index + 1) == "("
-        optional = token.kind == "other" and token.text == "?" and _text(tokens, index - 1) in {".", "[", "{", ","}
-        if called or optional:
-            yield token.text
-
-
-def _looked_up(tokens: list[Token], index: int) -> set[str]:
-    """The literal in `["domain"]` or `[?"domain"]` at the index."""
-    if _text(tokens, index) != "[":
-        return set()
-    index += 2 if _text(tokens, index + 1) == "?" else 1
-    literal = tokens[index] if index < len(tokens) else None
-    closed = _text(tokens, index + 1) == "]"
-    return {literal.text} if literal is not None and literal.kind == "string" and closed else set()
-
-
-def _tested(tokens: list[Token], index: int) -> set[str]:
-    """The literal in `"domain" in device...`: such a domain must stay unknown, or the test would always hold."""
-    literal = tokens[index - 2] if index >= 2 else None
-    return {literal.text} if literal and literal.kind == "string" and _text(tokens, index - 1) == "in" else set()
+def _calls(symbols: list[str]) -> Iterator[str]:
+    for before, symbol, after in zip(symbols, symbols[1:], [*symbols[2:], ""], strict=False):
+        is_name = symbol[:1].isalpha() or symbol[:1] == "_"
+        if (is_name and after == "(") or (symbol == "?" and before in _OPENING):
+            yield symbol

@@ -7,34 +7,13 @@ definition (cel-spec, doc/langdef.md) with optional values.
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
+from netdra.cel.source import Token, tokens
 from netdra.model.errors import InvalidInputError
 
 MAX_DEPTH = 250
 """Levels of parentheses, calls and the like; the engine takes far fewer."""
-
-
-_TOKEN = re.compile(
-    r"""(?P<passed>\s+|//[^\n]*)
-      |(?P<string>[bB]?[rR][bB]?(?:\"\"\".*?\"\"\"|'''.*?'''|"[^"\n]*"|'[^'\n]*')
-        |[bB]?(?:\"\"\"(?:\\.|[^\\])*?\"\"\"|'''(?:\\.|[^\\])*?'''|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'))
-      |(?P<quoted>`[^`\n]*`)
-      |(?P<number>0[xX][0-9a-fA-F]+[uU]?|(?:\d*\.)?\d+(?:[eE][+-]?\d+)?[uU]?)
-      |(?P<name>[A-Za-z_][A-Za-z0-9_]*)
-      |(?P<operator>&&|\|\||[<>=!]=|[-+*/%<>!?:.,()\[\]{}])""",
-    re.VERBOSE | re.DOTALL,
-)
-
-
-class Token(NamedTuple):
-    """A word of the expression."""
-
-    kind: str
-    text: str
-    start: int
-    end: int
 
 
 class Leaf(NamedTuple):
@@ -73,7 +52,7 @@ class Choice(NamedTuple):
     no: Node
 
 
-class Select(NamedTuple):
+class FieldAccess(NamedTuple):
     """`operand.field`, or `operand.?field`."""
 
     start: int
@@ -93,7 +72,7 @@ class Index(NamedTuple):
     optional: bool
 
 
-class Call(NamedTuple):
+class Invocation(NamedTuple):
     """`target.function(arguments)`, or without a target. Macros look like calls."""
 
     start: int
@@ -103,7 +82,7 @@ class Call(NamedTuple):
     arguments: tuple[Node, ...]
 
 
-class Group(NamedTuple):
+class Parenthesized(NamedTuple):
     """A part in parentheses."""
 
     start: int
@@ -119,7 +98,7 @@ class Other(NamedTuple):
     parts: tuple[Node, ...]
 
 
-Node = Leaf | Chain | Not | Choice | Select | Index | Call | Group | Other
+Node = Leaf | Chain | Not | Choice | FieldAccess | Index | Invocation | Parenthesized | Other
 
 _LEVELS: tuple[frozenset[str], ...] = (
     frozenset({"<", "<=", ">", ">=", "==", "!=", "in"}),
@@ -140,20 +119,6 @@ def parse(expression: str) -> Node:
     return tree
 
 
-def _tokens(expression: str) -> list[Token]:
-    tokens = []
-    at = 0
-    while at < len(expression):
-        match = _TOKEN.match(expression, at)
-        if match is None:
-            raise _broken(at)
-        kind, at = match.lastgroup or "", match.end()
-        if kind != "passed":
-            text = match.group().strip("`") if kind == "quoted" else match.group()
-            tokens.append(Token(kind, text, match.start(), at))
-    return tokens
-
-
 def _broken(at: int) -> InvalidInputError:
     return InvalidInputError(f"CEL expression breaks the grammar at character {at + 1}", hint="see docs/cel.md")
 
@@ -163,7 +128,7 @@ class _Reader:
 
     def __init__(self, expression: str) -> None:
         self._expression = expression
-        self._tokens = _tokens(expression)
+        self._tokens = tokens(expression)
         self._at = 0
         self._depth = 0
 
@@ -227,15 +192,15 @@ class _Reader:
                     raise self._broken()
                 if not optional and name.kind == "name" and self._take("("):
                     arguments = self._listed(")")
-                    node = Call(node.start, self._end, node, name.text, arguments)
+                    node = Invocation(node.start, self._end, node, name.text, arguments)
                 else:
-                    node = Select(node.start, name.end, node, name.text, optional)
+                    node = FieldAccess(node.start, name.end, node, name.text.strip("`"), optional)
             elif self._take("["):
                 optional = self._take("?")
                 key = self.expression()
                 self._need("]")
                 node = Index(node.start, self._end, node, key, optional)
-            elif self._peek() == "{" and isinstance(node, Leaf | Select):
+            elif self._peek() == "{" and isinstance(node, Leaf | FieldAccess):
                 self._at += 1  # a message: its fields are names
                 values = self._entries()[1::2]
                 node = Other(node.start, self._end, values)
@@ -249,7 +214,7 @@ class _Reader:
         if token.text == "(":
             part = self.expression()
             self._need(")")
-            return Group(token.start, self._end, part)
+            return Parenthesized(token.start, self._end, part)
         if token.text == "[":
             parts = self._listed("]")
             return Other(token.start, self._end, parts)
@@ -268,7 +233,7 @@ class _Reader:
     def _named(self, start: int, name: Token) -> Node:
         if self._take("("):
             arguments = self._listed(")")
-            return Call(start, self._end, None, name.text, arguments)
+            return Invocation(start, self._end, None, name.text, arguments)
         return Leaf(start, name.end, name.text, is_name=name.text not in {"true", "false", "null"})
 
     def _listed(self, closing: str) -> tuple[Node, ...]:
@@ -303,7 +268,7 @@ class _Reader:
 
     def _peek(self) -> str:
         """The next token's text; "" at the end and for a string, whose content is no operator."""
-        return "" if self._kind() in {"", "string", "quoted"} else self._tokens[self._at].text
+        return self._tokens[self._at].symbol if self._at < len(self._tokens) else ""
 
     def _next(self) -> Token:
         if self._at == len(self._tokens):

@@ -124,6 +124,49 @@ def read(serialized: bytes) -> Node:
         raise ValueError("no serialized CEL expression") from problem
 
 
+def parts(node: Node) -> tuple[Node, ...]:
+    """The nodes directly below a node, in the order in which they are evaluated."""
+    match node:
+        case Select(operand=operand):
+            return (operand,)
+        case Call():
+            return node.given
+        case Items(items=items) | Entries(items=items):
+            return items
+        case Fold():
+            return (node.range, node.start, *node.parts)
+    return ()
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """A node and all below it."""
+    yield node
+    for part in parts(node):
+        yield from walk(part)
+
+
+def domains(node: Node, field: str) -> frozenset[str]:
+    """The domains that an expression looks up in `device.attributes` or `device.capacity` by a literal.
+
+    Without those that it tests for (`"domain" in device.attributes`): they must stay unknown where a device has
+    nothing of them, or the test would always hold.
+    """
+    found: dict[bool, set[str]] = {True: set(), False: set()}
+    for part in walk(node):
+        if isinstance(part, Call) and part.function in {"_[_]", "_[?_]", "@in"} and len(part.given) == 2:
+            tested = part.function == "@in"
+            key, holder = part.given if tested else part.given[::-1]
+            if _is_of_device(holder, field) and isinstance(key, Literal) and isinstance(key.value, str):
+                found[tested].add(key.value)
+    return frozenset(found[False] - found[True])
+
+
+def _is_of_device(node: Node, field: str) -> bool:
+    """Whether a node is `device.field`."""
+    operand = node.operand if isinstance(node, Select) and node.field == field else None
+    return isinstance(operand, Name) and operand.name == "device"
+
+
 def binds_after_a_loop(node: Node) -> bool:
     """Whether a variable may be bound after `all` or `exists`, beside it or in the next round of a loop around both.
 
@@ -137,19 +180,12 @@ def _flow(node: Node) -> tuple[bool, bool, bool]:
     if isinstance(node, Fold) and node.is_binding:
         value, _, _, result = (_flow(part) for part in (node.start, *node.parts))
         return value[0] or result[0], True, value[2] or result[2]
+    flows = [_flow(part) for part in parts(node)]
     if isinstance(node, Fold):
-        parts = [_flow(part) for part in (node.range, node.start, *node.parts)]
-        stops, binds = any(part[0] for part in parts), any(part[1] for part in parts)
-        return stops or node.may_stop, binds, (stops and binds) or any(part[2] for part in parts)
-    given: tuple[Node, ...] = ()
-    if isinstance(node, Call):
-        given = node.given
-    elif isinstance(node, Items | Entries):
-        given = node.items
-    elif isinstance(node, Select):
-        given = (node.operand,)
+        stops, binds = any(flow[0] for flow in flows), any(flow[1] for flow in flows)
+        return stops or node.may_stop, binds, (stops and binds) or any(flow[2] for flow in flows)
     stops = binds = wrong = False
-    for flow in map(_flow, given):
+    for flow in flows:
         wrong = wrong or flow[2] or (stops and flow[1])
         stops, binds = stops or flow[0], binds or flow[1]
     return stops, binds, wrong

@@ -26,12 +26,13 @@ from netdra.chain.report import AttachReport, FailedAttachReport, attach_error, 
 from netdra.chain.site import Settings
 from netdra.cni.config import Attachment, check_attachment
 from netdra.model.errors import TemporaryError
+from netdra.model.findings import refuse
 from netdra.model.plan import Plan
 from netdra.model.schema import CNIPluginSchema
-from netdra.topology import confine, schema_check
+from netdra.rules import confine
+from netdra.rules.plans import check_plans
+from netdra.rules.schemas import check_programs
 from netdra.topology.binaries import translated_plan
-from netdra.topology.checks import check_plans
-from netdra.topology.findings import refuse
 
 
 def attach(
@@ -55,7 +56,7 @@ def attach(
     """
     started = time.monotonic()
     named = confine.check(plans, confine.contracts_of(plans))
-    refuse((*check_plans(plans), *schema_check.check_programs(plans, schemas), *named))
+    refuse((*check_plans(plans), *check_programs(plans, schemas), *named))
     plans = tuple(map(translated_plan, plans))
     graph = tasks(plans)
     check_attachment(Attachment(container_id=pod.sandbox, if_name="lo", netns=netns, arguments=sites.arguments(pod)))

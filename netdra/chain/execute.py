@@ -23,7 +23,7 @@ from netdra.chain.site import Settings
 from netdra.cni import protocol
 from netdra.cni.config import Attachment, NetworkConfig
 from netdra.cni.errors import PluginError, PluginFailure
-from netdra.cni.protocol import Plugin
+from netdra.cni.protocol import ReadyPlugin
 from netdra.kernel import link, unlocked
 from netdra.kernel.netlink import Socket
 from netdra.model import decoders
@@ -341,7 +341,7 @@ class Executor:
         for device in _holds(task, state):
             holders.give_up(self._settings.state, device, self.site.container_id)
 
-    def _plugin(self, task: Task, config: Mapping[str, Any]) -> Plugin:
+    def _plugin(self, task: Task, config: Mapping[str, Any]) -> ReadyPlugin:
         version = config.get("cniVersion")
         where, lock = self.site.plugins, self.site.lock
         plugin = protocol.find(task.step.type, where, version=version, timeout=self._timeout(), lock=lock)

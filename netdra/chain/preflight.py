@@ -22,7 +22,7 @@ from netdra.chain.report import StepName, name_of
 from netdra.cni import protocol
 from netdra.cni.config import NetworkConfig, request
 from netdra.cni.errors import TRY_AGAIN_LATER, PluginError, PluginFailure, plugin_error
-from netdra.cni.protocol import Plugin
+from netdra.cni.protocol import ReadyPlugin
 from netdra.kernel import netns, unlocked
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
 from netdra.model.plan import called
@@ -147,7 +147,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """A plugin that a step will call; `called` is the step as messages call it."""
 
     called: str
-    plugin: Plugin
+    plugin: ReadyPlugin
     network: NetworkConfig
 
 

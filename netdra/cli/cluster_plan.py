@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 import click
 import msgspec
 
 from netdra.cli import terminal
+from netdra.cli.shared import ClusterAccess
 from netdra.exposure.check import check
 from netdra.exposure.foresight import Foresight, SimilarInterfaces
 from netdra.exposure.grouping import pool_name
-from netdra.model import documents, names
+from netdra.model import names
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import Interface
 from netdra.model.node_network import InterfaceGroup, NodeNetwork
@@ -66,7 +66,7 @@ class ClusterNow(msgspec.Struct, frozen=True, kw_only=True):
 def show(
     written: Sequence[DeviceExposurePolicy],
     without: Sequence[str],
-    where: tuple[Path | None, str | None],
+    cluster: ClusterAccess,
     nodes: Sequence[str],
     *,
     diff: bool,
@@ -77,7 +77,7 @@ def show(
     Args:
         written: the policies that would be written.
         without: the names of the policies that would be deleted.
-        where: the kubeconfig and its context.
+        cluster: the way to it.
         nodes: the nodes that are looked at; none means all of them.
         diff: whether only changes are printed.
         output: "table", or "json" or "yaml".
@@ -89,7 +89,7 @@ def show(
     for policy in written:
         for text in check(policy):
             terminal.tell(f'policy "{policy.name}": {text}')
-    now = asyncio.run(_read(*where))
+    now = asyncio.run(_read(cluster))
     policies = {policy.name for policy in now.policies}
     for name in without:
         if name not in policies:
@@ -104,10 +104,8 @@ def show(
     chosen = [line for line in lines if (not nodes or line.node in nodes) and (line.differs or not diff)]
     if output == "table":
         _print(chosen)
-        return
-    value = documents.plain({"devices": chosen})
-    text = msgspec.json.format(msgspec.json.encode(value)).decode() if output == "json" else documents.to_yaml(value)
-    click.echo(text.rstrip("\n"))
+    else:
+        terminal.print_data({"devices": chosen}, output)
 
 
 def compare(
@@ -236,12 +234,11 @@ def _listed(choices: Iterable[str]) -> str:
     return listed(sorted(choices)) or "there is none"
 
 
-async def _read(kubeconfig: Path | None, context: str | None) -> ClusterNow:
+async def _read(cluster: ClusterAccess) -> ClusterNow:
     from netdra.kube import resources
-    from netdra.kube.client import Client, Selection
-    from netdra.kube.connection import connect, find_config
+    from netdra.kube.client import Selection
 
-    async with Client(connect(find_config(kubeconfig, context))) as client:
+    async with cluster.client() as client:
         driver = Selection(field_selector=f"spec.driver={names.DRIVER}")
         nodes, reports, policies, slices = await asyncio.gather(
             client.list(resources.NODES),

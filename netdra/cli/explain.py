@@ -10,7 +10,6 @@ import click
 import msgspec
 
 from netdra.cli import devices, inputs, shared, terminal
-from netdra.model import documents
 from netdra.model.device import Decision, ExposedCounterSet, ExposedDevice, ExposureResult, PolicyVerdict, Problem
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import Interface, Inventory
@@ -41,28 +40,15 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 @click.command(name="explain")
 @click.argument("interface")
-@inputs.policies_option
-@inputs.inventory_option
-@inputs.node_option
-@inputs.uplink_option
-@inputs.host_use_option
-@shared.physnet
+@inputs.policies_option(required=True)
+@inputs.inventory_options
 @inputs.feature_option
-@click.option(
-    "--registry-socket",
-    metavar="PATH",
-    type=click.Path(path_type=Path),
-    help="Ask this node's device registry what programs say, too.",
-)
-@click.option("--output", "-o", type=click.Choice(["text", "json", "yaml"]), default="text", show_default=True)
+@shared.option("--registry-socket", "PATH", "Ask this node's device registry what programs say, too.", type=shared.PATH)
+@shared.output("text", "json", "yaml")
 def command(
     interface: str,
     policy_paths: tuple[str, ...],
-    inventory_path: str | None,
-    node_name: str | None,
-    uplinks: tuple[str, ...],
-    used: tuple[str, ...],
-    physnets: tuple[str, ...],
+    recorded: inputs.RecordedInventory,
     gates: tuple[str, ...],
     registry_socket: Path | None,
     output: str,
@@ -75,8 +61,8 @@ def command(
     from netdra.exposure.registered import Registered
 
     features = inputs.features(gates)
-    inputs.check_stdin(*policy_paths, inventory_path)
-    inventory = inputs.inventory(inventory_path, node_name, uplinks, used, physnets)
+    inputs.check_stdin(*policy_paths, recorded.inventory_path)
+    inventory = recorded.read()
     policies, registrations = inputs.policies(policy_paths, inventory.node.labels)
     files: dict[str, DeviceFile] = {}
     if registry_socket is not None:
@@ -86,10 +72,8 @@ def command(
     inventory = msgspec.structs.replace(inventory, interfaces=(*inventory.interfaces, *devices_of_files))
     result = expose(inventory, policies, features=features, registered=registered)
     explanations = [_explanation(decision, result) for decision in _decisions(interface, inventory, result)]
-    if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(documents.plain(explanations))))
-    elif output == "yaml":
-        click.echo(documents.to_yaml(explanations), nl=False)
+    if output != "text":
+        terminal.print_data(explanations, output, apart=True)
     else:
         click.echo(terminal.printable("\n\n".join("\n".join(_lines(explanation)) for explanation in explanations)))
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from netdra.cli import inputs, pod, terminal
+from netdra.cli import inputs, pod, shared, terminal
 from netdra.cni.config import NetworkConfig, request
 from netdra.model import documents, names
 from netdra.model.claim import (
@@ -75,29 +75,27 @@ class Rendered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
 
 @click.command(name="render")
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
-@click.option(
+@shared.option(
     "--claim",
+    "PATH",
+    "The claims, or claim templates, of one pod in its order; several times for several files.",
     "claim_paths",
-    metavar="PATH",
     multiple=True,
-    help="The claims, or claim templates, of one pod in its order; several times for several files.",
 )
-@click.option(
+@shared.option(
     "--pod",
+    "PATH",
+    "A Pod, Deployment, StatefulSet, DaemonSet or Job: show its claims, in its order, with all that is known.",
     "pod_path",
-    metavar="PATH",
-    help="A Pod, Deployment, StatefulSet, DaemonSet or Job: show its claims, in its order, with all that is known.",
 )
-@click.option(
+@shared.option(
     "--slices",
+    "PATH",
+    "ResourceSlices: claims that are not allocated are allocated from them, and devices are shown as they are.",
     "slice_paths",
-    metavar="PATH",
     multiple=True,
-    help="ResourceSlices: claims that are not allocated are allocated from them, and devices are shown as they are.",
 )
-@click.option(
-    "--output", "-o", type=click.Choice(["table", "json", "yaml", "plan"]), default="table", show_default=True
-)
+@shared.output("table", "json", "yaml", "plan")
 @click.option("--classes", is_flag=True, help="Show the DeviceClasses that the controller will make, in YAML or JSON.")
 def command(
     paths: tuple[str, ...],
@@ -144,17 +142,15 @@ def _print(bound: Binding, listed: Sequence[pod.PodClaim], output: str) -> None:
     """The plans, in one of the forms of `--output`; with a pod, known values are put in place of references."""
     called = {entry.claim.reference: entry.name for entry in reversed(listed)}
     if output == "plan":
-        click.echo(msgspec.json.format(msgspec.json.encode(bound.plans)))
+        terminal.print_data(bound.plans, "json")
         return
     rendered = [
         _foreseen(plan, step, called[plan.claim]) if listed else _rendered(plan, step)
         for plan in bound.plans
         for step in plan.steps
     ]
-    if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(rendered)))
-    elif output == "yaml":
-        click.echo(documents.to_yaml(rendered), nl=False)
+    if output in ("json", "yaml"):
+        terminal.print_data(rendered, output, apart=True)
     else:
         if listed:
             _print_claims(listed, bound)
@@ -186,10 +182,7 @@ def _foreseen(plan: Plan, step: PlannedStep, called: str) -> Rendered:
 
 def _print_classes(topologies: Iterable[NetworkTopology], output: str) -> None:
     made = [device_class for topology in topologies for device_class in device_classes(topology)]
-    if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(inputs.as_list(made))))
-    else:
-        click.echo("---\n".join(documents.to_yaml(documents.plain(item)) for item in made), nl=False)
+    terminal.print_objects(made, "json" if output == "json" else "yaml")
 
 
 def _bound(

@@ -10,8 +10,7 @@ from typing import Literal
 import click
 import msgspec
 
-from netdra.cli import inputs, terminal
-from netdra.model import documents
+from netdra.cli import inputs, shared, terminal
 from netdra.model.claim import (
     AllocationResult,
     DeviceClass,
@@ -24,7 +23,7 @@ from netdra.model.errors import InvalidInputError
 from netdra.model.meta import ObjectMeta
 from netdra.model.resource import ResourceSlice
 from netdra.model.topology import NetworkTopology
-from netdra.slices.allocator import Allocation, Allocator, NodeReport, claim_key, named, shown
+from netdra.slices.allocator import Allocation, Allocator, NodeExplanation, claim_key, named, shown
 
 _COLUMNS = ("CLAIM", "RESULT", "NODE", "REQUEST", "DEVICE", "POOL", "CONSUMES")
 
@@ -45,38 +44,36 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     allocation: AllocationResult | None = None
     reason: str = ""
     why: tuple[str, ...] = ()
-    nodes: tuple[NodeReport, ...] = ()
+    nodes: tuple[NodeExplanation, ...] = ()
 
 
 @click.command(name="simulate")
-@click.option(
+@shared.option(
     "--slices",
+    "PATH",
+    "ResourceSlices, as `netdra plan` or kubectl prints them: a file or a folder; may be given several times.",
     "slice_paths",
-    metavar="PATH",
     multiple=True,
     required=True,
-    help="ResourceSlices, as `netdra plan` or kubectl prints them: a file or a folder; may be given several times.",
 )
-@click.option(
+@shared.option(
     "--claims",
+    "PATH...",
+    "ResourceClaims and ResourceClaimTemplates, and their DeviceClasses and NetworkTopologies: files or folders.",
     "claim_paths",
-    metavar="PATH...",
     multiple=True,
     required=True,
-    help="ResourceClaims and ResourceClaimTemplates, and their DeviceClasses and NetworkTopologies: files or folders.",
 )
 @click.argument("more_claims", metavar="", nargs=-1)
-@click.option(
-    "--node", "nodes", metavar="NAME", multiple=True, help="Try this node only; may be given several times, in order."
-)
-@click.option(
+@shared.option("--node", "NAME", "Try this node only; may be given several times, in order.", "nodes", multiple=True)
+@shared.option(
     "--admin-namespace",
+    "NAME",
+    "A namespace whose label allows admin access; may be given several times.",
     "admin_namespaces",
-    metavar="NAME",
     multiple=True,
-    help="A namespace whose label allows admin access; may be given several times.",
 )
-@click.option("--output", "-o", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@shared.output("table", "json", "yaml")
 @click.pass_context
 def command(
     context: click.Context,
@@ -112,9 +109,7 @@ def command(
     if output == "table":
         _print_table(outcomes, refused)
     else:
-        data = {"claims": documents.plain(outcomes), "refused": refused}
-        text = msgspec.json.format(msgspec.json.encode(data)).decode() if output == "json" else documents.to_yaml(data)
-        click.echo(text.rstrip("\n"))
+        terminal.print_data({"claims": outcomes, "refused": refused}, output)
     context.exit(1 if refused else 0)
 
 

@@ -9,16 +9,16 @@ from typing import Literal, TypeVar, get_args
 import click
 import msgspec
 
-from netdra.cli import inputs, marks, terminal
+from netdra.cli import inputs, marks, shared, terminal
 from netdra.model import claim_rules, documents, suggestions
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.custom_device import CustomDevice
 from netdra.model.documents import Document
 from netdra.model.errors import InvalidInputError
+from netdra.model.findings import Finding
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
-from netdra.topology.findings import Finding
 from netdra.topology.values import dotted, quoted
 
 Kind = TypeVar("Kind")
@@ -69,7 +69,7 @@ class _Object(msgspec.Struct, frozen=True):
 
 @click.command(name="validate")
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
-@click.option("--output", "-o", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@shared.output("table", "json", "yaml")
 @click.option("--strict", is_flag=True, help="Take warnings for errors.")
 @click.pass_context
 def command(context: click.Context, paths: tuple[str, ...], output: str, strict: bool) -> None:
@@ -109,9 +109,7 @@ def command(context: click.Context, paths: tuple[str, ...], output: str, strict:
     if output == "table":
         _print(problems, len(objects))
     else:
-        data = {"problems": documents.plain(problems), "objects": len(objects)}
-        text = msgspec.json.format(msgspec.json.encode(data)).decode() if output == "json" else documents.to_yaml(data)
-        click.echo(text.rstrip("\n"))
+        terminal.print_data({"problems": problems, "objects": len(objects)}, output)
     context.exit(1 if any(problem.severity == "error" for problem in problems) else 0)
 
 
@@ -174,20 +172,22 @@ def _of(objects: Iterable[_Object], kind: type[Kind]) -> list[tuple[_Object, Kin
 def _findings(objects: Sequence[_Object]) -> Iterator[tuple[_Object, Finding]]:
     """The errors of the objects, each by itself and all together."""
     from netdra.admission import custom_devices
-    from netdra.topology import config_check, contract, validation
+    from netdra.rules import contract
+    from netdra.rules.config import mistyped
+    from netdra.rules.topologies import check_together, check_topology
 
     for item, policy in _of(objects, DeviceExposurePolicy):
         yield from ((item, finding) for finding in _policy(policy))
     schemas: list[CNIPluginSchema] = []
     for item, schema in _of(objects, CNIPluginSchema):
         _, wrong = contract.examine(schema)
-        yield from ((item, finding) for finding in wrong or config_check.mistyped(schema))
+        yield from ((item, finding) for finding in wrong or mistyped(schema))
         schemas += [] if wrong else [schema]
     for item, topology in _of(objects, NetworkTopology):
-        yield from ((item, finding) for finding in validation.check_topology(topology, schemas))
+        yield from ((item, finding) for finding in check_topology(topology, schemas))
     topologies = {topology.name: (item, topology) for item, topology in _of(objects, NetworkTopology)}
     written = {name: topology for name, (_, topology) in topologies.items()}
-    for name, finding in validation.check_together(written):
+    for name, finding in check_together(written):
         yield topologies[name][0], finding
     for item, device in _of(objects, CustomDevice):
         yield from ((item, finding) for finding in _placed(device, custom_devices.problems(device)))
@@ -217,8 +217,8 @@ def _named(objects: Sequence[_Object]) -> Iterator[tuple[_Object, Finding, bool]
     """The errors of the selectors of policies and topologies, and the warnings for those of policies."""
     from netdra.cel import CelCompileError
     from netdra.cel.analysis import examine
-    from netdra.cel.vocabulary import added, of_interfaces
-    from netdra.topology.validation import check_names
+    from netdra.rules.topologies import check_names
+    from netdra.vocabulary import added, of_interfaces
 
     policies, custom = _of(objects, DeviceExposurePolicy), _of(objects, CustomDevice)
     given = added((policy for _, policy in policies), (device for _, device in custom))
@@ -248,7 +248,7 @@ def _unwise(objects: Sequence[_Object]) -> Iterator[Problem]:
     """Warnings for policies that are legal and hardly meant so."""
     from netdra.exposure.check import check
     from netdra.exposure.unwise import misspelt_plugins, warnings
-    from netdra.topology import shipped
+    from netdra.rules import shipped
 
     policies = _of(objects, DeviceExposurePolicy)
     types = shipped.types() | {schema.spec.cni_type for _, schema in _of(objects, CNIPluginSchema)}
@@ -262,11 +262,11 @@ def _warned(objects: Sequence[_Object], let_through: Sequence[_Object]) -> Itera
     """The webhook's warnings for objects that it lets through, if all objects of the files were there."""
     from netdra.admission import claims, custom_devices, schemas, topologies
     from netdra.admission.cluster import Cluster
-    from netdra.cel.vocabulary import added
-    from netdra.topology import contract
-    from netdra.topology.class_check import check_class
+    from netdra.rules import contract
+    from netdra.rules.classes import check_class
     from netdra.topology.classes import known_classes
     from netdra.topology.networks import overlaps
+    from netdra.vocabulary import added
 
     classes = [given for _, given in _of(objects, DeviceClass) if not check_class(given)]
     written = {topology.name: topology for _, topology in _of(objects, NetworkTopology)}
@@ -300,10 +300,10 @@ def _warned(objects: Sequence[_Object], let_through: Sequence[_Object]) -> Itera
 
 def _claims(objects: Sequence[_Object], topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[_Object, Finding]]:
     """The errors of claims, templates and classes, and of claims with their topologies."""
-    from netdra.topology.claims import check_claim
-    from netdra.topology.class_check import check_class
+    from netdra.rules.claims import check_claim
+    from netdra.rules.classes import check_class
     from netdra.topology.classes import known_classes
-    from netdra.topology.requested import check_selectors
+    from netdra.topology.selectors import check_selectors
 
     sound: list[DeviceClass] = []
     for item, given in _of(objects, DeviceClass):

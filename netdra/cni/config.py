@@ -15,11 +15,12 @@ import msgspec
 from netdra.cni.plugins import PluginPath
 from netdra.cni.results import render
 from netdra.model.errors import InvalidInputError
-from netdra.model.names import MAX_IF_NAME
 from netdra.model.result import StepResult
 
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z", re.ASCII)
 MAX_NETWORK_NAME = 255
+MAX_IF_NAME = 15
+"""Bytes: IFNAMSIZ of include/uapi/linux/if.h, without the NUL at the end."""
 _RUNTIME_CONFIG = "runtimeConfig"
 VALID_ATTACHMENTS = "cni.dev/valid-attachments"
 

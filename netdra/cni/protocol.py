@@ -22,7 +22,7 @@ from netdra.model.result import StepResult
 VERSION_TIMEOUT = 5.0
 
 
-class Plugin(msgspec.Struct, frozen=True, kw_only=True):
+class ReadyPlugin(msgspec.Struct, frozen=True, kw_only=True):
     """A plugin that is there and speaks `version` with us.
 
     `lock` is a descriptor that each of its processes inherits, or -1: a file that is locked through it stays locked
@@ -49,7 +49,7 @@ class _Error(msgspec.Struct, frozen=True, kw_only=True):
 
 def find(
     name: str, where: PluginPath, *, version: str | None = None, timeout: float = VERSION_TIMEOUT, lock: int = -1
-) -> Plugin:
+) -> ReadyPlugin:
     """Find a plugin and agree on a protocol version with it: the highest that both have, or the one asked for.
 
     Raises:
@@ -68,7 +68,7 @@ def find(
     if not common:
         message = f"it speaks CNI {', '.join(offered) or 'of no version'}, and asked for is {' or '.join(wanted)}"
         raise plugin_error(PluginFailure(plugin=name, verb="VERSION", kind="version", message=message))
-    return Plugin(binary=binary, where=where, version=common[-1], lock=lock)
+    return ReadyPlugin(binary=binary, where=where, version=common[-1], lock=lock)
 
 
 # (root, path) -> the binary that was asked, and its answer; another binary at the same path is asked anew.
@@ -100,7 +100,7 @@ def _ask_versions(binary: Binary, timeout: float) -> tuple[str, ...]:
 
 
 def add(
-    plugin: Plugin, network: NetworkConfig, attachment: Attachment, previous: StepResult | None, timeout: float
+    plugin: ReadyPlugin, network: NetworkConfig, attachment: Attachment, previous: StepResult | None, timeout: float
 ) -> StepResult:
     """ADD: attach, and return the plugin's result.
 
@@ -115,7 +115,7 @@ def add(
 
 
 def delete(
-    plugin: Plugin, network: NetworkConfig, attachment: Attachment, previous: StepResult | None, timeout: float
+    plugin: ReadyPlugin, network: NetworkConfig, attachment: Attachment, previous: StepResult | None, timeout: float
 ) -> None:
     """DEL: undo an ADD, also one that failed or never happened. `previous` is the final result of the ADDs, if known.
 
@@ -126,12 +126,14 @@ def delete(
     _call(plugin, "DEL", config.request(network, plugin.version, kept), attachment, timeout)
 
 
-def can_check(plugin: Plugin) -> bool:
+def can_check(plugin: ReadyPlugin) -> bool:
     """Whether the plugin has CHECK: it came with 0.4.0."""
     return results.at_least(plugin.version, results.CHECK_SINCE)
 
 
-def check(plugin: Plugin, network: NetworkConfig, attachment: Attachment, previous: StepResult, timeout: float) -> None:
+def check(
+    plugin: ReadyPlugin, network: NetworkConfig, attachment: Attachment, previous: StepResult, timeout: float
+) -> None:
     """CHECK: whether what ADD made is still so. `previous` is the final result of the ADDs.
 
     Raises:
@@ -141,12 +143,12 @@ def check(plugin: Plugin, network: NetworkConfig, attachment: Attachment, previo
     _call(plugin, "CHECK", config.request(network, plugin.version, previous), attachment, timeout)
 
 
-def has_status(plugin: Plugin) -> bool:
+def has_status(plugin: ReadyPlugin) -> bool:
     """Whether the plugin has STATUS and GC: they came with 1.1.0."""
     return results.at_least(plugin.version, results.STATUS_AND_GC_SINCE)
 
 
-def status(plugin: Plugin, network: NetworkConfig, timeout: float) -> None:
+def status(plugin: ReadyPlugin, network: NetworkConfig, timeout: float) -> None:
     """STATUS: whether the plugin is ready for ADD.
 
     Raises:
@@ -156,7 +158,7 @@ def status(plugin: Plugin, network: NetworkConfig, timeout: float) -> None:
     _call(plugin, "STATUS", config.request(network, plugin.version, None), None, timeout)
 
 
-def collect(plugin: Plugin, network: NetworkConfig, valid: Iterable[Attachment], timeout: float) -> None:
+def collect(plugin: ReadyPlugin, network: NetworkConfig, valid: Iterable[Attachment], timeout: float) -> None:
     """GC: let the plugin free what belongs to none of the attachments that are still valid.
 
     Raises:
@@ -166,14 +168,14 @@ def collect(plugin: Plugin, network: NetworkConfig, valid: Iterable[Attachment],
     _call(plugin, "GC", config.collection_request(network, plugin.version, valid), None, timeout)
 
 
-def _require(plugin: Plugin, verb: str, since: str) -> None:
+def _require(plugin: ReadyPlugin, verb: str, since: str) -> None:
     if not results.at_least(plugin.version, since):
         message = f"it speaks CNI {plugin.version}, which has no {verb}"
         raise plugin_error(PluginFailure(plugin=plugin.binary.name, verb=verb, kind="version", message=message))
 
 
 def _call(
-    plugin: Plugin, verb: str, request: Mapping[str, Any], attachment: Attachment | None, timeout: float
+    plugin: ReadyPlugin, verb: str, request: Mapping[str, Any], attachment: Attachment | None, timeout: float
 ) -> bytes:
     if attachment is not None:
         config.check_attachment(attachment)

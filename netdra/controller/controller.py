@@ -38,7 +38,7 @@ from netdra.model.device import Features
 from netdra.model.errors import InvalidInputError
 from netdra.model.topology import NetworkTopology
 from netdra.ops.metrics import measured
-from netdra.topology import shipped
+from netdra.rules import shipped
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from netdra.model.cni_plugin import CNIPlugin, CNIPluginFailure, CNIPluginStatus
 from netdra.model.meta import MAX_REPORTED, ObjectMeta, OwnerReference
 from netdra.model.schema import CNIPluginSchema, CNIPluginSchemaSpec
 from netdra.model.topology import BUILTIN_TYPES, NetworkTopology, described
-from netdra.topology import contract
+from netdra.rules import contract
 
 PLUGIN_LABEL = f"{names.GROUP}/cni-plugin"
 TEMPLATE_LABEL = f"{names.GROUP}/template"

@@ -36,7 +36,7 @@ from netdra.model import names
 from netdra.model.cni_plugin import CNIPlugin
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
-from netdra.topology import shipped
+from netdra.rules import shipped
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from netdra.model.schema import CNIPluginSchema
-from netdra.topology import shipped
+from netdra.rules import shipped
 
 
 class SchemaWrite(msgspec.Struct, frozen=True):

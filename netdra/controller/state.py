@@ -41,7 +41,7 @@ from netdra.model.node_network import (
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
-from netdra.topology import shipped
+from netdra.rules import shipped
 from netdra.topology.users import topologies_of
 
 R = TypeVar("R")

@@ -21,7 +21,7 @@ from netdra.model.node_network import CustomDeviceReport, PolicyAtNode
 from netdra.model.policy import DeviceExposurePolicy, DeviceExposurePolicyStatus, Exposure, PolicyProblem
 from netdra.model.schema import CNIPluginSchema, CNIPluginSchemaStatus
 from netdra.model.topology import NetworkTopology, NetworkTopologyStatus
-from netdra.topology import contract, shipped
+from netdra.rules import contract, shipped
 
 MAX_MESSAGE = 4096
 

@@ -13,8 +13,8 @@ from netdra.exposure.check import check
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
-from netdra.topology import contract, shipped
-from netdra.topology.validation import check_topology
+from netdra.rules import contract, shipped
+from netdra.rules.topologies import check_topology
 from netdra.workers import process
 
 

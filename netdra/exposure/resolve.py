@@ -15,7 +15,7 @@ from functools import cache
 
 import msgspec
 
-from netdra.cel import CelEvaluationError, Selector, device_variables
+from netdra.cel import CelEvaluationError, CompiledSelector, device_variables
 from netdra.exposure.templates import Rule, Template
 from netdra.model import names
 from netdra.model.device import Hidden, Outcome, PolicyVerdict, Problem
@@ -229,7 +229,7 @@ def _mark(
         verdicts[rule.policy] = rule.verdict(outcome, detail, by)
 
 
-def _may_mean(selector: Selector, facts: Mapping[str, AttributeValue], failure: CelEvaluationError) -> str:
+def _may_mean(selector: CompiledSelector, facts: Mapping[str, AttributeValue], failure: CelEvaluationError) -> str:
     """Why an exclude that fails on an interface may mean it nevertheless, "" if it does not (decision D23)."""
     missing = {f"{domain}/{failure.missing}" for domain in selector.domains} - facts.keys()
     if not failure.missing or not missing:

@@ -10,7 +10,7 @@ from decimal import ROUND_CEILING
 
 import msgspec
 
-from netdra.cel import Selector, compile_selector
+from netdra.cel import CompiledSelector, compile_selector
 from netdra.exposure import additional
 from netdra.exposure.capacities import amounts, sharing
 from netdra.exposure.check import check, check_devices, node_errors, unread
@@ -87,7 +87,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     priority: int
     suffix: str
     allows_uplink: bool
-    selector: Selector | None
+    selector: CompiledSelector | None
     fixed_verdict: PolicyVerdict
     won: PolicyVerdict
     gone: TaintEffect

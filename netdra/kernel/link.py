@@ -159,7 +159,7 @@ def uplink_number(port_name: str) -> int:
     return int(parts["pf"]) if parts is not None else -1
 
 
-class Settings(TypedDict, total=False):
+class LinkSettings(TypedDict, total=False):
     """The settings of a link; a setting that is left out, or None, stays as it is.
 
     `mac` is text with colons, `mtu` in bytes, `lower` and `master` are indexes (master 0: none), `netns_fd` is an open
@@ -181,7 +181,7 @@ class Settings(TypedDict, total=False):
     index: int | None
 
 
-class Changes(Settings, total=False):
+class LinkChanges(LinkSettings, total=False):
     """The settings of a link that exists: its name too, and its alias, which the kernel ignores at creation."""
 
     name: str | None
@@ -289,7 +289,7 @@ def find(sock: Socket, which: str | int) -> Link | None:
         return None
 
 
-def create(sock: Socket, name: str, kind: str, data: bytes = b"", **settings: Unpack[Settings]) -> None:
+def create(sock: Socket, name: str, kind: str, data: bytes = b"", **settings: Unpack[LinkSettings]) -> None:
     """Make a link.
 
     Args:
@@ -297,13 +297,13 @@ def create(sock: Socket, name: str, kind: str, data: bytes = b"", **settings: Un
         name: its name.
         kind: "veth", "bridge", "macvlan", "vlan", "bond" ...
         data: the kind's attributes, from `netdra.kernel.kinds`.
-        **settings: see `Settings`; `netns_fd` makes it right in that namespace.
+        **settings: see `LinkSettings`; `netns_fd` makes it right in that namespace.
 
     Raises:
         KernelExistsError: the name is taken.
         KernelError: the kernel refused; EOPNOTSUPP where it lacks the kind.
     """
-    flags, mask, encoded = _encode(Changes(**settings, name=name, alias=None))
+    flags, mask, encoded = _encode(LinkChanges(**settings, name=name, alias=None))
     info = [attribute(uapi.IFLA_INFO_KIND, text(kind))]
     if data:
         info.append(nested(uapi.IFLA_INFO_DATA, data))
@@ -312,7 +312,7 @@ def create(sock: Socket, name: str, kind: str, data: bytes = b"", **settings: Un
     sock.request(uapi.RTM_NEWLINK, body, flags=NLM_F_CREATE | NLM_F_EXCL, doing=doing)
 
 
-def change(sock: Socket, which: str | int, kind: str = "", data: bytes = b"", **settings: Unpack[Changes]) -> None:
+def change(sock: Socket, which: str | int, kind: str = "", data: bytes = b"", **settings: Unpack[LinkChanges]) -> None:
     """Change a link in one message; a move may carry a new name and MTU, and `up`, which comes last.
 
     The kernel moves first and names then: if the new name is taken in the other namespace, the error is
@@ -323,7 +323,7 @@ def change(sock: Socket, which: str | int, kind: str = "", data: bytes = b"", **
         which: its name or index.
         kind: its kind, where `data` is given.
         data: new values of the kind's attributes.
-        **settings: see `Settings` and `Changes`.
+        **settings: see `LinkSettings` and `LinkChanges`.
 
     Raises:
         KernelMissingError: there is no such link.
@@ -345,7 +345,7 @@ def change(sock: Socket, which: str | int, kind: str = "", data: bytes = b"", **
     sock.request(uapi.RTM_NEWLINK, body, doing=f"cannot set {listed} of {_called(which)}")
 
 
-def encode(**settings: Unpack[Changes]) -> bytes:
+def encode(**settings: Unpack[LinkChanges]) -> bytes:
     """A link's header and attributes alone, as a veth carries them for its peer."""
     flags, mask, encoded = _encode(settings)
     return _IFINFO.pack(0, 0, settings.get("index") or 0, flags, mask) + encoded
@@ -404,7 +404,7 @@ _ENCODERS: dict[str, tuple[int, Callable[[Any], bytes]]] = {
 }
 
 
-def _encode(settings: Changes) -> tuple[int, int, bytes]:
+def _encode(settings: LinkChanges) -> tuple[int, int, bytes]:
     """Flags, the mask of flags that are meant, and the attributes for settings; None means not set."""
     flags = mask = 0
     encoded = b""
@@ -433,7 +433,7 @@ def _called(which: str | int) -> str:
     return f"link {which}" if isinstance(which, int) else f'link "{which}"'
 
 
-def _finds(name: str, settings: Changes) -> bool:
+def _finds(name: str, settings: LinkChanges) -> bool:
     """Whether the kernel itself can look up the link to change by this name; alternative names may be too long.
 
     Names of 16 bytes (IFNAMSIZ) are too long. With some settings it cannot either: a new name stands in the same

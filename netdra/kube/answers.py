@@ -94,7 +94,7 @@ def refusal(what: str, code: int, body: bytes, retry_after: str) -> Exception:
     return api_error(what, msgspec.structs.replace(status, code=code), retry_after=wait)
 
 
-class Asked:
+class RequestMetrics:
     """A request for the metrics: `what` begins with its verb and the kind's plural."""
 
     def __init__(self, what: str) -> None:

@@ -29,7 +29,7 @@ from urllib.parse import quote
 import msgspec
 
 from netdra.kube.errors import Status, UnavailableError
-from netdra.kube.kubeconfig import Cluster, Config, Plugin, User
+from netdra.kube.kubeconfig import ApiServer, Config, ExecPlugin, User
 from netdra.model.errors import UNREADABLE, InvalidInputError
 from netdra.ops.logs import clean
 
@@ -285,7 +285,7 @@ class _Printed(NamedTuple):
 class _Exec:
     """Credentials that a program prints; all callers wait for the same run of the program."""
 
-    def __init__(self, config: Config, plugin: Plugin, base: Credentials, tls: _Tls) -> None:
+    def __init__(self, config: Config, plugin: ExecPlugin, base: Credentials, tls: _Tls) -> None:
         self._config = config
         self._plugin = plugin
         self._base = base
@@ -434,7 +434,7 @@ class _Exec:
         return UnavailableError(self._what(text), Status(message=text), hint=self._plugin.install_hint.strip())
 
 
-def _for_plugin(cluster: Cluster) -> dict[str, Any]:
+def _for_plugin(cluster: ApiServer) -> dict[str, Any]:
     """The cluster as an ExecCredential's spec has it."""
     trusted = _pem(cluster.certificate_authority_data, cluster.certificate_authority)
     described = {

@@ -17,8 +17,8 @@ import aiohttp
 import msgspec
 
 from netdra.kube import answers
-from netdra.kube.answers import Asked, Page
-from netdra.kube.connection import Connection, reason
+from netdra.kube.answers import Page, RequestMetrics
+from netdra.kube.connection import ApiConnection, reason
 from netdra.kube.errors import GoneError, no_answer
 from netdra.kube.resources import KubernetesObject, Resource
 
@@ -73,7 +73,7 @@ class Client:
         following: the reflectors that run on it, for the process's health.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ApiConnection) -> None:
         self._connection = connection
         self.following: list[Following] = []
 
@@ -223,7 +223,7 @@ class Client:
         Raises:
             ApiError: the server refuses, or the connection breaks.
         """
-        asked, answered = Asked(what), False
+        asked, answered = RequestMetrics(what), False
         try:
             async with self._connection.ask("GET", _target(path, parameters), idle_seconds=idle_seconds) as response:
                 answered = True
@@ -248,7 +248,7 @@ class Client:
     ) -> bytes:
         content = None if body is None else msgspec.json.encode(body)
         headers = {"Content-Type": content_type} if content is not None else None
-        asked = Asked(what)
+        asked = RequestMetrics(what)
         try:
             async with self._connection.ask(method, _target(path, parameters or {}), content, headers) as response:
                 received = await response.read()

@@ -30,7 +30,7 @@ from netdra.kube.auth import Auth, auth_of
 from netdra.kube.kubeconfig import Config, find_config, is_url
 from netdra.model.errors import InvalidInputError
 
-__all__ = ["ANSWER_SECONDS", "Connection", "connect", "find_config", "reason"]
+__all__ = ["ANSWER_SECONDS", "ApiConnection", "connect", "find_config", "reason"]
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 15.0
@@ -74,7 +74,7 @@ class _BrokenError(aiohttp.ClientConnectionError):
     """A connection broke; aiohttp does not ask again then by itself, as it would after an error of its own."""
 
 
-class Connection:
+class ApiConnection:
     """Requests to one API server; it connects when it is used, and must be closed."""
 
     def __init__(self, config: Config, auth: Auth, proxy: str, user_agent: str) -> None:
@@ -270,13 +270,13 @@ def _words(problem: BaseException) -> str:
     return getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
 
 
-def connect(config: Config, *, user_agent: str = f"netdra/{__version__}") -> Connection:
+def connect(config: Config, *, user_agent: str = f"netdra/{__version__}") -> ApiConnection:
     """The connections to a server; nothing is connected yet.
 
     Raises:
         InvalidInputError: the certificates or the proxy of the configuration cannot be used.
     """
-    return Connection(config, auth_of(config), proxy_of(config), user_agent)
+    return ApiConnection(config, auth_of(config), proxy_of(config), user_agent)
 
 
 def proxy_of(config: Config) -> str:

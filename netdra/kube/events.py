@@ -84,7 +84,7 @@ class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass
-class Entry:
+class PendingEvent:
     """An event that may still become a series. Times are in seconds of the recorder's clock."""
 
     occurrence: Occurrence
@@ -110,9 +110,9 @@ class Book:
     """
 
     dropped: int = 0
-    _entries: dict[Occurrence, Entry] = field(default_factory=dict)
+    _entries: dict[Occurrence, PendingEvent] = field(default_factory=dict)
 
-    def note(self, occurrence: Occurrence, now: float, time_text: str) -> Entry | None:
+    def note(self, occurrence: Occurrence, now: float, time_text: str) -> PendingEvent | None:
         """Note an occurrence; returns its entry, or None if it will not be written."""
         self._forget(now)
         entry = self._entries.get(occurrence)
@@ -123,18 +123,18 @@ class Book:
             self.dropped += 1
             return None
         else:
-            entry = self._entries[occurrence] = Entry(occurrence, time_text, time_text, now)
+            entry = self._entries[occurrence] = PendingEvent(occurrence, time_text, time_text, now)
         return entry
 
-    def entry(self, occurrence: Occurrence) -> Entry | None:
+    def entry(self, occurrence: Occurrence) -> PendingEvent | None:
         """The entry of an occurrence, if there is one."""
         return self._entries.get(occurrence)
 
-    def unwritten(self) -> list[Entry]:
+    def unwritten(self) -> list[PendingEvent]:
         """The entries that are not written as they are now, in the order of their first occurrence."""
         return [entry for entry in self._entries.values() if entry.count > entry.written]
 
-    def drop(self, entry: Entry) -> None:
+    def drop(self, entry: PendingEvent) -> None:
         """Give an entry up."""
         self.dropped += entry.count - entry.written
         self._entries.pop(entry.occurrence, None)
@@ -216,7 +216,7 @@ class Recorder:
             self.book.drop(entry)
         return None
 
-    def _event(self, entry: Entry) -> Event:
+    def _event(self, entry: PendingEvent) -> Event:
         occurrence = entry.occurrence
         name = names.subdomain(occurrence.regarding.name)[: names.MAX_SUBDOMAIN - 17]
         series = EventSeries(count=entry.count, last_observed_time=entry.last) if entry.count > 1 else None

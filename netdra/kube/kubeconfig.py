@@ -41,7 +41,7 @@ class Extension(_Secretive, frozen=True, kw_only=True):
     extension: Any = None
 
 
-class Cluster(_Secretive, frozen=True, kw_only=True, rename="kebab"):
+class ApiServer(_Secretive, frozen=True, kw_only=True, rename="kebab"):
     """An API server, and the authority to trust; `*_data` is Base64 of PEM, and comes before the file."""
 
     server: str = ""
@@ -66,7 +66,7 @@ class Variable(_Secretive, frozen=True, kw_only=True):
     value: str = ""
 
 
-class Plugin(_Secretive, frozen=True, kw_only=True, rename="camel"):
+class ExecPlugin(_Secretive, frozen=True, kw_only=True, rename="camel"):
     """A program that prints credentials."""
 
     command: str = ""
@@ -89,7 +89,7 @@ class User(_Secretive, frozen=True, kw_only=True, rename="kebab"):
     token_file: str = msgspec.field(default="", name="tokenFile")
     username: str = ""
     password: str = ""
-    exec_: Plugin | None = msgspec.field(default=None, name="exec")
+    exec_: ExecPlugin | None = msgspec.field(default=None, name="exec")
     auth_provider: dict[str, Any] | None = None
     as_: str = msgspec.field(default="", name="as")
     as_uid: str = ""
@@ -109,7 +109,7 @@ class NamedCluster(_Secretive, frozen=True, kw_only=True):
     """A cluster of a file."""
 
     name: str
-    cluster: Cluster = Cluster()
+    cluster: ApiServer = ApiServer()
 
 
 class NamedUser(_Secretive, frozen=True, kw_only=True):
@@ -145,7 +145,7 @@ class Config(_Secretive, frozen=True, kw_only=True):
         context: the context's name in the file, for errors; "" for a pod's service account.
     """
 
-    cluster: Cluster
+    cluster: ApiServer
     user: User = User()
     namespace: str = "default"
     context: str = ""
@@ -187,7 +187,7 @@ def _of_service_account(folder: Path) -> Config:
         namespace = (folder / "namespace").read_text().strip()
     except OSError:
         namespace = ""
-    cluster = Cluster(
+    cluster = ApiServer(
         server=f"https://{f'[{host}]' if ':' in host else host}:{port}", certificate_authority=str(folder / "ca.crt")
     )
     return Config(cluster=cluster, user=User(token_file=str(folder / "token")), namespace=namespace or "default")
@@ -261,7 +261,7 @@ def _within(path: str, folder: Path) -> str:
     return str(folder / path) if path else ""
 
 
-def _cluster_in(cluster: Cluster, folder: Path) -> Cluster:
+def _cluster_in(cluster: ApiServer, folder: Path) -> ApiServer:
     return replace(cluster, certificate_authority=_within(cluster.certificate_authority, folder))
 
 
@@ -361,7 +361,7 @@ def _contradictions(config: Config) -> Iterable[str]:
         yield from _faults_of_plugin(user.exec_)
 
 
-def _faults_of_plugin(plugin: Plugin) -> Iterable[str]:
+def _faults_of_plugin(plugin: ExecPlugin) -> Iterable[str]:
     versions = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
     if not plugin.command:
         yield "exec: it has no command"

@@ -17,7 +17,8 @@ from netdra.model.claim import (
     ResourceClaim,
     ResourceClaimTemplate,
 )
-from netdra.model.reasons import Misfit, Path
+from netdra.model.findings import Path
+from netdra.model.reasons import Misfit
 
 MAX_REQUESTS = 32
 MAX_ALTERNATIVES = 8

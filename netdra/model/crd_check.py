@@ -13,8 +13,9 @@ from functools import cache
 from typing import Any
 
 from netdra.model import crd, kinds
+from netdra.model.findings import Path
 from netdra.model.openapi import Schema
-from netdra.model.reasons import MAX_MISFITS, Misfit, Path
+from netdra.model.reasons import MAX_MISFITS, Misfit
 
 _MAX_QUOTED = 80
 _PLUGIN = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?\Z")

@@ -16,9 +16,9 @@ import msgspec.inspect as mi
 
 from netdra.model import suggestions
 from netdra.model.claim import UNUSED_FIELDS
+from netdra.model.findings import Path
 
 T = TypeVar("T")
-Path = tuple[str | int, ...]
 
 MAX_MISFITS = 20
 """How many reasons are told of one object."""

@@ -30,7 +30,7 @@ from netdra.model import decoders
 from netdra.model.errors import NetdraError, PermanentError
 from netdra.model.inventory import InventoryNode
 from netdra.node.publishing.service import Publishing
-from netdra.node.registry.leases import FILE, Leases
+from netdra.node.registry.table import FILE, RegistrationTable
 from netdra.node.settings import Settings
 from netdra.ops.health import met
 from netdra.ops.process import Process, spare_what_is_loaded
@@ -53,18 +53,18 @@ async def run(client: Client, process: Process, settings: Settings) -> None:
     _look_around(settings)
     sysfs = Sysfs(settings.sysfs_root)
     parts: Parts | None = None
-    leases = _leases(settings)
+    registrations = _registrations(settings)
     publishing = Publishing(
         client,
         settings.node,
         lambda: Watcher(InventoryNode(name=settings.node, physnets=settings.physnets), sysfs=sysfs),
         held_devices=lambda: parts.pods.network.held if parts is not None else (),
         plugins=settings.plugins,
-        leased=lambda: leases.registrations if leases is not None else (),
+        leased=lambda: registrations.registrations if registrations is not None else (),
         files=settings.device_files,
     )
-    if leases is not None:
-        leases.changed = publishing.look_again
+    if registrations is not None:
+        registrations.changed = publishing.look_again
     _add_checks(process, client, publishing)
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -76,7 +76,7 @@ async def run(client: Client, process: Process, settings: Settings) -> None:
             if not used:
                 begin("publishing", publishing.run())
                 await _first_slices(publishing)
-            parts = _parts(client, settings, publishing, leases)
+            parts = _parts(client, settings, publishing, registrations)
             publishing.look_again()
             await parts.pods.recover()
             if used:
@@ -102,14 +102,16 @@ async def _first_slices(publishing: Publishing) -> None:
             await publishing.published.wait()
 
 
-def _leases(settings: Settings) -> Leases | None:
+def _registrations(settings: Settings) -> RegistrationTable | None:
     """The registrations of programs on the node, read from the journal before anything is published."""
     if settings.registry_socket is None:
         return None
-    return Leases(settings.state_dir / FILE, pinned=settings.registry_providers)
+    return RegistrationTable(settings.state_dir / FILE, pinned=settings.registry_providers)
 
 
-def _parts(client: Client, settings: Settings, publishing: Publishing, leases: Leases | None) -> Parts:
+def _parts(
+    client: Client, settings: Settings, publishing: Publishing, registrations: RegistrationTable | None
+) -> Parts:
     """The parts that keep pods, imported now.
 
     On the event loop, which stands still meanwhile: msgspec crashes where two threads make decoders at one time.
@@ -126,7 +128,7 @@ def _parts(client: Client, settings: Settings, publishing: Publishing, leases: L
         ) from problem
     decoders.build()
     spare_what_is_loaded()
-    return assembled(client, settings, publishing, leases)
+    return assembled(client, settings, publishing, registrations)
 
 
 def _add_checks(process: Process, client: Client, publishing: Publishing) -> None:

@@ -35,7 +35,7 @@ from netdra.model.cni_plugin import DescribedPlugin
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
 from netdra.model.schema import CNIPluginSchema, CNIPluginSchemaSpec
 from netdra.model.topology import described
-from netdra.topology.contract import compile_schema
+from netdra.rules.contract import compile_schema
 
 STORE = ".netdra"
 SCHEMA = "schema.yaml"

@@ -28,8 +28,8 @@ from netdra.node.pods.service import Dependencies, Pods, assemble
 from netdra.node.priority import Turns
 from netdra.node.publishing.service import Publishing
 from netdra.node.registry.callers import Callers
-from netdra.node.registry.leases import Leases
 from netdra.node.registry.service import Place, Registry
+from netdra.node.registry.table import RegistrationTable
 from netdra.node.settings import Settings
 from netdra.ops.health import Finding, Health
 
@@ -60,7 +60,9 @@ class Parts:
             yield "registry", self.registry.run()
 
 
-def assembled(client: Client, settings: Settings, publishing: Publishing, leases: Leases | None = None) -> Parts:
+def assembled(
+    client: Client, settings: Settings, publishing: Publishing, registrations: RegistrationTable | None = None
+) -> Parts:
     """All parts."""
     wanted = sockets(settings.kubelet_root, settings.instance)
     recorder = Recorder(client, f"{names.DRIVER}/pods", settings.node)
@@ -76,16 +78,18 @@ def assembled(client: Client, settings: Settings, publishing: Publishing, leases
         lambda: kubelet.registered,
     )
     plugin = Plugin(pods.hooks, NriSettings(socket=settings.nri_socket, index=settings.nri_index), gate=publishing.gate)
-    return Parts(pods, kubelet, plugin, recorder, _registry(client, settings, publishing, leases))
+    return Parts(pods, kubelet, plugin, recorder, _registry(client, settings, publishing, registrations))
 
 
-def _registry(client: Client, settings: Settings, publishing: Publishing, leases: Leases | None) -> Registry | None:
-    if leases is None or settings.registry_socket is None:
+def _registry(
+    client: Client, settings: Settings, publishing: Publishing, registrations: RegistrationTable | None
+) -> Registry | None:
+    if registrations is None or settings.registry_socket is None:
         return None
     place = Place(path=settings.registry_socket, mode=settings.registry_mode, group=settings.registry_group)
     callers = Callers(client, settings.node, tokens_only=settings.registry_tokens_only)
-    metrics.REGISTRY_REGISTRATIONS.set_function(lambda: len(leases.ledger))
-    return Registry(place, leases, callers, publishing, publishing.health.states, settings.device_files)
+    metrics.REGISTRY_REGISTRATIONS.set_function(lambda: len(registrations))
+    return Registry(place, registrations, callers, publishing, publishing.health.states, settings.device_files)
 
 
 def _pods(

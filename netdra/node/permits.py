@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from netdra.model.errors import InvalidInputError, TemporaryError
+from netdra.model.findings import refuse
 from netdra.model.plan import Plan
 from netdra.model.schema import CNIPluginSchema
-from netdra.topology import confine, shipped
-from netdra.topology.findings import refuse
-from netdra.topology.schema_check import check_programs
+from netdra.rules import confine, shipped
+from netdra.rules.schemas import check_programs
 
 MAX_LINKS = 40
 """As many as the kernel follows (include/linux/namei.h, MAXSYMLINKS)."""

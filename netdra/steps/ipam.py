@@ -15,7 +15,7 @@ from netdra.cni import protocol
 from netdra.cni.config import Attachment, NetworkConfig
 from netdra.cni.errors import PluginError
 from netdra.cni.plugins import PluginPath
-from netdra.cni.protocol import Plugin
+from netdra.cni.protocol import ReadyPlugin
 from netdra.kernel import link
 from netdra.model.errors import InvalidInputError
 from netdra.model.result import StepResult
@@ -52,7 +52,7 @@ def wanted(order: Order) -> IpamLease | None:
     return IpamLease(plugin=plugin, network=order.network, if_name=order.if_name, type=order.type, config=order.config)
 
 
-def find(lease: IpamLease, plugins: PluginPath, timeout: float, lock: int = -1) -> Plugin:
+def find(lease: IpamLease, plugins: PluginPath, timeout: float, lock: int = -1) -> ReadyPlugin:
     """The lease's plugin.
 
     Raises:

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from netdra.model import texts
+from netdra.model.findings import Finding, refuse
 from netdra.model.names import MAX_IF_NAME
 from netdra.model.plan import PlannedStep
 from netdra.model.topology import Step
 from netdra.topology import references
-from netdra.topology.findings import Finding, refuse
 from netdra.topology.graph import Graph
 from netdra.topology.references import Reference
 from netdra.topology.values import ConfigError, quoted

@@ -1,7 +1,7 @@
 """Devices without a NetworkTopology: the one step that attaches each, as a graph of that step alone.
 
 The step comes from the `DeviceParameters` of the device's DeviceClass, else it is the first usable one of those that
-the device's policy lists. Called by `bind`; a class is also checked when it is written (`class_check`). Pure.
+the device's policy lists. Called by `bind`; a class is also checked when it is written (`netdra.rules.classes`). Pure.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ from netdra.kernel import address, link, netlink, route, uapi
 from netdra.kernel.netlink import attribute, nested, u32
 from netdra.model import documents
 from netdra.model.errors import InvalidInputError
-from netdra.node.nri.framing import Demux, Frame, Kind, ProtocolError, Reader, encode, frames
-from netdra.node.wire import nri_pb2, ttrpc_pb2
+from netdra.nri import nri_pb2, ttrpc_pb2
+from netdra.nri.framing import Demux, Frame, FrameKind, ProtocolError, Reader, encode, frames
 from tests import draws
 
 SECONDS = float(os.environ.get("NETDRA_FUZZ_SECONDS", "60")) if draws.ANEW else 1.0
@@ -46,7 +46,7 @@ class Parser(NamedTuple):
 
 def of_ttrpc(data: bytes) -> None:
     """As the NRI connection reads: streams, frames, the request and what is in it."""
-    reader, demux = Reader(Kind.REQUEST), Demux()
+    reader, demux = Reader(FrameKind.REQUEST), Demux()
     for half in (data[: len(data) // 2], data[len(data) // 2 :]):
         for _, payload in demux.feed(half):
             for frame in reader.feed(payload):
@@ -78,7 +78,7 @@ SANDBOX = nri_pb2.PodSandboxRequest(
     pod=nri_pb2.PodSandbox(id="s", name="pod", uid="u", namespace="team", pid=7)
 ).SerializeToString()
 REQUEST = ttrpc_pb2.Request(service="nri.pkg.api.v1alpha1.Plugin", method="RunPodSandbox", payload=SANDBOX)
-FRAME = encode(Frame(1, Kind.REQUEST, REQUEST.SerializeToString()))
+FRAME = encode(Frame(1, FrameKind.REQUEST, REQUEST.SerializeToString()))
 LINK = message(
     uapi.RTM_NEWLINK,
     struct.pack("=BxHiII", 0, 1, 7, 0x1043, 0),

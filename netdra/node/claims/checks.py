@@ -11,12 +11,12 @@ from collections.abc import Collection, Mapping, Sequence
 from netdra.model import names
 from netdra.model.claim import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
 from netdra.model.errors import InvalidInputError, PermanentError, TemporaryError
+from netdra.model.findings import refuse
 from netdra.model.plan import Binding, ClaimReference, Plan
 from netdra.model.topology import MOVING_TYPES, NetworkTopology
+from netdra.rules.plans import check_plans
+from netdra.rules.topologies import check_configs as findings_in_configs
 from netdra.slices.nodes import parse_selector
-from netdra.topology import validation
-from netdra.topology.checks import check_plans
-from netdra.topology.findings import refuse
 from netdra.topology.parameters import values_of
 
 
@@ -125,7 +125,7 @@ def check_configs(binding: Binding, topologies: Mapping[str, NetworkTopology], d
         finding
         for name in topology_names
         if name in topologies
-        for finding in validation.check_configs(topologies[name], described)
+        for finding in findings_in_configs(topologies[name], described)
     ]
     refuse(findings or check_plans(binding.plans))
 

@@ -1,5 +1,5 @@
 """The container runtime's side of a pod: when its sandbox begins, stops and goes (NRI).
 
 `plugin` keeps netdra registered with the runtime and calls the `hooks`, which the rest of the daemon answers, in time.
-Below it are `connection` (calls both ways) and, without I/O, `framing`.
+The wire below it is `netdra.nri`.
 """

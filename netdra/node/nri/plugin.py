@@ -21,8 +21,6 @@ from google.protobuf.message import DecodeError, Message
 from netdra.kube.backoff import Backoff
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
 from netdra.node.metrics import NRI_CONNECTED, NRI_CONNECTIONS
-from netdra.node.nri.connection import Connection, Request
-from netdra.node.nri.framing import CallError, Code
 from netdra.node.nri.hooks import (
     DEFAULT_TIMEOUT,
     Budget,
@@ -35,7 +33,9 @@ from netdra.node.nri.hooks import (
     one_line,
 )
 from netdra.node.priority import PriorityGate
-from netdra.node.wire import nri_pb2
+from netdra.nri import nri_pb2
+from netdra.nri.connection import RuntimeConnection, RuntimeRequest
+from netdra.nri.framing import CallError, Code
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ HEALTHY_SECONDS = 5.0
 _NAME = re.compile(r"[a-zA-Z0-9_.+-]+")
 _INDEX = re.compile(r"[0-9]{2}")
 
-Method = Callable[[Request], Awaitable[Message]]
+Method = Callable[[RuntimeRequest], Awaitable[Message]]
 Hook = Coroutine[object, object, None]
 
 
@@ -135,7 +135,7 @@ class PluginService:
             "PostUpdatePodSandbox": self._ignore,
         }
 
-    async def serve(self, request: Request) -> bytes:
+    async def serve(self, request: RuntimeRequest) -> bytes:
         """Answer one request.
 
         Raises:
@@ -151,11 +151,11 @@ class PluginService:
         except NetdraError as problem:
             raise CallError(_code(problem), one_line(problem)) from problem
 
-    async def _configure(self, request: Request) -> Message:
+    async def _configure(self, request: RuntimeRequest) -> Message:
         self.runtime = runtime(nri_pb2.ConfigureRequest.FromString(request.payload))
         return subscription()
 
-    async def _synchronize(self, request: Request) -> Message:
+    async def _synchronize(self, request: RuntimeRequest) -> Message:
         part = nri_pb2.SynchronizeRequest.FromString(request.payload)
         self._listed += map(running, part.pods)
         if len(self._listed) > MOST_SANDBOXES:
@@ -169,27 +169,27 @@ class PluginService:
         self.synchronized.set()
         return nri_pb2.SynchronizeResponse()
 
-    async def _shutdown(self, request: Request) -> Message:
+    async def _shutdown(self, request: RuntimeRequest) -> Message:
         log.info("the runtime is going down")
         return await self._ignore(request)
 
-    async def _ignore(self, _request: Request) -> Message:
+    async def _ignore(self, _request: RuntimeRequest) -> Message:
         return nri_pb2.Empty()
 
-    async def _run(self, request: Request) -> Message:
+    async def _run(self, request: RuntimeRequest) -> Message:
         return await self._event(nri_pb2.RUN_POD_SANDBOX, _pod(request), request)
 
-    async def _stop(self, request: Request) -> Message:
+    async def _stop(self, request: RuntimeRequest) -> Message:
         return await self._event(nri_pb2.STOP_POD_SANDBOX, _pod(request), request)
 
-    async def _remove(self, request: Request) -> Message:
+    async def _remove(self, request: RuntimeRequest) -> Message:
         return await self._event(nri_pb2.REMOVE_POD_SANDBOX, _pod(request), request)
 
-    async def _state_change(self, request: Request) -> Message:
+    async def _state_change(self, request: RuntimeRequest) -> Message:
         change = nri_pb2.StateChangeEvent.FromString(request.payload)
         return await self._event(change.event, change.pod, request)
 
-    async def _event(self, event: nri_pb2.Event, pod: nri_pb2.PodSandbox, request: Request) -> Message:
+    async def _event(self, event: nri_pb2.Event, pod: nri_pb2.PodSandbox, request: RuntimeRequest) -> Message:
         if event in POD_EVENTS:
             about = sandbox(pod)
             self._check(about)
@@ -213,7 +213,7 @@ class PluginService:
             return "stop", self._hooks.stop(about, seconds)
         return "remove", self._hooks.remove(about)
 
-    def _budget(self, request: Request) -> Budget:
+    def _budget(self, request: RuntimeRequest) -> Budget:
         spent = asyncio.get_running_loop().time() - request.received
         return budget(self.runtime.request_timeout if self.runtime else 0.0, request.timeout, spent)
 
@@ -235,7 +235,7 @@ def _code(problem: NetdraError) -> Code:
             return Code.UNKNOWN
 
 
-def _pod(request: Request) -> nri_pb2.PodSandbox:
+def _pod(request: RuntimeRequest) -> nri_pb2.PodSandbox:
     return nri_pb2.PodSandboxRequest.FromString(request.payload).pod
 
 
@@ -321,7 +321,7 @@ class Plugin:
         """
         reader, writer = await self._dial(self._settings.socket)
         service = PluginService(self._hooks, self._runner)
-        connection = Connection(reader, writer, service.serve)
+        connection = RuntimeConnection(reader, writer, service.serve)
         # Serving begins first: Configure may come before the answer to the registration.
         reading = asyncio.create_task(connection.run())
         registering = asyncio.create_task(self._register(connection, service))
@@ -349,7 +349,7 @@ class Plugin:
                 hint="is the runtime up, is NRI on in it (containerd 1.7 has it off), is the directory mounted?",
             ) from problem
 
-    async def _register(self, connection: Connection, service: PluginService) -> None:
+    async def _register(self, connection: RuntimeConnection, service: PluginService) -> None:
         """Register, and wait until the runtime has listed all its sandboxes."""
         request = nri_pb2.RegisterPluginRequest(plugin_name=self._settings.name, plugin_idx=self._settings.index)
         async with asyncio.timeout(HANDSHAKE_SECONDS):

@@ -48,7 +48,7 @@ from netdra.node.publishing.offering import Offered, Offering, Slices
 from netdra.node.publishing.plugins import NodePlugins
 from netdra.node.publishing.publisher import STORED_SLICES, PoolWrites, Publisher, StoredSlice, of_node
 from netdra.node.publishing.reconcile import owner_of
-from netdra.node.publishing.registered import Facts
+from netdra.node.publishing.registered import NodeRegistrations
 from netdra.node.publishing.reporter import Reporter
 from netdra.node.view import HeldDevice
 from netdra.topology.devices import DeviceKey
@@ -110,7 +110,7 @@ class Publishing:
         self._schemas: Store[CNIPluginSchema] = Store()
         self._nodes: Store[ClusterNode] = Store()
         self._custom_devices: Store[CustomDevice] = Store()
-        self._facts = Facts(leased)
+        self._facts = NodeRegistrations(leased)
         self._files = files or DeviceFiles()
         self.stored: Store[StoredSlice] = Store()
         self.health = PublishedHealth()
@@ -349,7 +349,7 @@ class Publishing:
     def _on_custom_device_change(self, change: Change[CustomDevice]) -> None:
         node = self._nodes.objects.get(self._node)
         labels = dict(node.metadata.labels) if node is not None else {}
-        if self._facts.changed(change, labels):
+        if self._facts.apply(change, labels):
             self._work.set()
 
     def _on_node_change(self, change: Change[ClusterNode]) -> None:

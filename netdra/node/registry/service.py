@@ -41,8 +41,8 @@ from netdra.node.priority import PriorityGate
 from netdra.node.publishing.interfaces import Bucket
 from netdra.node.registry.callers import Callers
 from netdra.node.registry.connections import BoundedServer, Bounds, Caller, of_caller
-from netdra.node.registry.leases import Leases
-from netdra.node.registry.ledger import DEFAULT_TTL, Entry, RefusedRegistrationError
+from netdra.node.registry.journal import Grant
+from netdra.node.registry.table import DEFAULT_TTL, RefusedRegistrationError, RegistrationTable
 from netdra.node.view import DeviceHealth
 from netdra.node.wire import registry_pb2 as wire
 from netdra.topology.devices import DeviceKey
@@ -91,7 +91,7 @@ class Registry:
     def __init__(
         self,
         place: Place,
-        leases: Leases,
+        table: RegistrationTable,
         callers: Callers,
         view: View,
         states: Callable[[], AsyncIterator[Sequence[DeviceHealth]]],
@@ -101,13 +101,13 @@ class Registry:
 
         Args:
             place: the socket.
-            leases: what is registered.
+            table: what is registered.
             callers: the owners of callers.
             view: the node.
             states: how all devices are, now and whenever one changes.
             files: which device files may be registered; without it none.
         """
-        self._place, self._leases, self._callers = place, leases, callers
+        self._place, self._table, self._callers = place, table, callers
         self._view, self._states = view, states
         self._files = files or DeviceFiles()
         self._turn = asyncio.Lock()
@@ -134,8 +134,8 @@ class Registry:
     async def run(self) -> None:
         """Serve until cancelled; a problem with the socket is logged, and tried again."""
         async with asyncio.TaskGroup() as tasks:
-            await self._leases.own()
-            tasks.create_task(self._leases.run())
+            await self._table.own()
+            tasks.create_task(self._table.run())
             tasks.create_task(self._serve())
 
     async def _serve(self) -> None:
@@ -165,8 +165,8 @@ class Registry:
             await server.stop(GRACE_SECONDS)
 
     async def _attributes(self, request: wire.RegisterAttributesRequest, caller: Caller) -> Message:
-        entry = self._leases.ledger.get((request.provider, request.device))
-        before = entry.registration if entry is not None else Registration(provider="", device="")
+        grant = self._table.get(request.provider, request.device)
+        before = grant.registration if grant is not None else Registration(provider="", device="")
         return await self._register(
             request, caller, wire.RegisterAttributesResponse, adds=before.adds, device_file=before.device_file
         )
@@ -186,14 +186,14 @@ class Registry:
             registration = from_request(request, adds=adds, device_file=device_file)
             file = self._device_file(registration)
             ttl = request.ttl_seconds if request.HasField("ttl_seconds") else DEFAULT_TTL
-            entry, lost = await self._leases.register(registration, owner, float(ttl))
+            grant, lost = await self._table.register(registration, owner, float(ttl))
         except NetdraError as problem:
             return _refused(gives, str(problem))
         metrics.REGISTRY_CALLS.labels("granted").inc()
         message = f"it holds, but is lost if the driver restarts: {lost}" if lost else ""
         message = "; ".join(filter(None, (file.text, message)))
-        granted: Message = gives(success=True, message=message, ttl_seconds=int(entry.ttl))
-        return granted
+        answer: Message = gives(success=True, message=message, ttl_seconds=int(grant.ttl))
+        return answer
 
     def _device_file(self, registration: Registration) -> DeviceFile:
         """The file at a registration's path; one that is not there is waited for.
@@ -212,7 +212,7 @@ class Registry:
         try:
             owner = await self._admitted(caller)
             anyone = owner == "uid:0"
-            count, lost = await self._leases.deregister(request.provider, request.device, owner, anyone=anyone)
+            count, lost = await self._table.deregister(request.provider, request.device, owner, anyone=anyone)
         except NetdraError as problem:
             return wire.DeregisterResponse(success=False, message=str(problem))
         if not count:
@@ -243,9 +243,9 @@ class Registry:
             outcomes.setdefault((outcome.provider, outcome.custom_device), []).append(outcome)
         wanted = request.provider
         registrations = [
-            _wire_registration(entry, now, outcomes.get((entry.registration.provider, ""), ()), self._problem(entry))
-            for entry in self._leases.ledger.entries
-            if wanted in ("", entry.registration.provider)
+            _wire_registration(grant, now, outcomes.get((grant.registration.provider, ""), ()), self._problem(grant))
+            for grant in self._table.grants
+            if wanted in ("", grant.registration.provider)
         ]
         for (provider, name), listed in outcomes.items():
             if name and wanted in ("", provider):
@@ -259,9 +259,9 @@ class Registry:
                 )
         return wire.ListRegistrationsResponse(registrations=registrations)
 
-    def _problem(self, entry: Entry) -> str:
+    def _problem(self, grant: Grant) -> str:
         """Why a registered device file is not given to pods now."""
-        path = entry.registration.device_file
+        path = grant.registration.device_file
         return self._files.look(path).text if path else ""
 
     async def _watch(self, _: wire.WatchDevicesRequest) -> AsyncGenerator[Message, None]:
@@ -277,7 +277,7 @@ def _refused(gives: type[Any], message: str) -> Message:
 
 
 def from_request(request: Any, *, adds: bool, device_file: str = "") -> Registration:
-    """A request's registration; the ledger checks the rules."""
+    """A request's registration; the table checks the rules."""
     return Registration(
         provider=request.provider,
         device=request.device,
@@ -317,16 +317,16 @@ def _capacity(value: wire.DeviceCapacity) -> DeviceCapacity:
 
 
 def _wire_registration(
-    entry: Entry, now: float, outcomes: Sequence[RegistrationOutcome], file_problem: str
+    grant: Grant, now: float, outcomes: Sequence[RegistrationOutcome], file_problem: str
 ) -> wire.Registration:
-    registration = entry.registration
+    registration = grant.registration
     return wire.Registration(
         provider=registration.provider,
         device=registration.device,
         attributes={name: _wire_attribute(value) for name, value in registration.attributes.items()},
         capacity={name: _wire_capacity(value) for name, value in registration.capacity.items()},
-        owner=entry.owner,
-        ttl_seconds=max(0, int(entry.ends - now)),
+        owner=grant.owner,
+        ttl_seconds=max(0, int(grant.ends - now)),
         adds=registration.adds,
         device_file=registration.device_file,
         device_file_problem=file_problem,

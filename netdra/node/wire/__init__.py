@@ -1,1 +1,1 @@
-"""The messages of the node's sockets, generated from `protos/` by `make protos`; not to be edited."""
+"""The messages of the node's gRPC sockets, generated from `protos/` by `make protos`; not to be edited."""

@@ -6,7 +6,7 @@
 """
 
 from netdra.slices.allocator.allocator import Allocation, Allocator, Refusal
-from netdra.slices.allocator.explain import Explanation, NodeReport, Obstacle, RequestReport
+from netdra.slices.allocator.explain import Explanation, NodeExplanation, Obstacle, RequestReport
 from netdra.slices.allocator.wishes import claim_key, shown
 from netdra.slices.nodes import SchedulerNode, named
 
@@ -14,7 +14,7 @@ __all__ = [
     "Allocation",
     "Allocator",
     "Explanation",
-    "NodeReport",
+    "NodeExplanation",
     "Obstacle",
     "Refusal",
     "RequestReport",

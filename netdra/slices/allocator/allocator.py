@@ -28,11 +28,11 @@ from netdra.model.claim import (
 from netdra.model.errors import InvalidInputError
 from netdra.model.resource import ResourceSlice
 from netdra.slices.allocator import explain, search
-from netdra.slices.allocator.explain import Explanation, NodeReport
+from netdra.slices.allocator.explain import Explanation, NodeExplanation
 from netdra.slices.allocator.ledger import Counters, Ledger
 from netdra.slices.allocator.pools import Pool, SliceIndex
 from netdra.slices.allocator.trial import Taken, Trial
-from netdra.slices.allocator.wishes import RefusedError, SelectorCache, Task, Wish, claim_key, shown, task
+from netdra.slices.allocator.wishes import ClaimTask, SelectorCache, UnallocatableError, Wish, claim_key, shown, task
 from netdra.slices.nodes import NodeSelector, Requirement, SchedulerNode, Term, named, parse_selector, selects
 
 _SHARES = uuid.uuid5(uuid.NAMESPACE_DNS, "shares.dra.networking")
@@ -131,7 +131,7 @@ class Allocator:
                 trial = self._search(name, tasks)
                 if trial is not None:
                     return self._enter(name, claims, tasks, trial)
-        except RefusedError as problem:
+        except UnallocatableError as problem:
             return Refusal(str(problem), permanent=True)
         tried = len(self._eligible(claims, nodes))
         names = ", ".join(shown(entry.key) for entry in tasks)
@@ -156,11 +156,11 @@ class Allocator:
             reports = [
                 self._report(name, tasks) for name in self._eligible(claims, nodes) if self._search(name, tasks) is None
             ]
-        except RefusedError as problem:
+        except UnallocatableError as problem:
             return Explanation(str(problem))
         return Explanation("", tuple(reports))
 
-    def _tasks(self, claims: Iterable[ResourceClaim]) -> list[Task]:
+    def _tasks(self, claims: Iterable[ResourceClaim]) -> list[ClaimTask]:
         return [
             task(claim, self._classes, self._selectors, self._admin_namespaces)
             for claim in claims
@@ -177,7 +177,7 @@ class Allocator:
                 names = [name for name in names if selects(selector, self._node(name))]
         return names
 
-    def _search(self, node: str, tasks: Sequence[Task]) -> Trial | None:
+    def _search(self, node: str, tasks: Sequence[ClaimTask]) -> Trial | None:
         """A trial that took all that is wanted; None, remembered until something changes there, if it cannot."""
         pools = self.pools(node)
         versions = tuple(self.ledger.version(pool.key) for pool in pools)
@@ -190,14 +190,16 @@ class Allocator:
         self._refused[wanted] = versions
         return None
 
-    def _trial(self, node: str, tasks: Sequence[Task]) -> Trial:
+    def _trial(self, node: str, tasks: Sequence[ClaimTask]) -> Trial:
         return Trial(self._node(node), self.pools(node), tasks, self.ledger, self._counters)
 
-    def _report(self, node: str, tasks: Sequence[Task]) -> NodeReport:
+    def _report(self, node: str, tasks: Sequence[ClaimTask]) -> NodeExplanation:
         trial = self._trial(node, tasks)
         return explain.node_report(node, self.pools(node), tasks, trial, self.ledger, self._counters)
 
-    def _enter(self, node: str, claims: Iterable[ResourceClaim], tasks: Sequence[Task], trial: Trial) -> Allocation:
+    def _enter(
+        self, node: str, claims: Iterable[ResourceClaim], tasks: Sequence[ClaimTask], trial: Trial
+    ) -> Allocation:
         given: dict[str, ResourceClaim] = {}
         for number, entry in enumerate(tasks):
             taken = [one for one in trial.taken if one.claim == number]
@@ -218,7 +220,7 @@ class Allocator:
 # Share ids are names made from what they stand for, so that the same input gives the same output.
 
 
-def allocated(task: Task, taken: Sequence[Taken], node: str) -> ResourceClaim:
+def allocated(task: ClaimTask, taken: Sequence[Taken], node: str) -> ResourceClaim:
     """The claim with the allocation in its status.
 
     Args:
@@ -238,13 +240,13 @@ def allocated(task: Task, taken: Sequence[Taken], node: str) -> ResourceClaim:
     return msgspec.structs.replace(task.claim, status=status)
 
 
-def _chosen_wishes(task: Task, taken: Sequence[Taken]) -> list[Wish]:
+def _chosen_wishes(task: ClaimTask, taken: Sequence[Taken]) -> list[Wish]:
     """The wish that was met, per request; every request has at least one device."""
     met = {one.wish.request: one.wish for one in taken}
     return [met[wishes[0].request] for wishes in task.requests]
 
 
-def _result(task: Task, taken: Taken, position: int) -> DeviceRequestAllocationResult:
+def _result(task: ClaimTask, taken: Taken, position: int) -> DeviceRequestAllocationResult:
     driver, pool, name = taken.candidate.key
     share = f"{task.claim.metadata.uid}/{task.key}/{position}/{driver}/{pool}/{name}"
     return DeviceRequestAllocationResult(
@@ -261,7 +263,7 @@ def _result(task: Task, taken: Taken, position: int) -> DeviceRequestAllocationR
     )
 
 
-def _configuration(task: Task, chosen: Sequence[Wish]) -> list[DeviceAllocationConfiguration]:
+def _configuration(task: ClaimTask, chosen: Sequence[Wish]) -> list[DeviceAllocationConfiguration]:
     by_class: dict[str, list[Wish]] = {}
     for wish in chosen:
         by_class.setdefault(wish.device_class.metadata.name, []).append(wish)

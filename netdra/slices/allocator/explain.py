@@ -21,8 +21,8 @@ from netdra.model.suggestions import listed
 from netdra.slices import capacity
 from netdra.slices.allocator.ledger import Counters, Ledger
 from netdra.slices.allocator.pools import Candidate, CounterKey, DeviceKey, Pool, PoolKey
-from netdra.slices.allocator.trial import Trial, Verdict, untolerated
-from netdra.slices.allocator.wishes import Task, Wish, shown
+from netdra.slices.allocator.trial import DeviceVerdict, Trial, untolerated
+from netdra.slices.allocator.wishes import ClaimTask, Wish, shown
 from netdra.slices.capacity import UnusableRequestError
 
 Kind = Literal[
@@ -78,7 +78,7 @@ class RequestReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     after: str = ""
 
 
-class NodeReport(msgspec.Struct, frozen=True, rename="camel"):
+class NodeExplanation(msgspec.Struct, frozen=True, rename="camel"):
     """Why the claims do not fit on one node: the pools that lend nothing, and the requests that cannot be met."""
 
     node: str
@@ -90,7 +90,7 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     """Why the claims fit nowhere: a reason that has nothing to do with nodes, or one report per node."""
 
     reason: str = ""
-    nodes: tuple[NodeReport, ...] = ()
+    nodes: tuple[NodeExplanation, ...] = ()
 
     def lines(self) -> list[str]:
         """The explanation in words, indented by two blanks a level."""
@@ -102,7 +102,7 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
         return shown + list(_rest(self.nodes[MAX_NODES:]))
 
 
-def _node_lines(report: NodeReport) -> Iterator[str]:
+def _node_lines(report: NodeExplanation) -> Iterator[str]:
     if not report.pools and not report.requests:
         yield f"{report.node}: each request can be met alone, but no choice of devices was found that meets all"
         return
@@ -134,7 +134,7 @@ def _named(obstacle: Obstacle) -> str:
     return listed(obstacle.devices, MAX_NAMES)
 
 
-def _rest(reports: Sequence[NodeReport]) -> Iterator[str]:
+def _rest(reports: Sequence[NodeExplanation]) -> Iterator[str]:
     """The nodes that are not shown, by what keeps how many of their devices away."""
     if not reports:
         return
@@ -148,8 +148,8 @@ def _rest(reports: Sequence[NodeReport]) -> Iterator[str]:
 
 
 def node_report(
-    node: str, pools: Sequence[Pool], tasks: Sequence[Task], trial: Trial, ledger: Ledger, counters: Counters
-) -> NodeReport:
+    node: str, pools: Sequence[Pool], tasks: Sequence[ClaimTask], trial: Trial, ledger: Ledger, counters: Counters
+) -> NodeExplanation:
     """Why the tasks do not fit on a node.
 
     Args:
@@ -172,7 +172,7 @@ def node_report(
         if reports:
             break
     trial.give_back(0)
-    return NodeReport(node, unusable, tuple(reports))
+    return NodeExplanation(node, unusable, tuple(reports))
 
 
 class _View:
@@ -190,7 +190,7 @@ class _View:
         given = (f'request "{taken.wish.name}" was given {_label(taken.candidate)}' for taken in self._trial.taken)
         return listed(given, MAX_NAMES)
 
-    def unmet(self, claim: int, task: Task, alternatives: Sequence[Wish], after: str) -> list[RequestReport]:
+    def unmet(self, claim: int, task: ClaimTask, alternatives: Sequence[Wish], after: str) -> list[RequestReport]:
         """A report for each alternative, if none can be met by first fit; what is met stays taken."""
         reports: list[RequestReport] = []
         for wish in alternatives:
@@ -202,7 +202,7 @@ class _View:
             self._trial.give_back(before)
         return reports
 
-    def _try(self, claim: int, task: Task, wish: Wish, after: str) -> RequestReport | None:
+    def _try(self, claim: int, task: ClaimTask, wish: Wish, after: str) -> RequestReport | None:
         taken = 0
         passed: list[tuple[Candidate, Kind, str]] = []
         for candidate in self._candidates:
@@ -323,13 +323,13 @@ class _View:
         holders = list(dict.fromkeys(shown(holder) for device in devices for holder in self._ledger.holders(device)))
         return f"held by claim{'s' * (len(holders) != 1)} {listed(holders, MAX_NAMES)}" if holders else ""
 
-    _words: ClassVar[dict[Verdict, Callable[[_View, int, Wish, Candidate], tuple[Kind, str]]]] = {
-        Verdict.IN_USE: _in_use,
-        Verdict.OTHER_NODE: _elsewhere,
-        Verdict.NO_CAPACITY: _short_capacity,
-        Verdict.NO_COUNTERS: _short_counter,
-        Verdict.TAINTED: _taint,
-        Verdict.CONSTRAINED: _constraint,
+    _words: ClassVar[dict[DeviceVerdict, Callable[[_View, int, Wish, Candidate], tuple[Kind, str]]]] = {
+        DeviceVerdict.IN_USE: _in_use,
+        DeviceVerdict.OTHER_NODE: _elsewhere,
+        DeviceVerdict.NO_CAPACITY: _short_capacity,
+        DeviceVerdict.NO_COUNTERS: _short_counter,
+        DeviceVerdict.TAINTED: _taint,
+        DeviceVerdict.CONSTRAINED: _constraint,
     }
 
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 
 from netdra.model.claim import MAX_RESULTS
 from netdra.slices.allocator.pools import Candidate, Pool
-from netdra.slices.allocator.trial import Trial, Verdict
-from netdra.slices.allocator.wishes import RefusedError, Task, Wish, shown
+from netdra.slices.allocator.trial import DeviceVerdict, Trial
+from netdra.slices.allocator.wishes import ClaimTask, UnallocatableError, Wish, shown
 from netdra.slices.capacity import UnusableRequestError
 
 MAX_STEPS = 500_000
@@ -29,7 +29,9 @@ class _ImpossibleError(Exception):
     """No combination can do: a request cannot be met even alone."""
 
 
-def find(pools: Sequence[Pool], tasks: Sequence[Task], trial: Trial, bare: Trial, max_steps: int = MAX_STEPS) -> bool:
+def find(
+    pools: Sequence[Pool], tasks: Sequence[ClaimTask], trial: Trial, bare: Trial, max_steps: int = MAX_STEPS
+) -> bool:
     """Take devices for all tasks, or none.
 
     Args:
@@ -40,18 +42,20 @@ def find(pools: Sequence[Pool], tasks: Sequence[Task], trial: Trial, bare: Trial
         max_steps: how many devices are tried at most (the scheduler stops after ten seconds).
 
     Raises:
-        RefusedError: the claims can be allocated on no node: a selector has no answer for a device, a pool is not in
-            order and all devices are wanted, a claim wants more than 32 devices, or the search takes too long.
+        UnallocatableError: the claims can be allocated on no node: a selector has no answer for a device, a pool is not
+            in order and all devices are wanted, a claim wants more than 32 devices, or the search takes too long.
     """
     search = _Search(pools, tasks, trial, bare, max_steps)
     try:
         return search.run()
     except UnusableRequestError as problem:
-        raise RefusedError(f"claim {search.claim_name}: {problem}") from None
+        raise UnallocatableError(f"claim {search.claim_name}: {problem}") from None
 
 
 class _Search:
-    def __init__(self, pools: Sequence[Pool], tasks: Sequence[Task], trial: Trial, bare: Trial, max_steps: int) -> None:
+    def __init__(
+        self, pools: Sequence[Pool], tasks: Sequence[ClaimTask], trial: Trial, bare: Trial, max_steps: int
+    ) -> None:
         self._pools = pools
         self._tasks = tasks
         self._trial = trial
@@ -72,7 +76,7 @@ class _Search:
             for wishes in task.requests:
                 least += min(self._size(wish) for wish in wishes)
                 if least > MAX_RESULTS:
-                    raise RefusedError(
+                    raise UnallocatableError(
                         f"claim {self.claim_name} asks for {least} devices or more, the limit is {MAX_RESULTS}"
                     )
         try:
@@ -80,7 +84,7 @@ class _Search:
         except _ImpossibleError:
             return False
         except _TooManyError:
-            raise RefusedError(f"claim {self.claim_name} would get more than {MAX_RESULTS} devices") from None
+            raise UnallocatableError(f"claim {self.claim_name} would get more than {MAX_RESULTS} devices") from None
 
     def _size(self, wish: Wish) -> int:
         if wish.everything and wish not in self._everything:
@@ -91,7 +95,7 @@ class _Search:
         for pool in self._pools:
             if pool.state != "usable":
                 name = "/".join(pool.key)
-                raise RefusedError(
+                raise UnallocatableError(
                     f'claim {self.claim_name}, request "{wish.name}" asks for all devices, but pool {name} is '
                     f"{pool.state}: {pool.problem}"
                 )
@@ -141,7 +145,7 @@ class _Search:
         if wish.everything:
             return self._all(claim, request, wish, index)
         for position in self._positions(wish, start):
-            if self._take(claim, wish, self._candidates[position]) is Verdict.FREE:
+            if self._take(claim, wish, self._candidates[position]) is DeviceVerdict.FREE:
                 if self._devices(claim, request, wish, index + 1, position + 1):
                     return True
                 self._give_back(len(self._trial.taken) - 1)
@@ -175,26 +179,26 @@ class _Search:
     def _all(self, claim: int, request: int, wish: Wish, index: int) -> bool:
         candidate = self._everything[wish][index]
         verdict = self._take(claim, wish, candidate)
-        if verdict is Verdict.CONSTRAINED:
-            raise RefusedError(
+        if verdict is DeviceVerdict.CONSTRAINED:
+            raise UnallocatableError(
                 f'claim {self.claim_name}, request "{wish.name}" asks for all devices, but a constraint keeps '
                 f"{candidate.key[2]} out"
             )
-        if verdict is not Verdict.FREE:
+        if verdict is not DeviceVerdict.FREE:
             return False
         if self._devices(claim, request, wish, index + 1, 0):
             return True
         self._give_back(len(self._trial.taken) - 1)
         return False
 
-    def _take(self, claim: int, wish: Wish, candidate: Candidate) -> Verdict:
+    def _take(self, claim: int, wish: Wish, candidate: Candidate) -> DeviceVerdict:
         self._steps += 1
         if self._steps == HARD and self._is_impossible():
             raise _ImpossibleError
         if self._steps > self._max_steps:
-            raise RefusedError(f"claim {self.claim_name}: too many combinations of devices to try them all")
+            raise UnallocatableError(f"claim {self.claim_name}: too many combinations of devices to try them all")
         verdict = self._trial.take(claim, wish, candidate)
-        if verdict is Verdict.FREE:
+        if verdict is DeviceVerdict.FREE:
             self._lengths[claim] += 1
         return verdict
 
@@ -219,10 +223,10 @@ class _Search:
         return any(wish.everything and not self._fits_alone(number, wish) for number, wish in wishes)
 
     def _is_free(self, claim: int, wish: Wish, candidate: Candidate) -> bool:
-        return self._bare.judge(claim, wish, candidate) is Verdict.FREE
+        return self._bare.judge(claim, wish, candidate) is DeviceVerdict.FREE
 
     def _fits_alone(self, claim: int, wish: Wish) -> bool:
-        fits = all(self._bare.take(claim, wish, entry) is Verdict.FREE for entry in self._everything[wish])
+        fits = all(self._bare.take(claim, wish, entry) is DeviceVerdict.FREE for entry in self._everything[wish])
         self._bare.give_back(0)
         return fits
 

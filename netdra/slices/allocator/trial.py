@@ -25,7 +25,7 @@ from netdra.model.resource import DeviceAttribute, DeviceTaint
 from netdra.slices import capacity
 from netdra.slices.allocator.ledger import Counters, Ledger, shortage
 from netdra.slices.allocator.pools import Candidate, CounterKey, DeviceKey, Pool, PoolKey
-from netdra.slices.allocator.wishes import Task, Wish
+from netdra.slices.allocator.wishes import ClaimTask, Wish
 from netdra.slices.capacity import Amounts, Consumption, UnusableRequestError
 from netdra.slices.nodes import SchedulerNode, serves
 
@@ -112,7 +112,7 @@ def _show(values: Values) -> str:
     return ", ".join(sorted(str(value) if value != "" else '""' for _, value in values))
 
 
-class Verdict(Enum):
+class DeviceVerdict(Enum):
     """Whether a device can be taken, or the first thing that stands in the way."""
 
     FREE = auto()
@@ -140,7 +140,7 @@ class Trial:
     """What an attempt has taken, last in first out."""
 
     def __init__(
-        self, node: SchedulerNode, pools: Sequence[Pool], tasks: Sequence[Task], ledger: Ledger, counters: Counters
+        self, node: SchedulerNode, pools: Sequence[Pool], tasks: Sequence[ClaimTask], ledger: Ledger, counters: Counters
     ) -> None:
         self.taken: list[Taken] = []
         self.constraints = [
@@ -169,44 +169,44 @@ class Trial:
         consumed = capacity.consumption(wish.amounts, candidate.capacity)
         return consumed is not None and capacity.shortage(consumed, candidate.capacity, {}) is None
 
-    def judge(self, claim: int, wish: Wish, candidate: Candidate) -> Verdict:
+    def judge(self, claim: int, wish: Wish, candidate: Candidate) -> DeviceVerdict:
         """What stands in the way of the device first, constraints left aside.
 
         Raises:
             UnusableRequestError: a selector has no answer for the device, or a capacity cannot be calculated with.
         """
         if self._in_use(claim, wish, candidate):
-            return Verdict.IN_USE
+            return DeviceVerdict.IN_USE
         try:
             failing = wish.selectors.first_false(candidate)
         except CelEvaluationError as problem:
             raise _unanswered(wish, candidate, problem) from None
         if failing >= 0:
-            return Verdict.NOT_OF_CLASS if failing < wish.of_class else Verdict.NOT_SELECTED
+            return DeviceVerdict.NOT_OF_CLASS if failing < wish.of_class else DeviceVerdict.NOT_SELECTED
         if not self._here(candidate):
-            return Verdict.OTHER_NODE
+            return DeviceVerdict.OTHER_NODE
         # With all devices wanted, a constraint that is broken is an error, and it is looked at before the capacity.
         if not wish.everything and not self._has_capacity(wish, candidate):
-            return Verdict.NO_CAPACITY
+            return DeviceVerdict.NO_CAPACITY
         if self._draws(candidate) and self.short_counter(candidate):
-            return Verdict.NO_COUNTERS
+            return DeviceVerdict.NO_COUNTERS
         if candidate.taints and untolerated(candidate.taints, wish.tolerations):
-            return Verdict.TAINTED
-        return Verdict.FREE
+            return DeviceVerdict.TAINTED
+        return DeviceVerdict.FREE
 
-    def take(self, claim: int, wish: Wish, candidate: Candidate) -> Verdict:
+    def take(self, claim: int, wish: Wish, candidate: Candidate) -> DeviceVerdict:
         """Give the device to the claim; unless the verdict is FREE, nothing is done.
 
         Raises:
             UnusableRequestError: as for `judge`.
         """
         verdict = self.judge(claim, wish, candidate)
-        if verdict is not Verdict.FREE:
+        if verdict is not DeviceVerdict.FREE:
             return verdict
         if self.broken_constraint(claim, wish, candidate) is not None:
-            return Verdict.CONSTRAINED
+            return DeviceVerdict.CONSTRAINED
         if wish.everything and not self._has_capacity(wish, candidate):
-            return Verdict.NO_CAPACITY
+            return DeviceVerdict.NO_CAPACITY
         for constraint in self._applying(claim, wish):
             constraint.add(candidate)
         draws = self._draws(candidate)
@@ -219,7 +219,7 @@ class Trial:
         else:
             self._owners.setdefault(candidate.key, []).append(claim)
         self.taken.append(Taken(claim, wish, candidate, consumed, draws))
-        return Verdict.FREE
+        return DeviceVerdict.FREE
 
     def give_back(self, length: int) -> None:
         """Undo what was taken last, until only `length` devices are taken."""

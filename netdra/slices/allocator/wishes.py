@@ -16,8 +16,8 @@ import msgspec
 from netdra.cel import (
     CelCompileError,
     CelEvaluationError,
+    CompiledSelector,
     DeviceVariables,
-    Selector,
     Version,
     compile_selector,
     device_variables,
@@ -42,7 +42,7 @@ ADMIN_LABEL = "resource.kubernetes.io/admin-access"
 class Selectors:
     """Expressions that must all hold. Made by `SelectorCache` only."""
 
-    def __init__(self, compiled: tuple[Selector, ...], variables: dict[Candidate, DeviceVariables]) -> None:
+    def __init__(self, compiled: tuple[CompiledSelector, ...], variables: dict[Candidate, DeviceVariables]) -> None:
         self._compiled = compiled
         self._variables = variables
         self._answers: dict[Candidate, int | CelEvaluationError] = {}
@@ -142,7 +142,7 @@ class Wish(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         return self.request, self.name
 
 
-class Task(msgspec.Struct, frozen=True, eq=False):
+class ClaimTask(msgspec.Struct, frozen=True, eq=False):
     """A claim and, per request, the wishes of which one is to be met, in the order in which they are tried.
 
     Claims with the same `shape` ask for the same.
@@ -154,7 +154,7 @@ class Task(msgspec.Struct, frozen=True, eq=False):
     requests: tuple[tuple[Wish, ...], ...]
 
 
-class RefusedError(Exception):
+class UnallocatableError(Exception):
     """The claim cannot be allocated on any node, whatever is free: the scheduler gives it up with an error."""
 
 
@@ -170,7 +170,7 @@ def shown(key: str) -> str:
 
 def task(
     claim: ResourceClaim, classes: Mapping[str, DeviceClass], selectors: SelectorCache, admin_namespaces: frozenset[str]
-) -> Task:
+) -> ClaimTask:
     """A claim, ready to be searched for.
 
     Args:
@@ -180,7 +180,7 @@ def task(
         admin_namespaces: the namespaces whose label allows admin access.
 
     Raises:
-        RefusedError: a class is missing, a selector does not compile, admin access is not allowed there, or no
+        UnallocatableError: a class is missing, a selector does not compile, admin access is not allowed there, or no
             request type that is known is used.
     """
     requests = []
@@ -188,23 +188,23 @@ def task(
         try:
             requests.append(tuple(_wish(request, one, classes, selectors) for one in _alternatives(request)))
         except CelCompileError as problem:
-            raise RefusedError(f'request "{request.name}": {problem}') from None
+            raise UnallocatableError(f'request "{request.name}": {problem}') from None
         except InvalidInputError as problem:
-            raise RefusedError(f'request "{request.name}": capacity: {problem}') from None
+            raise UnallocatableError(f'request "{request.name}": capacity: {problem}') from None
     for number, constraint in enumerate(claim.spec.devices.constraints):
         if constraint.match_attribute is None and constraint.distinct_attribute is None:
-            raise RefusedError(f"constraint {number} is empty: it needs matchAttribute or distinctAttribute")
+            raise UnallocatableError(f"constraint {number} is empty: it needs matchAttribute or distinctAttribute")
     namespace = claim.metadata.namespace or "default"
     if namespace not in admin_namespaces and any(wish.admin for wishes in requests for wish in wishes):
-        raise RefusedError(f'adminAccess needs the label {ADMIN_LABEL}: "true" on namespace {namespace}')
-    return Task(claim, claim_key(claim), msgspec.json.encode(claim.spec), tuple(requests))
+        raise UnallocatableError(f'adminAccess needs the label {ADMIN_LABEL}: "true" on namespace {namespace}')
+    return ClaimTask(claim, claim_key(claim), msgspec.json.encode(claim.spec), tuple(requests))
 
 
 def _alternatives(request: DeviceRequest) -> tuple[ExactDeviceRequest | DeviceSubRequest, ...]:
     if request.first_available:
         return request.first_available
     if request.exactly is None:
-        raise RefusedError(f'request "{request.name}" has neither exactly nor firstAvailable')
+        raise UnallocatableError(f'request "{request.name}" has neither exactly nor firstAvailable')
     return (request.exactly,)
 
 
@@ -217,7 +217,7 @@ def _wish(
     name = f"{request.name}/{wanted.name}" if isinstance(wanted, DeviceSubRequest) else request.name
     device_class = classes.get(wanted.device_class_name)
     if device_class is None:
-        raise RefusedError(f'request "{name}": there is no DeviceClass "{wanted.device_class_name}"')
+        raise UnallocatableError(f'request "{name}": there is no DeviceClass "{wanted.device_class_name}"')
     of_class = _expressions(name, device_class.spec.selectors)
     everything = wanted.allocation_mode == "All"
     return Wish(
@@ -237,5 +237,5 @@ def _wish(
 def _expressions(name: str, selectors: tuple[DeviceSelector, ...]) -> list[str]:
     expressions = [selector.cel.expression for selector in selectors if selector.cel is not None]
     if len(expressions) != len(selectors):
-        raise RefusedError(f'request "{name}": a selector has no CEL expression')
+        raise UnallocatableError(f'request "{name}": a selector has no CEL expression')
     return expressions

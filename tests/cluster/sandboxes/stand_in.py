@@ -21,7 +21,7 @@ from netdra.kernel import kinds, libc, link, netns
 from netdra.kernel.netns import Namespace
 from netdra.kube.backoff import Backoff
 from netdra.node.nri.plugin import Plugin, Settings
-from netdra.node.wire import nri_pb2
+from netdra.nri import nri_pb2
 from testbed.api import Object
 from testbed.cdi import Cache
 from tests.cluster.sandboxes.scene import WITHIN, Daemon, Scene

@@ -19,8 +19,8 @@ from netdra.chain.report import AttachError
 from netdra.model.documents import convert
 from netdra.model.plan import Plan
 from netdra.model.topology import NetworkTopology
+from netdra.rules.topologies import check_topology, check_unwise
 from netdra.topology.bind import unbound
-from netdra.topology.validation import check_topology, check_unwise
 from tests import draws
 from tests.kernel.chain.conftest import Bed, device, differences
 

@@ -12,7 +12,7 @@ from netdra.cni import protocol
 from netdra.cni.config import Attachment, NetworkConfig
 from netdra.cni.errors import PluginError, PluginPermanentError, PluginTemporaryError
 from netdra.cni.plugins import PluginPath
-from netdra.cni.protocol import Plugin
+from netdra.cni.protocol import ReadyPlugin
 from netdra.model.errors import InvalidInputError
 from netdra.model.result import CNIAddress, CNIInterface, StepResult
 from testbed import build
@@ -31,7 +31,7 @@ def recorder(tmp_path: Path) -> Recorder:
     return Recorder(tmp_path, "fake")
 
 
-def found(recorder: Recorder, version: str | None = None) -> Plugin:
+def found(recorder: Recorder, version: str | None = None) -> ReadyPlugin:
     return protocol.find(recorder.name, PluginPath(directories=(str(recorder.path.parent),)), version=version)
 
 
@@ -207,7 +207,9 @@ def test_a_binary_that_is_just_being_written_is_waited_for(recorder: Recorder, m
     program.write_bytes(Path("/bin/true").read_bytes())
     program.chmod(0o755)
     writer = program.open("ab")
-    busy = Plugin(binary=msgspec.structs.replace(plugin.binary, path=str(program)), where=plugin.where, version="1.1.0")
+    busy = ReadyPlugin(
+        binary=msgspec.structs.replace(plugin.binary, path=str(program)), where=plugin.where, version="1.1.0"
+    )
     pauses: list[float] = []
 
     def pause(seconds: float) -> None:

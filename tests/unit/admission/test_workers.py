@@ -17,7 +17,7 @@ from netdra.admission.workers import COMMAND, Workers
 from netdra.cel import engine
 from netdra.model import documents
 from netdra.model.topology import NetworkTopology
-from netdra.topology import shipped
+from netdra.rules import shipped
 from netdra.workers import pool
 from tests.builders import exclusive
 from tests.unit.workers.commands import DEAD, DEAF, GREEDY
@@ -111,11 +111,11 @@ def test_a_policy_is_asked_of_devices_before_it_is_let_through(
 ) -> None:
     asked: list[str] = []
 
-    def matches(own: engine.Selector, _: object) -> bool:
+    def matches(own: engine.CompiledSelector, _: object) -> bool:
         asked.append(own.expression)
         return True
 
-    monkeypatch.setattr(engine.Selector, "matches", matches)
+    monkeypatch.setattr(engine.CompiledSelector, "matches", matches)
     policy = exclusive("p", "device.driver == 'asked'")
     assert worker.answer(msgspec.json.encode(worker.Task(request_of(policy), Cluster()))).allowed
     assert asked == ["device.driver == 'asked'"] * 2

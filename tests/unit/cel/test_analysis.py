@@ -14,11 +14,12 @@ import yaml
 
 from netdra.cel import CelCompileError, CelEvaluationError, compile_selector, device_variables
 from netdra.cel.analysis import Remark, examine
-from netdra.cel.vocabulary import Added, Vocabulary, added, of_devices, of_interfaces
+from netdra.cel.vocabulary import Added, Vocabulary
 from netdra.model import documents
 from netdra.model.custom_device import CustomDevice
 from netdra.model.inventory import attributes
 from netdra.model.names import DRIVER
+from netdra.vocabulary import added, of_devices, of_interfaces
 from tests import builders, draws
 from tests.builders import OURS
 

@@ -303,7 +303,7 @@ def test_a_closed_stdin_is_told(before: list[str]) -> None:
 
 
 def test_a_closed_stderr_changes_nothing_on_stdout() -> None:
-    arguments = [*("simulate", "--slices", str(WORKER_1 / "slices.yaml")), "--claims", "tests/unit/topology/claims"]
+    arguments = [*("simulate", "--slices", str(WORKER_1 / "slices.yaml")), "--claims", "tests/unit/rules/claims"]
     assert closed("2>", *arguments).stdout == netdra(*arguments).stdout != ""
 
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from netdra.controller.schemas import SchemaWrite, change
 from netdra.model.names import SHIPPED_LABEL
 from netdra.model.schema import CNIPluginSchema
-from netdra.topology import shipped
+from netdra.rules import shipped
 from tests.unit.controller.test_status import schema
 
 EVERY = sorted(shipped.objects())

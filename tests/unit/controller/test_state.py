@@ -15,7 +15,7 @@ from netdra.model import documents
 from netdra.model.device import Features
 from netdra.model.node_network import NodeNetworkReport, PolicyAtNode, policies_of
 from netdra.model.schema import CNIPluginSchema
-from netdra.topology import shipped
+from netdra.rules import shipped
 from testbed import virtual_time
 from tests.unit.controller.test_classes import topology
 

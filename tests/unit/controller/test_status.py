@@ -18,7 +18,7 @@ from netdra.model.custom_device import CustomDevice
 from netdra.model.meta import Condition
 from netdra.model.node_network import CustomDeviceReport, NodeProblem, PolicyAtNode, PolicyReport
 from netdra.model.schema import CNIPluginSchema
-from netdra.topology import shipped
+from netdra.rules import shipped
 from tests.builders import exclude, exclusive
 from tests.unit.controller.test_classes import topology
 

@@ -14,11 +14,11 @@ import pytest
 from click.testing import CliRunner
 
 from netdra.cel.analysis import examine
-from netdra.cel.vocabulary import added, of_devices
 from netdra.cli.main import cli
 from netdra.model import documents
 from netdra.model.claim import DeviceClass
 from netdra.model.policy import DeviceExposurePolicy
+from netdra.vocabulary import added, of_devices
 
 BOOK = Path(__file__).parents[3] / "examples" / "cookbook"
 FOLDERS = sorted(path.parent for path in BOOK.glob("*/README.md"))

@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from netdra.cel.analysis import examine
-from netdra.cel.vocabulary import of_devices, of_interfaces
 from netdra.discovery.overrides import with_physnets
 from netdra.exposure import Exposer, expose, physnets
 from netdra.exposure.check import check
@@ -18,6 +17,7 @@ from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import Interface
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.slices.pack import layout
+from netdra.vocabulary import of_devices, of_interfaces
 from tests.builders import OURS, exclusive, inventory, pf, sriov
 
 PHYSNET = names.qualified(names.PHYSNET)

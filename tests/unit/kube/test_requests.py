@@ -23,10 +23,10 @@ import pytest
 
 from netdra.kube import connection as connections
 from netdra.kube.client import Client
-from netdra.kube.connection import MAX_REQUESTS, TLS_BUFFER, Connection, connect, reason
+from netdra.kube.connection import MAX_REQUESTS, TLS_BUFFER, ApiConnection, connect, reason
 from netdra.kube.errors import RefusedError, UnavailableError
 from netdra.kube.events import EVENTS
-from netdra.kube.kubeconfig import Cluster, Config, User
+from netdra.kube.kubeconfig import ApiServer, Config, User
 from testbed.certificates import Authority, new_authority
 from testbed.waiting import until_async
 
@@ -69,7 +69,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @asynccontextmanager
-async def serving(authority: Authority, answer: Answer) -> AsyncIterator[tuple[Server, Connection]]:
+async def serving(authority: Authority, answer: Answer) -> AsyncIterator[tuple[Server, ApiConnection]]:
     """A server, and a connection that trusts it."""
     pair = authority.server("server", ["localhost", "127.0.0.1"])
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -82,8 +82,8 @@ async def serving(authority: Authority, answer: Answer) -> AsyncIterator[tuple[S
 
 
 @asynccontextmanager
-async def connected(url: str, trusted: Path | None) -> AsyncIterator[Connection]:
-    cluster = Cluster(server=url, certificate_authority=str(trusted or ""))
+async def connected(url: str, trusted: Path | None) -> AsyncIterator[ApiConnection]:
+    cluster = ApiServer(server=url, certificate_authority=str(trusted or ""))
     connection = connect(Config(cluster=cluster, user=User(token="secret-token"), context="test"))
     try:
         yield connection
@@ -91,7 +91,7 @@ async def connected(url: str, trusted: Path | None) -> AsyncIterator[Connection]
         await connection.close()
 
 
-async def asked(connection: Connection, method: str = "GET", body: bytes | None = None) -> bytes:
+async def asked(connection: ApiConnection, method: str = "GET", body: bytes | None = None) -> bytes:
     async with connection.ask(method, "/", body) as answer:
         return await answer.read()
 
@@ -195,7 +195,7 @@ def test_a_stream_that_is_left_has_no_socket_once_the_connection_is_closed(autho
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nfew")
         await reader.read()
 
-    async def read(connection: Connection) -> None:
+    async def read(connection: ApiConnection) -> None:
         async with connection.ask("GET", "/?watch", idle_seconds=60.0) as answer:
             await answer.content.readexactly(3)
             answered.set()

@@ -23,7 +23,15 @@ ROOT = Path(__file__).resolve().parents[3]
 BEGUN = """
 import netdra.cli.node, netdra.node.daemon, netdra.node.metrics, netdra.ops.server, netdra.kube.connection
 """
-LATER = ("grpclib", "google.protobuf", "netdra.chain.attach", "netdra.steps", "netdra.node.kubelet", "netdra.node.nri")
+LATER = (
+    "grpclib",
+    "google.protobuf",
+    "netdra.chain.attach",
+    "netdra.steps",
+    "netdra.node.kubelet",
+    "netdra.node.nri",
+    "netdra.nri",
+)
 NEVER = (
     *("aiohttp.web", "grpc", "rich", "cryptography", "cel_expr_python.ext"),
     *("netdra.cel.analysis", "netdra.slices.allocator", "netdra.drawing"),

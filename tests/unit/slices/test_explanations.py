@@ -8,7 +8,7 @@ import pytest
 
 from netdra.model.claim import ResourceClaim
 from netdra.slices.allocator import Allocation, Allocator, Refusal
-from netdra.slices.allocator.explain import Explanation, NodeReport
+from netdra.slices.allocator.explain import Explanation, NodeExplanation
 from tests.unit.slices.making import alternatives, claim, class_of, counted, device, request, shared, slice_of
 
 ANY = class_of()
@@ -116,7 +116,7 @@ def test_a_counter_that_nobody_draws_on_is_told_in_full() -> None:
 
 
 def test_no_line_ends_in_a_colon_with_nothing_behind_it() -> None:
-    assert Explanation(nodes=(NodeReport("n1", (), ()),)).lines() == [
+    assert Explanation(nodes=(NodeExplanation("n1", (), ()),)).lines() == [
         "n1: each request can be met alone, but no choice of devices was found that meets all"
     ]
 

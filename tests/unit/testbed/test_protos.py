@@ -9,7 +9,11 @@ from testbed import protos
 
 def test_the_generated_messages_are_those_of_the_protos(tmp_path: Path) -> None:
     generated = protos.generate(tmp_path)
-    committed = protos.ROOT / protos.PACKAGE
-    assert {path.name: path.read_text() for path in generated} == {
-        path.name: path.read_text() for path in committed.glob("*_pb2.py*")
+    assert {path: (tmp_path / path).read_text() for path in generated} == {
+        path.relative_to(protos.ROOT): path.read_text()
+        for package in protos.PACKAGES
+        for path in (protos.ROOT / package).glob("*_pb2.py*")
     }, "run `make protos`"
+    assert sorted(path.stem for path in protos.SOURCES.iterdir()) == sorted(
+        name for names in protos.PACKAGES.values() for name in names
+    )

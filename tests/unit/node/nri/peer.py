@@ -10,11 +10,10 @@ from pathlib import Path
 
 from google.protobuf.message import Message
 
-from netdra.node.nri import framing
-from netdra.node.nri.framing import Demux, Frame, Kind, Reader, encode
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.nri.plugin import PLUGIN_SERVICE
-from netdra.node.wire import nri_pb2, ttrpc_pb2
+from netdra.nri import framing, nri_pb2, ttrpc_pb2
+from netdra.nri.framing import Demux, Frame, FrameKind, Reader, encode
 
 PATIENCE = 30.0
 
@@ -32,7 +31,7 @@ class Peer:
         self._pump = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
-        demux, requests, responses = Demux(), Reader(Kind.REQUEST), Reader(Kind.RESPONSE)
+        demux, requests, responses = Demux(), Reader(FrameKind.REQUEST), Reader(FrameKind.RESPONSE)
         try:
             while data := await self._reader.read(1 << 16):
                 for stream, payload in demux.feed(data):
@@ -57,7 +56,7 @@ class Peer:
 
     def accept(self, call: int, code: int = 0, text: str = "") -> None:
         response = ttrpc_pb2.Response(status=ttrpc_pb2.Status(code=code, message=text))
-        self.send(framing.RUNTIME_STREAM, Frame(call, Kind.RESPONSE, response.SerializeToString()))
+        self.send(framing.RUNTIME_STREAM, Frame(call, FrameKind.RESPONSE, response.SerializeToString()))
 
     def send(self, stream: int, frame: Frame) -> None:
         self.writer.write(framing.frames(stream, encode(frame)))
@@ -70,7 +69,7 @@ class Peer:
         self._responses[call] = asyncio.get_running_loop().create_future()
         payload = message.SerializeToString()
         request = ttrpc_pb2.Request(service=service, method=method, payload=payload, timeout_nano=int(seconds * 1e9))
-        self.send(framing.PLUGIN_STREAM, Frame(call, Kind.REQUEST, request.SerializeToString()))
+        self.send(framing.PLUGIN_STREAM, Frame(call, FrameKind.REQUEST, request.SerializeToString()))
         return self._responses[call]
 
     async def ask(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from netdra.kube.backoff import Backoff
 from netdra.node.nri.plugin import Plugin, Settings
-from netdra.node.wire import nri_pb2
+from netdra.nri import nri_pb2
 from tests.unit.node.nri.peer import PATIENCE, Diary, Peer
 
 EVERY_POD_EVENT = 0b111

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from netdra.kube.backoff import Backoff
-from netdra.node.nri import framing
-from netdra.node.nri.connection import MOST_CALLS
-from netdra.node.nri.framing import Code, Frame, Kind, encode
 from netdra.node.nri.plugin import Plugin, Settings
-from netdra.node.wire import nri_pb2, ttrpc_pb2
+from netdra.nri import framing, nri_pb2, ttrpc_pb2
+from netdra.nri.connection import MOST_CALLS
+from netdra.nri.framing import Code, Frame, FrameKind, encode
 from tests.unit.node.nri.peer import PATIENCE, Diary, Peer, listening, pod
 from tests.unit.node.nri.scene import Play, Scene
 
@@ -25,7 +24,7 @@ def rubbish_frame(peer: Peer) -> None:
 
 
 def response_on_the_plugins_stream(peer: Peer) -> None:
-    peer.send(framing.PLUGIN_STREAM, Frame(1, Kind.RESPONSE, b""))
+    peer.send(framing.PLUGIN_STREAM, Frame(1, FrameKind.RESPONSE, b""))
 
 
 def answer_to_no_call(peer: Peer) -> None:
@@ -33,12 +32,12 @@ def answer_to_no_call(peer: Peer) -> None:
 
 
 def unreadable_answer(peer: Peer) -> None:
-    peer.send(framing.RUNTIME_STREAM, Frame(1, Kind.RESPONSE, b"\xff"))
+    peer.send(framing.RUNTIME_STREAM, Frame(1, FrameKind.RESPONSE, b"\xff"))
 
 
 def falling_numbers(peer: Peer) -> None:
     for call in (5, 3):
-        peer.send(framing.PLUGIN_STREAM, Frame(call, Kind.REQUEST, b""))
+        peer.send(framing.PLUGIN_STREAM, Frame(call, FrameKind.REQUEST, b""))
 
 
 def oversized_message(peer: Peer) -> None:
@@ -130,7 +129,7 @@ def test_requests_that_are_open_at_once_are_bounded(play: Play) -> None:
 def test_a_runtime_that_asks_and_never_reads_is_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     request = ttrpc_pb2.Request(method="x" * 1000).SerializeToString()
     flood = b"".join(
-        framing.frames(framing.PLUGIN_STREAM, encode(Frame(2 * number + 1, Kind.REQUEST, request)))
+        framing.frames(framing.PLUGIN_STREAM, encode(Frame(2 * number + 1, FrameKind.REQUEST, request)))
         for number in range(8000)
     )
     left = asyncio.Event()

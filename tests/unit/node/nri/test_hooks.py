@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
 from netdra.node.metrics import NODE
-from netdra.node.nri.connection import Request
-from netdra.node.nri.framing import CallError, Code
 from netdra.node.nri.hooks import MOST_HOOKS, Budget, BusyError, LateError, Runner, Sandbox, budget
 from netdra.node.nri.plugin import PLUGIN_SERVICE, PluginService
 from netdra.node.priority import PriorityGate
+from netdra.nri.connection import RuntimeRequest
+from netdra.nri.framing import CallError, Code
 
 
 def test_a_hook_has_three_quarters_of_the_two_seconds_that_an_untold_timeout_is() -> None:
@@ -65,7 +65,9 @@ class Failing:
 async def answer(problem: Exception) -> bytes:
     """What a runtime is answered whose Synchronize fails for this."""
     service = PluginService(Failing(problem), Runner(PriorityGate()))
-    return await service.serve(Request(PLUGIN_SERVICE, "Synchronize", b"", 30, asyncio.get_running_loop().time()))
+    return await service.serve(
+        RuntimeRequest(PLUGIN_SERVICE, "Synchronize", b"", 30, asyncio.get_running_loop().time())
+    )
 
 
 @pytest.mark.parametrize(

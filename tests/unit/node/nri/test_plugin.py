@@ -9,10 +9,9 @@ import pytest
 
 from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.node.metrics import NODE
-from netdra.node.nri import framing
-from netdra.node.nri.framing import Code
 from netdra.node.nri.plugin import Settings
-from netdra.node.wire import nri_pb2
+from netdra.nri import framing, nri_pb2
+from netdra.nri.framing import Code
 from testbed.pace import measured
 from tests.unit.node.nri.peer import PATIENCE, listening, pod, seen
 from tests.unit.node.nri.scene import EVERY_POD_EVENT, RUN, Play, Scene
