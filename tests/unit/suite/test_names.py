@@ -19,7 +19,7 @@ SOURCES = {
     if not path.name.endswith("_pb2.py")
 }
 
-SHARED_NAMES = frozenset({"Connection", "Namespace", "Plugin", "Registration", "Server"})
+SHARED_NAMES = frozenset({"Registration", "Server"})
 """Public classes of several modules that are the field's word in each; at most five."""
 NAMES_TO_DIVIDE: frozenset[str] = frozenset(
     {
@@ -28,7 +28,9 @@ NAMES_TO_DIVIDE: frozenset[str] = frozenset(
         "Explanation",
         "Finding",
         "Folder",
+        "Namespace",
         "Outcome",
+        "Plugin",
         "Pod",
         "PodClaim",
         "PodSpec",
