@@ -448,7 +448,6 @@ def _is_orphan(port: Port, neutron_port: NeutronPort | None, claims: set[str]) -
 
 
 def _claim_of(port: NeutronPort) -> str:
-    """The key of a port's claim."""
     return key_of(port.metadata.namespace, port.spec.claim.name)
 
 

@@ -56,7 +56,6 @@ def _of_plugin(value: dict[str, Any]) -> Iterator[Misfit]:
 
 @cache
 def _schemas() -> Mapping[str, Schema]:
-    """The schemas by kind."""
     manifests = {kind.type.__name__: crd.manifest(kind) for kind in kinds.KINDS}
     return {name: made["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for name, made in manifests.items()}
 

@@ -201,7 +201,6 @@ class Publishing:
             self.published.set()
 
     async def _report(self, interfaces: Interfaces, publisher: Publisher, offering: Offering) -> NodeNetworkStatus:
-        """The status that the node is to report now."""
         refused = {key: self._problem_events.reason(key) for key in publisher.refused}
         features = self._features
 
