@@ -92,15 +92,15 @@ class DeviceChange(msgspec.Struct, frozen=True):
     """What becomes of one interface's devices.
 
     Attributes:
-        gone: the published devices that no longer will be.
-        come: the policies that will offer new devices, by what follows the interface's name in a device's.
-        taken: the same for devices that another policy offers now.
+        removed: the published devices that no longer will be.
+        added: the policies that will offer new devices, by what follows the interface's name in a device's.
+        reassigned: the same for devices that another policy offers now.
         matched: whether a policy that changes matches the interface when it is written.
     """
 
-    gone: tuple[PublishedDevice, ...] = ()
-    come: Mapping[str, str] = {}
-    taken: Mapping[str, str] = {}
+    removed: tuple[PublishedDevice, ...] = ()
+    added: Mapping[str, str] = {}
+    reassigned: Mapping[str, str] = {}
     matched: bool = False
 
 
@@ -153,9 +153,9 @@ class Foresight:
         if set(after) - set(before) and PROTECTING & set(seen.unknown):
             return None
         return DeviceChange(
-            gone=tuple(device for device in seen.devices if _is_of(device, before) and not _is_of(device, after)),
-            come={suffix: policy for suffix, policy in after.items() if suffix not in before},
-            taken={suffix: policy for suffix, policy in after.items() if before.get(suffix, policy) != policy},
+            removed=tuple(device for device in seen.devices if _is_of(device, before) and not _is_of(device, after)),
+            added={suffix: policy for suffix, policy in after.items() if suffix not in before},
+            reassigned={suffix: policy for suffix, policy in after.items() if before.get(suffix, policy) != policy},
             matched=bool(matched),
         )
 

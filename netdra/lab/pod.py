@@ -75,7 +75,7 @@ def seen(pod: netns.Namespace) -> tuple[PodInterface, ...]:
     )
 
 
-def agrees_with_ip(pod: netns.Namespace, ours: tuple[PodInterface, ...]) -> bool:
+def agrees_with_ip(pod: netns.Namespace, own: tuple[PodInterface, ...]) -> bool:
     """Whether iproute2, an independent reader, sees the same interfaces, MTUs, MACs, masters and addresses.
 
     Raises:
@@ -93,7 +93,7 @@ def agrees_with_ip(pod: netns.Namespace, ours: tuple[PodInterface, ...]) -> bool
         for netdev in _ip(pod)
         if netdev["ifname"] != _LOOPBACK
     }
-    return theirs == {entry.name: (entry.mac, entry.mtu, entry.master, entry.addresses) for entry in ours}
+    return theirs == {entry.name: (entry.mac, entry.mtu, entry.master, entry.addresses) for entry in own}
 
 
 def _ip(pod: netns.Namespace) -> list[dict[str, Any]]:
