@@ -217,7 +217,7 @@ def _parts(group: InterfaceGroup, asked: frozenset[str]) -> Iterator[tuple[Key, 
         return
     # Interfaces that are only counted are pods' own, and no policy has matched them: they are left out.
     for name in group.names:
-        own = {key: value for key, value in group.told_by(name, common, unknown).items() if key in asked}
+        own = {key: value for key, value in group.derived_from(name, common, unknown).items() if key in asked}
         yield _key({**facts, **own}, missing - own.keys(), rest), 1
 
 

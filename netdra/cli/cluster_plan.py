@@ -173,8 +173,8 @@ class _Node:
         seen = SimilarInterfaces(plain, tuple(sorted(unknown)), unreadable, group.policies, group.devices)
         change = self._foresight.of(seen)
         self.unknown += change is None
-        gone = change.gone if change is not None else ()
-        taken = change.taken if change is not None else {}
+        gone = change.removed if change is not None else ()
+        taken = change.reassigned if change is not None else {}
         for device in group.devices:
             called, now = device.called(name), device.policy or "?"
             after = "" if device in gone else taken.get(device.suffix, now)
@@ -186,7 +186,7 @@ class _Node:
                 after="?" if change is None else after,
                 allocated=device.allocated,
             )
-        for suffix, policy in (change.come if change is not None else {}).items():
+        for suffix, policy in (change.added if change is not None else {}).items():
             called = names.label(name + suffix)
             yield Line(node=self._node, pool=self._pool(group, name, called), device=called, after=policy)
 

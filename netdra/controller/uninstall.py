@@ -131,7 +131,7 @@ class Installation:
 _CLAIMS = Resource(API_VERSION, "resourceclaims", AllocatedClaim, namespaced=True)
 _LEASES = Resource("coordination.k8s.io/v1", "leases", Removable, namespaced=True)
 _SECRETS = Resource("v1", "secrets", Removable, namespaced=True)
-_OURS: tuple[tuple[Resource[Any], Callable[[Any], bool]], ...] = (
+_OWN_OBJECTS: tuple[tuple[Resource[Any], Callable[[Any], bool]], ...] = (
     (DEVICE_CLASSES, is_generated),
     (SCHEMAS, lambda schema: schema.is_shipped),
     (NODE_NETWORKS, lambda _: True),
@@ -200,9 +200,9 @@ async def clean(client: Client, installation: Installation) -> AsyncIterator[Rem
     for installer in await client.list(DAEMON_SETS, of_plugins):
         if await _done(client.delete(DAEMON_SETS, installer)):
             yield Removed(kind="DaemonSet", name=f"{installation.namespace}/{installer.metadata.name}")
-    for resource, is_ours in _OURS:
+    for resource, is_own in _OWN_OBJECTS:
         for entry in await _present(client.list(resource)):
-            if is_ours(entry) and await _done(client.delete(resource, entry)):
+            if is_own(entry) and await _done(client.delete(resource, entry)):
                 yield Removed(kind=resource.type.__name__, name=entry.metadata.name)
     for kind, named, name in (("Lease", _LEASES, LEASE), ("Secret", _SECRETS, f"{installation.name}-webhook")):
         metadata = ObjectMeta(name=name, namespace=installation.namespace)

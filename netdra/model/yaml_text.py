@@ -112,7 +112,7 @@ def _refuse_repeated(text: str, key: str, origin: str) -> None:
     Raises:
         InvalidInputError: always.
     """
-    place, what = "", f"the key {_shown(key)} is there twice in an object"
+    place, what = "", f"the key {_quoted(key)} is there twice in an object"
     try:
         yaml.load(text, Loader=StrictLoader)  # noqa: S506 (a SafeLoader)
     except KeyProblem as problem:
@@ -122,7 +122,7 @@ def _refuse_repeated(text: str, key: str, origin: str) -> None:
     raise InvalidInputError(f"{origin}: {place}{what}", hint=TWICE)
 
 
-def _shown(key: str) -> str:
+def _quoted(key: str) -> str:
     return f'"{ascii(key[:_MAX_KEY])[1:-1]}"'
 
 
@@ -236,7 +236,7 @@ class StrictLoader(Loader):
             if key.tag == _MERGE or not isinstance(name, str):
                 continue
             if name in lines:
-                raise KeyProblem(f"the key {_shown(name)} is already on line {lines[name]}", line, TWICE)
+                raise KeyProblem(f"the key {_quoted(name)} is already on line {lines[name]}", line, TWICE)
             lines[name] = line
 
 

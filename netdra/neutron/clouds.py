@@ -185,12 +185,12 @@ def _missing(cloud: Cloud) -> list[str]:
 
 
 def _no_urls(cloud: Cloud) -> list[str]:
-    given = {
+    urls = {
         "auth.auth_url": cloud.auth.auth_url,
         "auth.endpoint": cloud.auth.endpoint,
         "network_endpoint_override": cloud.network_endpoint_override,
     }
-    return [f"{name} is no URL of http:// or https://" for name, url in given.items() if url and not _is_url(url)]
+    return [f"{name} is no URL of http:// or https://" for name, url in urls.items() if url and not _is_url(url)]
 
 
 def _is_url(text: str) -> bool:

@@ -123,7 +123,7 @@ class Publishing:
         self._reporter: Reporter | None = None
         self._problems: tuple[Problem, ...] = ()
         self._work = asyncio.Event()
-        self._looked = asyncio.Event()
+        self._first_pass = asyncio.Event()
         self._handed_on = asyncio.Event()
         self._delay = metrics.Delay()
 
@@ -155,7 +155,7 @@ class Publishing:
     @property
     def ready(self) -> bool:
         """See `NodeView`."""
-        return self._looked.is_set() and self._topologies.synced
+        return self._first_pass.is_set() and self._topologies.synced
 
     def look_again(self) -> None:
         """The held devices, the registrations or the node's plugins have changed."""
@@ -194,9 +194,9 @@ class Publishing:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(publisher.run())
             tasks.create_task(self._follow(interfaces))
-            tasks.create_task(self._look(interfaces, publisher, offering))
+            tasks.create_task(self._run_passes(interfaces, publisher, offering))
             tasks.create_task(self._time(publisher))
-            await self._looked.wait()
+            await self._first_pass.wait()
             self._reporter = Reporter(self._client, owner, lambda: self._report(interfaces, publisher, offering))
             self._reporter.note(urgent=True)
             tasks.create_task(self._reporter.run())
@@ -204,7 +204,6 @@ class Publishing:
             self.published.set()
 
     async def _report(self, interfaces: Interfaces, publisher: Publisher, offering: Offering) -> NodeNetworkStatus:
-        """The status that the node is to report now."""
         refused = {key: self._problem_events.reason(key) for key in publisher.refused}
         features = self._features
 
@@ -247,18 +246,18 @@ class Publishing:
                 log.warning("%s", problem)
                 await asyncio.sleep(backoff.next(problem.retry_after))
 
-    async def _look(self, interfaces: Interfaces, publisher: Publisher, offering: Offering) -> None:
+    async def _run_passes(self, interfaces: Interfaces, publisher: Publisher, offering: Offering) -> None:
         """Make a pass, hand on its changes, and wait for the next reason to make one."""
         discovered = metrics.Discovered(interfaces.watcher)
         while True:
             await self.gate.wait()
             self._work.clear()
-            self._take(await interfaces.run(self._pass(offering, interfaces, discovered)), publisher)
+            self._hand_on(await interfaces.run(self._pass(offering, interfaces, discovered)), publisher)
             if publisher.is_published:
                 self._delay.ends(published=False)
             else:
                 self._handed_on.set()
-            self._looked.set()
+            self._first_pass.set()
             await self._reason(interfaces, offering)
 
     async def _reason(self, interfaces: Interfaces, offering: Offering) -> None:
@@ -283,8 +282,8 @@ class Publishing:
         policies = tuple(self._policies.objects[name] for name in sorted(self._policies.objects))
         node = self._nodes.objects.get(self._node)
         labels = dict(node.metadata.labels) if node is not None else {}
-        asked = allocatable_of(policies)
-        allocatable = {name: amount for name, amount in _allocatable(node).items() if name in asked}
+        allocatable_names = allocatable_of(policies)
+        allocatable = {name: amount for name, amount in _allocatable(node).items() if name in allocatable_names}
         held_devices, features = tuple(self._holder.held if self._holder is not None else ()), self._features
         presence = self._plugins.presence if self._plugins is not None else None
         registered = self._registered = self._facts.registered(labels)
@@ -299,7 +298,7 @@ class Publishing:
 
         return make
 
-    def _take(self, offered: Offered, publisher: Publisher) -> None:
+    def _hand_on(self, offered: Offered, publisher: Publisher) -> None:
         self.passes += 1
         other = any(tuple(slices) != self._slices.get(pool, ()) for pool, slices in offered.slices.items())
         for pool, slices in offered.slices.items():

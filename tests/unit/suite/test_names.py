@@ -19,36 +19,26 @@ SOURCES = {
     if not path.name.endswith("_pb2.py")
 }
 
-SHARED_NAMES = frozenset({"Connection", "Namespace", "Plugin", "Registration", "Server"})
+SHARED_NAMES = frozenset({"Registration", "Server"})
 """Public classes of several modules that are the field's word in each; at most five."""
 NAMES_TO_DIVIDE: frozenset[str] = frozenset(
     {
         "Allocation",
-        "Asked",
         "Bounds",
-        "Call",
-        "Cluster",
-        "Entry",
         "Explanation",
         "Finding",
         "Folder",
-        "Journal",
-        "Kind",
-        "Ledger",
-        "Line",
+        "Namespace",
         "Outcome",
+        "Plugin",
         "Pod",
         "PodClaim",
         "PodSpec",
         "Problem",
-        "RefusedError",
-        "Select",
         "Settings",
         "Task",
-        "Token",
         "Turns",
         "Undone",
-        "Verdict",
     }
 )
 """Further names that several public classes have; nothing is added here, and what is divided leaves."""
@@ -79,7 +69,6 @@ COMMANDS_TO_RENAME: frozenset[str] = frozenset(
         "node/metrics.py: detached",
         "node/metrics.py: held",
         "node/metrics.py: published",
-        "node/nri/connection.py: _answered",
         "node/nri/plugin.py: _failed",
         "node/pods/circuits.py: ended",
         "node/pods/circuits.py: hung",
@@ -104,6 +93,7 @@ COMMANDS_TO_RENAME: frozenset[str] = frozenset(
         "node/pods/writer.py: settled",
         "node/priority.py: _left",
         "node/priority.py: _taken",
+        "nri/connection.py: _answered",
         "ops/http.py: left",
         "ops/process.py: _signalled",
         "ops/server.py: _ended",
