@@ -28,7 +28,7 @@ OUTCOMES = {
 }
 
 
-class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class InterfaceExplanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """All decisions on one interface, as they are printed in JSON and YAML."""
 
     decision: Decision
@@ -135,7 +135,7 @@ def _names(interface: Interface) -> Iterator[str]:
     )
 
 
-def _explanation(decision: Decision, result: ExposureResult) -> Explanation:
+def _explanation(decision: Decision, result: ExposureResult) -> InterfaceExplanation:
     made = tuple(
         device
         for device in result.devices
@@ -143,7 +143,7 @@ def _explanation(decision: Decision, result: ExposureResult) -> Explanation:
     )
     drawn = {(device.pool, name) for device in made for name in device.consumes}
     blamed = {verdict.policy for verdict in decision.verdicts if verdict.outcome == "invalid"}
-    return Explanation(
+    return InterfaceExplanation(
         decision=decision,
         devices=made,
         counter_sets=tuple(
@@ -162,7 +162,7 @@ def _explanation(decision: Decision, result: ExposureResult) -> Explanation:
     )
 
 
-def _lines(explanation: Explanation) -> Iterator[str]:
+def _lines(explanation: InterfaceExplanation) -> Iterator[str]:
     decision = explanation.decision
     name = decision.if_name or decision.device_name
     yield f"{name} ({decision.interface})" if decision.interface != name else name

@@ -5,13 +5,13 @@ The facts are filled by `cluster_look`; `verdicts` is called by `netdra doctor`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 
 import msgspec
 
-from netdra.doctor.finding import Finding, Level
+from netdra.doctor.finding import Finding, Level, Unseen, number
 from netdra.doctor.rights import to_keep_a_certificate
 from netdra.model.device import Features
 from netdra.model.suggestions import listed
@@ -27,10 +27,7 @@ NRI_OF_CRIO = "[crio.nri] enable_nri = true"
 AS_ADMINISTRATOR = "ask with a kubeconfig that may read it: netdra doctor --kubeconfig"
 
 
-class Unseen(msgspec.Struct, frozen=True):
-    """What could not be looked at, and why."""
-
-    why: str
+_finding = partial(Finding, "cluster")
 
 
 class Definition(msgspec.Struct, frozen=True):
@@ -65,14 +62,15 @@ class KubernetesNode(msgspec.Struct, frozen=True):
 
 
 class Component(msgspec.Struct, frozen=True):
-    """A pod of netdra's: its name, its part and its version, "" where labels do not say."""
+    """A pod of netdra's: its name, its part and its version, "" where labels do not say; whether it knows a cloud."""
 
     pod: str
     part: str
     version: str
+    with_cloud: bool = False
 
 
-class Reported(msgspec.Struct, frozen=True):
+class ReportFacts(msgspec.Struct, frozen=True):
     """A node's NodeNetwork: how many problems it tells of, and the policies that it follows in an older form."""
 
     node: str
@@ -106,7 +104,7 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     lacking: Mapping[str, tuple[str, ...]] | Unseen = {}
     nodes: tuple[KubernetesNode, ...] | Unseen = ()
     components: tuple[Component, ...] | Unseen = ()
-    reports: tuple[Reported, ...] | Unseen = ()
+    reports: tuple[ReportFacts, ...] | Unseen = ()
 
 
 class Shortcoming(msgspec.Struct, frozen=True):
@@ -179,10 +177,6 @@ def unreachable(why: str) -> list[Finding]:
 def not_looked_at(why: str, fix: str = "name a kubeconfig with --kubeconfig") -> list[Finding]:
     """The finding where there is no cluster to look at, or nothing to look with."""
     return [_finding("API server", "warning", f"not looked at: {why}", fix)]
-
-
-def _finding(check: str, level: Level, seen: str, fix: str = "") -> Finding:
-    return Finding("cluster", check, level, seen, fix)
 
 
 def _unseen(check: str, what: Unseen) -> Finding:
@@ -387,12 +381,6 @@ def _reports(facts: ClusterFacts) -> Iterator[Finding]:
         )
     if not behind and not troubled and (reports or not facts.nodes):
         yield _finding(check, "ok", f"{len(reports)} nodes, no problems" if reports else "no nodes")
-
-
-def number(version: str) -> tuple[int, ...]:
-    """`v1.37.1-rc.0+x` as (1, 37, 1)."""
-    parts = re.match(r"v?(\d+(?:\.\d+)*)", version)
-    return tuple(map(int, parts[1].split("."))) if parts else (0,)
 
 
 def _versions(versions: Iterable[str]) -> str:

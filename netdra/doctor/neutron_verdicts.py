@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 
 import msgspec
 
-from netdra.doctor.cluster_verdicts import AS_ADMINISTRATOR, NAMED, Unseen
-from netdra.doctor.finding import Finding, Level
+from netdra.doctor.cluster_verdicts import AS_ADMINISTRATOR, NAMED
+from netdra.doctor.finding import Finding, Level, Unseen
 from netdra.model.meta import Condition
 from netdra.model.neutron_port import HOST_ANNOTATION, NeutronPort
 from netdra.model.suggestions import hint, listed
@@ -24,14 +25,8 @@ ROLES = ("member", ROLE)
 """The roles that may make and bind ports by Neutron's default policies."""
 BINDING = "binding"
 """The extension of Neutron's API by which a port is bound to a host."""
-_CHECK = "ports of Neutron"
-
-
-class Waiting(msgspec.Struct, frozen=True):
-    """An allocated claim whose VFs should have ports and that has no NeutronPort, and since when (RFC 3339)."""
-
-    claim: str
-    since: str
+_in_cluster = partial(Finding, "cluster", "ports of Neutron")
+_finding = partial(Finding, "neutron")
 
 
 class PortFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,13 +35,13 @@ class PortFacts(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         topologies: those with `neutron`, by name.
         ports: all NeutronPorts.
-        waiting: claims of these topologies that have none.
+        waiting: allocated claims of these topologies that have none, and since when (RFC 3339).
         controllers: by pod of netdra's controller, whether it is started with a cloud.
     """
 
     topologies: tuple[str, ...] | Unseen = ()
     ports: tuple[NeutronPort, ...] | Unseen = ()
-    waiting: tuple[Waiting, ...] | Unseen = ()
+    waiting: Mapping[str, str] | Unseen = {}
     controllers: Mapping[str, bool] | Unseen = {}
 
 
@@ -67,13 +62,6 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     url: str
 
 
-class Default(msgspec.Struct, frozen=True):
-    """The network that the controller's map gives a physical network, or why there is none."""
-
-    network: Network | Failed
-    subnet: Failed | None = None
-
-
 class CloudFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What a cloud says. Each part is what was seen, or why it was not.
 
@@ -84,7 +72,7 @@ class CloudFacts(msgspec.Struct, frozen=True, kw_only=True):
         agents: the NIC switch agents that the user sees.
         sees_agents: whether he sees any agent of whatever kind.
         networks: all networks that he sees.
-        defaults: the controller's map, by physical network.
+        defaults: by physical network, the network that the controller's map gives it.
     """
 
     account: Account | Failed
@@ -93,7 +81,7 @@ class CloudFacts(msgspec.Struct, frozen=True, kw_only=True):
     agents: tuple[Agent, ...] | Failed = ()
     sees_agents: bool = False
     networks: tuple[Network, ...] | Failed = ()
-    defaults: Mapping[str, Default] = {}
+    defaults: Mapping[str, Network | Failed] = {}
 
 
 class WiredNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,14 +153,6 @@ def of_cloud(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> list[Fin
     return findings
 
 
-def _in_cluster(level: Level, seen: str, fix: str = "") -> Finding:
-    return Finding("cluster", _CHECK, level, seen, fix)
-
-
-def _finding(check: str, level: Level, seen: str, fix: str = "") -> Finding:
-    return Finding("neutron", check, level, seen, fix)
-
-
 def _unseen(check: str, problem: Failed, fix: str = "") -> Finding:
     return _finding(check, "warning", f"could not be seen: {problem.what}", fix or problem.hint)
 
@@ -193,10 +173,10 @@ def _served(facts: PortFacts, namespace: str, name: str, now: datetime) -> Itera
         names = _oldest(((port, port.metadata.creation_timestamp or "") for port in silent), now)
         seen = f"{len(silent)} NeutronPorts without an answer of the controller: {names}"
         yield _in_cluster("error", seen, f"is a controller with --neutron-clouds running? {logs}")
-    waiting = () if isinstance(facts.waiting, Unseen) else facts.waiting
-    late = [one for one in waiting if _age(one.since, now) >= PATIENCE]
+    waiting = {} if isinstance(facts.waiting, Unseen) else facts.waiting
+    late = {claim: age for claim, since in waiting.items() if (age := _age(since, now)) >= PATIENCE}
     if late:
-        claims = listed((f"{one.claim} for {_span(_age(one.since, now))}" for one in late), NAMED)
+        claims = listed((f"{claim} for {_span(age)}" for claim, age in late.items()), NAMED)
         seen = f"{len(late)} allocated claims whose topology has `neutron` have no NeutronPort: {claims}"
         yield _in_cluster("error", seen, f"is a controller with --neutron-clouds running? {logs}")
 
@@ -452,23 +432,20 @@ def _networks(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> Iterato
 def _defaults(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> Iterator[Finding]:
     """Whether the networks of the controller's map are there, and of the physical network that they are given to."""
     physnets = None if isinstance(nodes, Unseen) else _of_devices(nodes)
-    for physnet, default in sorted(facts.defaults.items()):
-        yield _default(physnet, default)
+    for physnet, network in sorted(facts.defaults.items()):
+        yield _default(physnet, network)
         if physnets is not None and physnet not in physnets:
             fix = hint(physnet, physnets) or "docs/physnets.md says how devices get one"
             yield _finding(f"network of {physnet}", "warning", f"no node has devices of {physnet}", fix)
 
 
-def _default(physnet: str, default: Default) -> Finding:
+def _default(physnet: str, network: Network | Failed) -> Finding:
     check = f"network of {physnet}"
-    for part in (default.network, default.subnet):
-        if isinstance(part, Failed):
-            if part.reason in (NoNetworkError.reason, AmbiguousError.reason):
-                fix = part.hint or "correct the name, or share it with the project: openstack network rbac create"
-                return _finding(check, "error", part.what, fix)
-            return _unseen(check, part)
-    assert isinstance(default.network, Network)
-    network = default.network
+    if isinstance(network, Failed):
+        if network.reason in (NoNetworkError.reason, AmbiguousError.reason):
+            fix = network.hint or "correct the name, or share it with the project: openstack network rbac create"
+            return _finding(check, "error", network.what, fix)
+        return _unseen(check, network)
     shown = network.name or network.id
     if network.physnet is None:
         return _finding(check, "ok", f"{shown}; whether it is on {physnet} could not be seen")

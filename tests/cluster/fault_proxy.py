@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, urlsplit
 
-from netdra.kube.kubeconfig import Cluster, Config
+from netdra.kube.kubeconfig import ConfigCluster, Config
 from testbed.access import ADMIN, ADMIN_GROUPS
 from testbed.control_plane import ControlPlane
 
@@ -82,7 +82,7 @@ class FaultProxy:
     @property
     def config(self) -> Config:
         """How a client comes here."""
-        return Config(cluster=Cluster(server=f"http://127.0.0.1:{self.port}"), context="proxy")
+        return Config(cluster=ConfigCluster(server=f"http://127.0.0.1:{self.port}"), context="proxy")
 
     def cut_all(self) -> None:
         """Reset every connection that is open now."""

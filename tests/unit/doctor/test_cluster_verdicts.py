@@ -17,15 +17,13 @@ from netdra.doctor.cluster_verdicts import (
     Component,
     Definition,
     KubernetesNode,
-    Reported,
-    Unseen,
+    ReportFacts,
     WebhookFacts,
     not_looked_at,
-    number,
     unreachable,
     verdicts,
 )
-from netdra.doctor.finding import worst
+from netdra.doctor.finding import Unseen, number, worst
 from netdra.doctor.rights import to_keep_a_certificate
 from netdra.model import crd, kinds
 from netdra.model.device import Features
@@ -42,7 +40,7 @@ WELL = ClusterFacts(
     lacking={"node": (), "controller": (), "webhook": ()},
     nodes=(KubernetesNode("n1", "v1.37.1", "containerd://2.4.2"),),
     components=(Component("netdra-node-x", "node", "0.1.0"), Component("netdra-webhook-x", "webhook", "0.1.0")),
-    reports=(Reported("n1"),),
+    reports=(ReportFacts("n1"),),
 )
 
 
@@ -65,13 +63,13 @@ def trusts(end: datetime | None) -> WebhookFacts:
         ({"dra": ()}, "resource.k8s.io", "error", "nothing of it", "--runtime-config"),
         ({"reports": ()}, "reports of nodes", "warning", "no node has a NodeNetwork", "get pods"),
         (
-            {"reports": (Reported("n1", 0, ("p",)),)},
+            {"reports": (ReportFacts("n1", 0, ("p",)),)},
             "reports of nodes",
             "warning",
             "older forms of policies: n1",
             "pod",
         ),
-        ({"reports": (Reported("n1", 2),)}, "reports of nodes", "warning", "tell of problems: n1", "nodenetwork n1"),
+        ({"reports": (ReportFacts("n1", 2),)}, "reports of nodes", "warning", "tell of problems: n1", "nodenetwork n1"),
         (
             {"features": Features(partitionable_devices=False)},
             "DRAPartitionableDevices",

@@ -24,7 +24,7 @@ from netdra.kube import connection as connections
 from netdra.kube.client import Client
 from netdra.kube.connection import connect, find_config, is_direct, proxy_of, reason
 from netdra.kube.errors import UnavailableError
-from netdra.kube.kubeconfig import Cluster, Config, Plugin, User, Variable
+from netdra.kube.kubeconfig import Config, ConfigCluster, ExecPlugin, User, Variable
 from netdra.model.errors import InvalidInputError
 from testbed.certificates import Authority, new_authority
 from testbed.waiting import until_async
@@ -90,7 +90,7 @@ async def serving(authority: Authority, name: str = "127.0.0.1") -> AsyncIterato
 
 def config(server: Server, authority: Authority, user: User, **cluster: Any) -> Config:
     trusted = cluster or {"certificate_authority": str(authority.own.certificate)}
-    return Config(cluster=Cluster(server=server.url, **trusted), user=user, context="test")
+    return Config(cluster=ConfigCluster(server=server.url, **trusted), user=user, context="test")
 
 
 async def version(config: Config, times: int = 1) -> None:
@@ -124,7 +124,7 @@ def ran(folder: Path) -> int:
 
 def plugin(folder: Path, text: str, **more: Any) -> User:
     known: dict[str, Any] = {"api_version": V1, "interactive_mode": "Never"}
-    return User(exec_=Plugin(command=str(program(folder, text)), **{**known, **more}))
+    return User(exec_=ExecPlugin(command=str(program(folder, text)), **{**known, **more}))
 
 
 @pytest.mark.parametrize("api", [V1, BETA])
@@ -133,7 +133,7 @@ def test_a_plugins_token_is_asked_for_once_and_used(authority: Authority, tmp_pa
         async with serving(authority) as server:
             user = plugin(tmp_path, "said(token=os.environ['A'] + sys.argv[1])", api_version=api, args=("-x",))
             assert user.exec_ is not None
-            user = User(exec_=Plugin(**{**fields(user.exec_), "env": (Variable(name="A", value="token"),)}))
+            user = User(exec_=ExecPlugin(**{**fields(user.exec_), "env": (Variable(name="A", value="token"),)}))
             async with Client(connect(config(server, authority, user))) as client:
                 await asyncio.gather(*(client.read("/version", "version") for _ in range(20)))
             assert set(server.tokens) == {"token-x"}
@@ -142,7 +142,7 @@ def test_a_plugins_token_is_asked_for_once_and_used(authority: Authority, tmp_pa
     asyncio.run(story())
 
 
-def fields(of: Plugin) -> dict[str, Any]:
+def fields(of: ExecPlugin) -> dict[str, Any]:
     return {name: getattr(of, name) for name in of.__struct_fields__}
 
 
@@ -244,7 +244,9 @@ def test_a_plugin_that_fails_is_named_with_what_to_do_and_no_secret(
 def test_a_plugin_that_is_missing_is_said_with_its_hint(authority: Authority, tmp_path: Path) -> None:
     async def story(command: str) -> None:
         async with serving(authority) as server:
-            user = User(exec_=Plugin(command=command, api_version=V1, interactive_mode="Never", install_hint="brew it"))
+            user = User(
+                exec_=ExecPlugin(command=command, api_version=V1, interactive_mode="Never", install_hint="brew it")
+            )
             with pytest.raises(InvalidInputError, match="cannot be run") as told:
                 await version(config(server, authority, user))
             assert told.value.hint == "brew it"
@@ -456,16 +458,16 @@ def test_a_proxy_by_tls_is_gone_through_and_a_silent_one_is_given_up(
 def test_the_environments_proxy_is_for_what_it_does_not_except(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
-    far = Config(cluster=Cluster(server="https://10.1.2.3:6443"), context="c")
+    far = Config(cluster=ConfigCluster(server="https://10.1.2.3:6443"), context="c")
     assert proxy_of(far) == ""
     monkeypatch.setenv("HTTPS_PROXY", "proxy:3128")
     assert proxy_of(far) == "http://proxy:3128"
     monkeypatch.setenv("NO_PROXY", "10.0.0.0/8")
     assert proxy_of(far) == ""
-    own = Config(cluster=Cluster(server="https://10.1.2.3", proxy_url="https://p"), context="c")
+    own = Config(cluster=ConfigCluster(server="https://10.1.2.3", proxy_url="https://p"), context="c")
     assert proxy_of(own) == "https://p"
     with pytest.raises(InvalidInputError, match="proxy must be a URL of http") as told:
-        proxy_of(Config(cluster=Cluster(server="https://x", proxy_url=f"socks5://me:{SECRET}@p"), context="c"))
+        proxy_of(Config(cluster=ConfigCluster(server="https://x", proxy_url=f"socks5://me:{SECRET}@p"), context="c"))
     assert SECRET not in str(told.value)
 
 
@@ -505,7 +507,7 @@ def test_who_is_reached_without_a_proxy_is_what_go_says(host: str, without: str,
     ],
 )
 def test_what_cannot_be_used_is_said_and_not_shown(user: User, why: str) -> None:
-    cluster = Cluster(server="https://127.0.0.1:1")
+    cluster = ConfigCluster(server="https://127.0.0.1:1")
     with pytest.raises(InvalidInputError, match=why) as told:
         connect(Config(cluster=cluster, user=user, context="c"))
     assert SECRET not in str(told.value)
@@ -526,7 +528,7 @@ def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(authority: 
     )
     user = User(client_certificate=str(pair.certificate), client_key=str(locked))
     with pytest.raises(InvalidInputError, match="cannot be used"):
-        connect(Config(cluster=Cluster(server="https://127.0.0.1:1"), user=user, context="c"))
+        connect(Config(cluster=ConfigCluster(server="https://127.0.0.1:1"), user=user, context="c"))
 
 
 def test_nothing_that_is_printed_of_a_configuration_is_secret(tmp_path: Path) -> None:

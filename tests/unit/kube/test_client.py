@@ -12,7 +12,7 @@ from aiohttp.test_utils import TestServer
 from netdra.kube.client import LISTS, Client
 from netdra.kube.connection import connect
 from netdra.kube.errors import GoneError, NotFoundError
-from netdra.kube.kubeconfig import Cluster, Config
+from netdra.kube.kubeconfig import Config, ConfigCluster
 from netdra.kube.resources import NODES
 
 GONE, ABSENT = 410, 404
@@ -39,7 +39,7 @@ class Pages:
             app = web.Application()
             app.router.add_get("/api/v1/nodes", self.answer)
             async with TestServer(app) as server:
-                config = Config(cluster=Cluster(server=str(server.make_url("")).rstrip("/")))
+                config = Config(cluster=ConfigCluster(server=str(server.make_url("")).rstrip("/")))
                 async with Client(connect(config)) as client:
                     return [node.metadata.name for node in await client.list(NODES)]
 

@@ -26,7 +26,7 @@ from netdra.kube.client import Client
 from netdra.kube.connection import MAX_REQUESTS, TLS_BUFFER, Connection, connect, reason
 from netdra.kube.errors import RefusedError, UnavailableError
 from netdra.kube.events import EVENTS
-from netdra.kube.kubeconfig import Cluster, Config, User
+from netdra.kube.kubeconfig import Config, ConfigCluster, User
 from testbed.certificates import Authority, new_authority
 from testbed.waiting import until_async
 
@@ -83,7 +83,7 @@ async def serving(authority: Authority, answer: Answer) -> AsyncIterator[tuple[S
 
 @asynccontextmanager
 async def connected(url: str, trusted: Path | None) -> AsyncIterator[Connection]:
-    cluster = Cluster(server=url, certificate_authority=str(trusted or ""))
+    cluster = ConfigCluster(server=url, certificate_authority=str(trusted or ""))
     connection = connect(Config(cluster=cluster, user=User(token="secret-token"), context="test"))
     try:
         yield connection

@@ -18,7 +18,7 @@ from aiohttp.test_utils import TestServer
 
 from netdra.kube.client import Client
 from netdra.kube.connection import connect
-from netdra.kube.kubeconfig import Cluster, Config
+from netdra.kube.kubeconfig import Config, ConfigCluster
 from netdra.kube.store import Store
 from netdra.model import names
 from netdra.model.meta import ObjectMeta
@@ -128,7 +128,7 @@ async def publishing() -> AsyncIterator[tuple[Server, Publisher]]:
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", server.answer)
     async with TestServer(app) as listening:
-        config = Config(cluster=Cluster(server=str(listening.make_url("")).rstrip("/")))
+        config = Config(cluster=ConfigCluster(server=str(listening.make_url("")).rstrip("/")))
         async with Client(connect(config)) as client:
             publisher = Publisher(client, server.store, owner_of("n", "uid"))
             task = asyncio.create_task(publisher.run())
