@@ -118,7 +118,6 @@ def _cluster(
 def _cloud(
     cloud: shared.CloudAccess, defaults: Mapping[str, PhysnetDefault], nodes: tuple[WiredNode, ...] | Unseen
 ) -> list[Finding]:
-    """The findings on a cloud, for the ports of the nodes' VFs."""
     from netdra.doctor import neutron_look, neutron_verdicts
     from netdra.neutron.client import Neutron
     from netdra.neutron.session import Session

@@ -178,7 +178,6 @@ def text(path: str) -> str:
 
 
 def _unread(problem: OSError) -> str:
-    """What to do about a file that cannot be read."""
     if isinstance(problem, FileNotFoundError | NotADirectoryError):
         return 'name a file that is there, or "-" for standard input'
     if isinstance(problem, IsADirectoryError):

@@ -160,7 +160,6 @@ def _print(bound: Binding, listed: Sequence[pod.ShownClaim], output: str) -> Non
 
 
 def _print_claims(listed: Sequence[pod.ShownClaim], bound: Binding) -> None:
-    """The pod's claims, each with its interfaces."""
     rows = []
     for entry in listed:
         steps = [step for plan in bound.plans if plan.claim == entry.claim.reference for step in plan.steps]
@@ -227,7 +226,6 @@ def _claims(objects: Sequence[Document], paths: Sequence[str]) -> Iterator[Resou
 
 
 def _classes_of(claim: ResourceClaim) -> set[str]:
-    """The DeviceClasses that a claim's requests are for."""
     wishes = claim.spec.devices.requests
     exact = {wish.exactly.device_class_name for wish in wishes if wish.exactly is not None}
     return exact | {choice.device_class_name for wish in wishes for choice in wish.first_available}

@@ -176,7 +176,6 @@ def _play(allocator: Allocator, claims: Sequence[ResourceClaim], nodes: Sequence
 
 
 def _watched(claims: Sequence[ResourceClaim]) -> Iterator[ResourceClaim]:
-    """The claims, with a progress bar on a terminal."""
     if not sys.stderr.isatty():
         yield from claims
         return

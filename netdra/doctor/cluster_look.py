@@ -24,7 +24,6 @@ from netdra.doctor.cluster_verdicts import (
     ClusterFacts,
     Component,
     Definition,
-    KubernetesNode,
     ReportFacts,
     WebhookFacts,
 )
@@ -82,7 +81,7 @@ class ComponentPod(BareObject, frozen=True):
     spec: ContainersSpec = ContainersSpec()
 
     @property
-    def with_cloud(self) -> bool:
+    def has_cloud(self) -> bool:
         """Whether it is started with a cloud."""
         return any(
             argument.partition("=")[0] == CLOUDS_OPTION
@@ -137,18 +136,18 @@ async def look(client: Client, namespace: str, name: str = "netdra", node: str =
         ApiError: the API server does not answer.
     """
     server = str(msgspec.json.decode(await client.read("/version", "version"))["gitVersion"])
-    nodes = await tried(_nodes(client))
-    seen_nodes = nodes if not isinstance(nodes, Unseen) else ()
+    nodes = await tried(client.list(NODES))
+    any_node = "" if isinstance(nodes, Unseen) or not nodes else nodes[0].metadata.name
     return ClusterFacts(
         server=server,
         namespace=namespace,
         name=name,
         dra=await tried(_dra(client)),
-        features=await tried(probe(client, node or (seen_nodes[0].name if seen_nodes else NO_NODE))),
+        features=await tried(probe(client, node or any_node or NO_NODE)),
         definitions=await tried(_definitions(client)),
         webhook=await tried(_webhook(client, configurations(name))),
         lacking=await tried(_lacking(client, namespace, name)),
-        nodes=nodes,
+        nodes=nodes if isinstance(nodes, Unseen) else tuple(nodes),
         components=await tried(_components(client, namespace)),
         reports=await tried(_reports(client)),
     )
@@ -297,18 +296,10 @@ async def _denied(client: Client, rights: Sequence[Right], namespace: str, whose
     return tuple(str(right) for right, held in zip(rights, answers, strict=True) if not held)
 
 
-async def _nodes(client: Client) -> tuple[KubernetesNode, ...]:
-    return tuple(
-        KubernetesNode(node.metadata.name, info.kubelet_version, info.container_runtime_version)
-        for node in await client.list(NODES)
-        for info in (node.status.node_info,)
-    )
-
-
 async def _components(client: Client, namespace: str) -> tuple[Component, ...]:
     chosen = Selection(namespace=namespace, label_selector=NETDRA_PODS)
     return tuple(
-        Component(pod.metadata.name, labels.get(PART_LABEL, ""), labels.get(VERSION_LABEL, ""), pod.with_cloud)
+        Component(pod.metadata.name, labels.get(PART_LABEL, ""), labels.get(VERSION_LABEL, ""), pod.has_cloud)
         for pod in await client.list(PODS, chosen)
         for labels in (pod.metadata.labels,)
     )

@@ -147,7 +147,7 @@ def _controllers(components: Sequence[Component] | Unseen) -> dict[str, bool] | 
     """By pod of the controller, whether it is started with a cloud."""
     if isinstance(components, Unseen):
         return components
-    return {component.pod: component.with_cloud for component in components if component.part == "controller"}
+    return {component.pod: component.has_cloud for component in components if component.part == "controller"}
 
 
 async def _nodes(client: Client) -> tuple[WiredNode, ...]:

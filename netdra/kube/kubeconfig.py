@@ -105,7 +105,7 @@ class Context(_Secretive, frozen=True, kw_only=True):
     namespace: str = ""
 
 
-class Named(_Secretive, frozen=True, kw_only=True):
+class ConfigEntry(_Secretive, frozen=True, kw_only=True):
     """A cluster, a user or a context of a file; in its list the other two are empty."""
 
     name: str
@@ -117,9 +117,9 @@ class Named(_Secretive, frozen=True, kw_only=True):
 class Kubeconfig(_Secretive, frozen=True, kw_only=True, rename="kebab"):
     """A file, or several of them merged."""
 
-    clusters: tuple[Named, ...] = ()
-    users: tuple[Named, ...] = ()
-    contexts: tuple[Named, ...] = ()
+    clusters: tuple[ConfigEntry, ...] = ()
+    users: tuple[ConfigEntry, ...] = ()
+    contexts: tuple[ConfigEntry, ...] = ()
     current_context: str = ""
 
 
@@ -257,9 +257,8 @@ def _merged(configs: Sequence[Kubeconfig]) -> Kubeconfig:
     )
 
 
-def _first(lists: Iterable[tuple[Named, ...]]) -> tuple[Named, ...]:
-    """The first entry of each name."""
-    by_name: dict[str, Named] = {}
+def _first(lists: Iterable[tuple[ConfigEntry, ...]]) -> tuple[ConfigEntry, ...]:
+    by_name: dict[str, ConfigEntry] = {}
     for entry in chain.from_iterable(lists):
         by_name.setdefault(entry.name, entry)
     return tuple(by_name.values())
@@ -278,7 +277,7 @@ def _chosen(merged: Kubeconfig, wanted: str | None) -> Config:
     return replace(config, cluster=replace(cluster, server=_url_of(config)))
 
 
-def _named(entries: Sequence[Named], name: str, what: str) -> Named:
+def _named(entries: Sequence[ConfigEntry], name: str, what: str) -> ConfigEntry:
     for entry in entries:
         if entry.name == name:
             return entry
