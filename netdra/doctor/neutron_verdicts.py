@@ -28,6 +28,7 @@ BINDING = "binding"
 _TERMINATING = (
     "they wait for Neutron to delete the port, claims and pods do not; docs/neutron.md says what to do without it"
 )
+_UNSAID = "no controller has said why"
 _CHANGED = "delete the pods and their claims: the next ones get the new settings"
 _in_cluster = partial(Finding, "cluster", "ports of Neutron")
 _finding = partial(Finding, "neutron")
@@ -191,9 +192,7 @@ def _troubles(port: NeutronPort, is_running: str, now: datetime) -> Iterator[_Po
     if deleted:
         if _age(deleted, now) >= PATIENCE:
             why = bound.message.partition("\n")[0] if bound is not None and bound.status == "False" else ""
-            yield _PortTrouble(
-                "warning", "stay Terminating", deleted, why or "no controller has said why", _TERMINATING
-            )
+            yield _PortTrouble("warning", "stay Terminating", deleted, why or _UNSAID, _TERMINATING)
         return
     created = port.metadata.creation_timestamp or ""
     if bound is None and _age(created, now) >= PATIENCE:
@@ -216,7 +215,7 @@ def _troubled(ports: Iterable[NeutronPort], is_running: str, now: datetime) -> I
     for state, group in sorted(by_state.items()):
         group.sort(key=lambda pair: pair[1].since)
         names = (f"{port.metadata.namespace}/{port.name} for {_span(_age(it.since, now))}" for port, it in group)
-        oldest = group[0][1]
+        oldest = min(group, key=lambda pair: (pair[1].message == _UNSAID, pair[1].since))[1]
         seen = f"{len(group)} {state}: {listed(names, NAMED)}"
         yield _in_cluster(oldest.level, f"{seen}: {oldest.message}" if oldest.message else seen, oldest.fix)
 
