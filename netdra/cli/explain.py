@@ -66,7 +66,7 @@ def command(
     policies, registrations = inputs.policies(policy_paths, inventory.node.labels)
     files: dict[str, DeviceFile] = {}
     if registry_socket is not None:
-        registrations = (*registrations, *_registered(registry_socket, files))
+        registrations = (*registrations, *_read_registrations(registry_socket, files))
     registered = Registered(registrations)
     devices_of_files = registered.file_devices(inventory.interfaces, lambda path: files[path])
     inventory = msgspec.structs.replace(inventory, interfaces=(*inventory.interfaces, *devices_of_files))
@@ -78,7 +78,7 @@ def command(
         click.echo(terminal.printable("\n\n".join("\n".join(_lines(explanation)) for explanation in explanations)))
 
 
-def _registered(path: Path, files: dict[str, DeviceFile]) -> Iterator[Registration]:
+def _read_registrations(path: Path, files: dict[str, DeviceFile]) -> Iterator[Registration]:
     """The registrations of the node's device registry; CustomDevices are read from the files.
 
     The registry's verdicts on device files are put into `files`: only the driver knows which are allowed.

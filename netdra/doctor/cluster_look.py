@@ -136,24 +136,24 @@ async def look(client: Client, namespace: str, name: str = "netdra", node: str =
         ApiError: the API server does not answer.
     """
     server = str(msgspec.json.decode(await client.read("/version", "version"))["gitVersion"])
-    nodes = await tried(client.list(NODES))
+    nodes = await attempt(client.list(NODES))
     any_node = "" if isinstance(nodes, Unseen) or not nodes else nodes[0].metadata.name
     return ClusterFacts(
         server=server,
         namespace=namespace,
         name=name,
-        dra=await tried(_dra(client)),
-        features=await tried(probe(client, node or any_node or NO_NODE)),
-        definitions=await tried(_definitions(client)),
-        webhook=await tried(_webhook(client, configurations(name))),
-        lacking=await tried(_lacking(client, namespace, name)),
+        dra=await attempt(_dra(client)),
+        features=await attempt(probe(client, node or any_node or NO_NODE)),
+        definitions=await attempt(_definitions(client)),
+        webhook=await attempt(_webhook(client, configurations(name))),
+        lacking=await attempt(_lacking(client, namespace, name)),
         nodes=nodes if isinstance(nodes, Unseen) else tuple(nodes),
-        components=await tried(_components(client, namespace)),
-        reports=await tried(_reports(client)),
+        components=await attempt(_components(client, namespace)),
+        reports=await attempt(_reports(client)),
     )
 
 
-async def tried(work: Awaitable[T]) -> T | Unseen:
+async def attempt(work: Awaitable[T]) -> T | Unseen:
     """A look's result, or why there is none."""
     try:
         return await work

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from netdra.doctor.cluster_look import tried
+from netdra.doctor.cluster_look import attempt
 from netdra.doctor.cluster_verdicts import Component
 from netdra.doctor.finding import Unseen
 from netdra.doctor.neutron_verdicts import (
@@ -72,24 +72,24 @@ async def look_at_ports(client: Client, components: Sequence[Component] | Unseen
         client: the way to it.
         components: netdra's pods, or why they are not known.
     """
-    topologies = await tried(_topologies(client))
+    topologies = await attempt(_topologies(client))
     if isinstance(topologies, Unseen):
         return PortFacts(topologies=topologies)
-    ports = await tried(client.list(NEUTRON_PORTS))
+    ports = await attempt(client.list(NEUTRON_PORTS))
     if isinstance(ports, Unseen) or not topologies:
         return PortFacts(topologies=topologies, ports=ports if isinstance(ports, Unseen) else tuple(ports))
     have = {port.spec.claim.uid for port in ports}
     return PortFacts(
         topologies=topologies,
         ports=tuple(ports),
-        waiting=await tried(_waiting(client, frozenset(topologies), have)),
+        waiting=await attempt(_waiting(client, frozenset(topologies), have)),
         controllers=_controllers(components),
     )
 
 
 async def look_at_nodes(client: Client) -> tuple[WiredNode, ...] | Unseen:
     """The nodes that publish devices of physical networks, in the order of their names."""
-    return await tried(_nodes(client))
+    return await attempt(_nodes(client))
 
 
 async def look_at_cloud(neutron: Neutron, defaults: Mapping[str, PhysnetDefault]) -> CloudFacts:
@@ -99,26 +99,26 @@ async def look_at_cloud(neutron: Neutron, defaults: Mapping[str, PhysnetDefault]
         neutron: the way to it.
         defaults: the controller's map, by physical network.
     """
-    account = await _asked(_account(neutron))
+    account = await _ask(_account(neutron))
     if isinstance(account, Failed):
         return CloudFacts(account=account)
-    extensions = await _asked(neutron.extensions())
+    extensions = await _ask(neutron.extensions())
     if isinstance(extensions, Failed) and extensions.reason in (UnreachableError.reason, UnauthorizedError.reason):
         return CloudFacts(account=account, extensions=extensions)
-    agents = await _asked(neutron.agents())
-    sees = True if agents else await _asked(neutron.sees_agents())
+    agents = await _ask(neutron.agents())
+    sees = True if agents else await _ask(neutron.sees_agents())
     return CloudFacts(
         account=account,
         extensions=extensions,
-        ports=await _asked(neutron.ports()),
+        ports=await _ask(neutron.ports()),
         agents=sees if isinstance(sees, Failed) else agents,
         sees_agents=sees is True,
-        networks=await _asked(neutron.networks()),
+        networks=await _ask(neutron.networks()),
         defaults={physnet: await _default(neutron, default) for physnet, default in defaults.items()},
     )
 
 
-async def _asked(work: Awaitable[T]) -> T | Failed:
+async def _ask(work: Awaitable[T]) -> T | Failed:
     try:
         return await work
     except (NeutronError, CloudsError) as problem:
@@ -198,8 +198,8 @@ async def _account(neutron: Neutron) -> Account:
 
 async def _default(neutron: Neutron, default: PhysnetDefault) -> Network | Failed:
     """The network of the controller's map, or why it or its subnet is not there."""
-    network = await _asked(neutron.network(default.network))
+    network = await _ask(neutron.network(default.network))
     if isinstance(network, Failed) or not default.subnet:
         return network
-    subnet = await _asked(neutron.subnet(network, default.subnet))
+    subnet = await _ask(neutron.subnet(network, default.subnet))
     return subnet if isinstance(subnet, Failed) else network

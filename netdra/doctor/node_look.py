@@ -53,7 +53,7 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
 def look(places: Places) -> NodeFacts:
     """All facts; what cannot be read is left as unknown."""
     interfaces = _interfaces()
-    kinds = _asked_kinds()
+    kinds = _probe_kinds()
     modules = Modules(places)
     sysfs = Sysfs(str(places.at("sys")))
     return NodeFacts(
@@ -94,16 +94,16 @@ def _interfaces() -> tuple[Interface, ...] | None:
         return None
 
 
-def _asked_kinds() -> dict[str, Presence] | None:
+def _probe_kinds() -> dict[str, Presence] | None:
     """What the kernel itself says of each kind; None if it may not be asked."""
     try:
         with Namespace.anonymous() as empty, empty.socket() as opened:
-            return {kind: _asked(opened, kind) for kind in KINDS}
+            return {kind: _probe(opened, kind) for kind in KINDS}
     except KernelError:
         return None
 
 
-def _asked(opened: Socket, kind: str) -> Presence:
+def _probe(opened: Socket, kind: str) -> Presence:
     """Make a link of the kind, of nothing: a kernel that has it misses what it stands on, others know no such type."""
     try:
         link.create(opened, "probe", kind)

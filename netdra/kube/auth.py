@@ -75,7 +75,7 @@ class CredentialSource:
         """
         return self._credentials
 
-    async def renewed(self, refused: Credentials) -> bool:
+    async def renew(self, refused: Credentials) -> bool:
         """Look for other credentials, because the server did not take these; returns whether there are some.
 
         Raises:
@@ -217,7 +217,7 @@ class _TokenFile(CredentialSource):
             self._read()
         return self._credentials
 
-    async def renewed(self, refused: Credentials) -> bool:
+    async def renew(self, refused: Credentials) -> bool:
         if self._credentials is refused:
             self._read()
         return self._credentials is not refused
@@ -286,7 +286,7 @@ class _Exec(CredentialSource):
         printed = self._printed
         return printed.credentials if printed is not None and printed.holds else (await self._ask()).credentials
 
-    async def renewed(self, refused: Credentials) -> bool:
+    async def renew(self, refused: Credentials) -> bool:
         if self._printed is None or self._printed.credentials is refused:
             await self._ask()
         return self._printed is not None and self._printed.credentials is not refused
@@ -301,7 +301,7 @@ class _Exec(CredentialSource):
     async def _ask(self) -> _Printed:
         """Run the program, or wait for it if it runs; a caller that stops waiting leaves it to the others."""
         if self._run is None:
-            self._run = asyncio.create_task(self._asked())
+            self._run = asyncio.create_task(self._ask_plugin())
             self._run.add_done_callback(self._ended)
         return await asyncio.shield(self._run)
 
@@ -311,7 +311,7 @@ class _Exec(CredentialSource):
         if not run.cancelled():
             run.exception()  # seen, also if no caller waits any more
 
-    async def _asked(self) -> _Printed:
+    async def _ask_plugin(self) -> _Printed:
         interactive = self._is_interactive()
         printed = await self._output(interactive)
         try:

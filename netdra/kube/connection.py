@@ -146,7 +146,7 @@ class Connection:
             ) as answer:
                 if answer.status == _UNAUTHORIZED and attempt == 1:
                     await answer.read()
-                    if await self._auth.renewed(credentials):
+                    if await self._auth.renew(credentials):
                         continue
                 yield answer
                 return
