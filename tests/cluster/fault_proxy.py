@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, urlsplit
 
-from netdra.kube.kubeconfig import ConfigCluster, Config
+from netdra.kube.kubeconfig import Config, ConfigCluster
 from testbed.access import ADMIN, ADMIN_GROUPS
 from testbed.control_plane import ControlPlane
 
