@@ -21,7 +21,7 @@ from netdra.cni import protocol
 from netdra.cni.errors import PluginError
 from netdra.discovery.scan import scan
 from netdra.doctor.finding import number
-from netdra.doctor.node_verdicts import KINDS, DoctorFolder, InstalledPlugin, NodeFacts, Presence, SriovNic, Trouble
+from netdra.doctor.node_verdicts import KINDS, InstalledPlugin, NodeFacts, NodeFolder, Presence, SriovNic, Trouble
 from netdra.kernel import link, mounts, rdma
 from netdra.kernel.errors import KernelError
 from netdra.kernel.netlink import Socket
@@ -159,11 +159,11 @@ def _answers(path: Path) -> str:
     return "listens"
 
 
-def _folder(places: Places, path: Path) -> DoctorFolder:
+def _folder(places: Places, path: Path) -> NodeFolder:
     """Of a folder that is not there, whether it could be made."""
     seen = places.at(path)
     nearest = next(entry for entry in (seen, *seen.parents) if entry.exists())
-    return DoctorFolder(str(path), exists=seen.is_dir(), writable=os.access(nearest, os.W_OK | os.X_OK))
+    return NodeFolder(str(path), exists=seen.is_dir(), writable=os.access(nearest, os.W_OK | os.X_OK))
 
 
 def _plugins(places: Places) -> Iterator[InstalledPlugin]:

@@ -38,7 +38,7 @@ NEWEST_NEEDED = (0, 4, 0)
 _finding = partial(Finding, "node")
 
 
-class DoctorFolder(msgspec.Struct, frozen=True):
+class NodeFolder(msgspec.Struct, frozen=True):
     """A folder that a process writes to: whether it exists, and whether this process may write there."""
 
     path: str
@@ -105,8 +105,8 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     rdma_mode: str = ""
     nri_socket: str = ""
     nri: str = "absent"
-    kubelet: tuple[DoctorFolder, ...] = ()
-    cdi: DoctorFolder = DoctorFolder("", exists=False, writable=False)
+    kubelet: tuple[NodeFolder, ...] = ()
+    cdi: NodeFolder = NodeFolder("", exists=False, writable=False)
     cni_path: tuple[str, ...] = ()
     plugins: tuple[InstalledPlugin, ...] = ()
     troubles: tuple[Trouble, ...] = ()
@@ -218,7 +218,7 @@ def _kubelet(facts: NodeFacts) -> Iterator[Finding]:
         yield _folder("kubelet", folder, "is this the kubelet's --root-dir? name it with --kubelet-root")
 
 
-def _folder(check: str, folder: DoctorFolder, fix: str) -> Finding:
+def _folder(check: str, folder: NodeFolder, fix: str) -> Finding:
     if not folder.exists:
         return _finding(check, "error", f"{folder.path} is not there", fix)
     if not folder.writable:

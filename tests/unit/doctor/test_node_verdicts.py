@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from netdra.doctor.finding import Finding, worst
-from netdra.doctor.node_verdicts import KINDS, DoctorFolder, InstalledPlugin, NodeFacts, SriovNic, Trouble, verdicts
+from netdra.doctor.node_verdicts import KINDS, InstalledPlugin, NodeFacts, NodeFolder, SriovNic, Trouble, verdicts
 
 WELL = NodeFacts(
     kernel="6.12.1",
@@ -22,8 +22,8 @@ WELL = NodeFacts(
     rdma_mode="exclusive",
     nri_socket="/var/run/nri/nri.sock",
     nri="listens",
-    kubelet=(DoctorFolder("/var/lib/kubelet/plugins", exists=True, writable=True),),
-    cdi=DoctorFolder("/var/run/cdi", exists=True, writable=True),
+    kubelet=(NodeFolder("/var/lib/kubelet/plugins", exists=True, writable=True),),
+    cdi=NodeFolder("/var/run/cdi", exists=True, writable=True),
     cni_path=("/opt/cni/bin",),
     plugins=(InstalledPlugin("macvlan", "1.1.0"),),
     cgroup=2,
@@ -75,9 +75,9 @@ def test_a_node_that_has_everything_has_no_trouble_and_nothing_to_do() -> None:
         ({"rdma_mode": ""}, "RDMA", "warning", "unknown", "rdma system"),
         ({"nri": "absent"}, "NRI", "error", "is not there", "containerd"),
         ({"nri": "Permission denied"}, "NRI", "error", "Permission denied", "containerd"),
-        ({"kubelet": (DoctorFolder("/k/plugins", False, True),)}, "kubelet", "error", "/k/plugins", "--kubelet-root"),
-        ({"kubelet": (DoctorFolder("/k/plugins", True, False),)}, "kubelet", "warning", "cannot be written", "root"),
-        ({"cdi": DoctorFolder("/cdi", False, False)}, "CDI", "warning", "cannot be written", "root"),
+        ({"kubelet": (NodeFolder("/k/plugins", False, True),)}, "kubelet", "error", "/k/plugins", "--kubelet-root"),
+        ({"kubelet": (NodeFolder("/k/plugins", True, False),)}, "kubelet", "warning", "cannot be written", "root"),
+        ({"cdi": NodeFolder("/cdi", False, False)}, "CDI", "warning", "cannot be written", "root"),
         ({"plugins": ()}, "CNI plugins", "warning", "none in /opt/cni/bin", "containernetworking"),
         ({"plugins": (InstalledPlugin("old", "0.3.1"),)}, "CNI plugin old", "warning", "no CHECK", "newer old"),
         ({"plugins": (InstalledPlugin("bad", "", "exit 1"),)}, "CNI plugin bad", "warning", "exit 1", "reinstall bad"),
@@ -102,7 +102,7 @@ def test_what_a_node_does_not_need_is_no_trouble() -> None:
 
 
 def test_a_cdi_folder_that_can_be_made_is_well() -> None:
-    found = verdicts(msgspec.structs.replace(WELL, cdi=DoctorFolder("/cdi", exists=False, writable=True)))
+    found = verdicts(msgspec.structs.replace(WELL, cdi=NodeFolder("/cdi", exists=False, writable=True)))
     assert worst(found) == "ok"
 
 
