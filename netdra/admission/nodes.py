@@ -14,8 +14,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from netdra.exposure.foresight import InterfaceReports, SimilarInterfaces
-from netdra.kube.resources import ClusterNode
 from netdra.kube.store import Change, Store
+from netdra.model.core import ClusterNode
 from netdra.model.custom_device import CustomDevice, CustomDeviceSelector
 from netdra.model.inventory import AttributeValue
 from netdra.model.node_network import InterfaceGroup, NodeInterfaces

@@ -17,8 +17,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from netdra.controller import metrics, neutron_ports
 from netdra.controller.neutron_ports import AllocatedNode
 from netdra.controller.state import State
@@ -28,12 +26,11 @@ from netdra.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
 from netdra.kube.events import ObjectReference, Recorder
 from netdra.kube.queue import AGAIN, WorkQueue
 from netdra.kube.reflector import Reflector
-from netdra.kube.resources import NEUTRON_PORTS, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
+from netdra.kube.resources import NAMESPACES, NEUTRON_PORTS, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from netdra.kube.store import Change, Store, key_of
 from netdra.model import documents, names
 from netdra.model.claim import ClaimUse, ResourceClaim
 from netdra.model.errors import NetdraError
-from netdra.model.meta import ObjectMeta
 from netdra.model.neutron_port import FINALIZER, HOST_ANNOTATION, NeutronPort, NeutronPortStatus
 from netdra.model.resource import API_VERSION
 from netdra.model.topology import NetworkTopology
@@ -63,15 +60,6 @@ AGAIN_SECONDS = 60.0
 """Seconds until a request that Neutron refused is tried again: an administrator may have changed the reason."""
 FIRST_SECONDS, MOST_SECONDS = 1.0, 60.0
 """The first and the longest back-off while Neutron or Keystone does not answer."""
-
-
-class ClusterNamespace(msgspec.Struct, frozen=True, kw_only=True):
-    """A namespace; the uid of kube-system is the cluster's."""
-
-    metadata: ObjectMeta
-
-
-NAMESPACES = Resource("v1", "namespaces", ClusterNamespace)
 
 
 @dataclass(frozen=True)

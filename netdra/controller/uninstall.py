@@ -33,6 +33,7 @@ from netdra.kube.resources import (
 )
 from netdra.model import names
 from netdra.model.claim import ResourceClaimConsumerReference
+from netdra.model.core import BareObject
 from netdra.model.meta import ObjectMeta
 from netdra.model.neutron_port import FINALIZER as IN_NEUTRON
 from netdra.model.resource import API_VERSION
@@ -75,12 +76,6 @@ class AllocatedClaim(msgspec.Struct, frozen=True, kw_only=True):
 
     metadata: ObjectMeta
     status: AllocatedClaimStatus = AllocatedClaimStatus()
-
-
-class Removable(msgspec.Struct, frozen=True, kw_only=True):
-    """An object that is only deleted."""
-
-    metadata: ObjectMeta
 
 
 class ClaimInUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -129,8 +124,8 @@ class Installation:
 
 
 _CLAIMS = Resource(API_VERSION, "resourceclaims", AllocatedClaim, namespaced=True)
-_LEASES = Resource("coordination.k8s.io/v1", "leases", Removable, namespaced=True)
-_SECRETS = Resource("v1", "secrets", Removable, namespaced=True)
+_LEASES = Resource("coordination.k8s.io/v1", "leases", BareObject, namespaced=True)
+_SECRETS = Resource("v1", "secrets", BareObject, namespaced=True)
 _OWN_OBJECTS: tuple[tuple[Resource[Any], Callable[[Any], bool]], ...] = (
     (DEVICE_CLASSES, is_generated),
     (SCHEMAS, lambda schema: schema.is_shipped),
@@ -206,7 +201,7 @@ async def clean(client: Client, installation: Installation) -> AsyncIterator[Rem
                 yield Removed(kind=resource.type.__name__, name=entry.metadata.name)
     for kind, named, name in (("Lease", _LEASES, LEASE), ("Secret", _SECRETS, f"{installation.name}-webhook")):
         metadata = ObjectMeta(name=name, namespace=installation.namespace)
-        if await _done(client.delete(named, Removable(metadata=metadata))):
+        if await _done(client.delete(named, BareObject(metadata=metadata))):
             yield Removed(kind=kind, name=f"{installation.namespace}/{name}")
 
 

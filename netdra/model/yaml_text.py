@@ -85,6 +85,29 @@ def load(text: str, origin: str, *, strict: bool = True) -> Iterator[Any]:
         raise InvalidInputError(f"{origin}: not YAML: {described(problem)}", hint=SYNTAX) from None
 
 
+def load_secret(data: bytes) -> Any:
+    """The plain value of a file with credentials, which has one document.
+
+    Raises:
+        InvalidInputError: it is no YAML, or deeper or larger than is read; the text has no value of the file.
+    """
+    try:
+        text = data.decode()
+        if nests_too_deeply(text):
+            raise InvalidInputError("nested too deeply")
+        plain = yaml.load(text, Loader=Loader)  # noqa: S506 (a SafeLoader)
+        refuse_many_values(plain, "the file")
+    except yaml.MarkedYAMLError as problem:
+        place = problem.problem_mark or problem.context_mark
+        at = f": line {place.line + 1}, column {place.column + 1}" if place is not None else ""
+        raise InvalidInputError(f"not YAML{at}") from None
+    except (UnicodeDecodeError, yaml.YAMLError):
+        raise InvalidInputError("not YAML in UTF-8") from None
+    except (RecursionError, ValueError):
+        raise InvalidInputError("not YAML that can be read") from None
+    return plain
+
+
 class _RepeatedError(Exception):
     """A key that stands twice in an object."""
 

@@ -27,9 +27,10 @@ from netdra.kube.client import Client, Selection
 from netdra.kube.errors import ApiError
 from netdra.kube.events import Recorder
 from netdra.kube.reflector import Reflector
-from netdra.kube.resources import CUSTOM_DEVICES, NODE_NETWORKS, NODES, POLICIES, SCHEMAS, TOPOLOGIES, ClusterNode
+from netdra.kube.resources import CUSTOM_DEVICES, NODE_NETWORKS, NODES, POLICIES, SCHEMAS, TOPOLOGIES
 from netdra.kube.store import Change, Store
 from netdra.model import names
+from netdra.model.core import ClusterNode
 from netdra.model.custom_device import CustomDevice
 from netdra.model.device import DEFAULT_FEATURES, Features, Problem
 from netdra.model.errors import NetdraError

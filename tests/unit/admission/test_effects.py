@@ -16,7 +16,7 @@ from netdra.admission.nodes import Nodes
 from netdra.admission.policies import effect
 from netdra.admission.review import review
 from netdra.exposure.foresight import InterfaceReports, folded, referenced_attributes
-from netdra.kube.resources import ClusterNode
+from netdra.model.core import ClusterNode
 from netdra.model.device import DEFAULT_FEATURES
 from netdra.model.inventory import Interface
 from netdra.model.meta import ObjectMeta
