@@ -25,7 +25,7 @@ Kind = TypeVar("Kind")
 Written = ResourceClaim | ResourceClaimTemplate | DeviceClass
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class FileProblem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One error or warning as it is printed in JSON and YAML; `path` is the place in the object."""
 
     file: str
@@ -59,12 +59,12 @@ class _Object(msgspec.Struct, frozen=True):
         metadata = self.value.metadata
         return self.value.kind, metadata.namespace, metadata.name
 
-    def problem(self, finding: Finding, severity: Literal["error", "warning"] = "error") -> Problem:
+    def problem(self, finding: Finding, severity: Literal["error", "warning"] = "error") -> FileProblem:
         """A finding at its place."""
         place = dotted(finding.path, "").removeprefix(".")
         line = self.marked.line(finding.path)
         what, hint = finding.what, finding.hint
-        return Problem(file=self.file, line=line, message=what, path=place, hint=hint, severity=severity)
+        return FileProblem(file=self.file, line=line, message=what, path=place, hint=hint, severity=severity)
 
 
 @click.command(name="validate")
@@ -81,12 +81,12 @@ def command(context: click.Context, paths: tuple[str, ...], output: str, strict:
     the webhook, do not change it without --strict.
     """
     objects: list[_Object] = []
-    problems: list[Problem] = []
+    problems: list[FileProblem] = []
     files: list[str] = []
     for path in inputs.files(paths):
         files.append(terminal.path(path))
         for item in _read(path, files[-1]):
-            if isinstance(item, Problem):
+            if isinstance(item, FileProblem):
                 problems.append(item)
             else:
                 objects.append(item)
@@ -113,7 +113,7 @@ def command(context: click.Context, paths: tuple[str, ...], output: str, strict:
     context.exit(1 if any(problem.severity == "error" for problem in problems) else 0)
 
 
-def _read(path: str, file: str) -> Iterator[_Object | Problem]:
+def _read(path: str, file: str) -> Iterator[_Object | FileProblem]:
     """The objects of a file, and the problems of documents that are none; `file` is the path as it is shown."""
     text = inputs.text(path)
     try:
@@ -122,27 +122,27 @@ def _read(path: str, file: str) -> Iterator[_Object | Problem]:
                 yield from _misversioned(file, marked)
                 continue
             try:
-                document, misfits = documents.examine(marked.value, file)
+                document, findings = documents.examine(marked.value, file)
             except InvalidInputError as problem:
                 what = problem.what.removeprefix(f"{file}: ")
-                yield Problem(file=file, line=marked.line(), message=what, hint=problem.hint)
+                yield FileProblem(file=file, line=marked.line(), message=what, hint=problem.hint)
                 continue
-            for misfit in misfits:
-                shown = dotted(misfit.path, "").removeprefix(".")
-                yield Problem(
-                    file=file, line=marked.line(misfit.path), message=misfit.what, path=shown, hint=misfit.hint
+            for finding in findings:
+                shown = dotted(finding.path, "").removeprefix(".")
+                yield FileProblem(
+                    file=file, line=marked.line(finding.path), message=finding.what, path=shown, hint=finding.hint
                 )
             if document is not None:
-                yield _Object(file, marked, document, tuple(misfit.path for misfit in misfits))
+                yield _Object(file, marked, document, tuple(finding.path for finding in findings))
     except InvalidInputError as problem:
         number, _, rest = problem.what.removeprefix("line ").partition(": ")
         if number.isdecimal():
-            yield Problem(file=file, line=int(number), message=rest, hint=problem.hint)
+            yield FileProblem(file=file, line=int(number), message=rest, hint=problem.hint)
         else:
-            yield Problem(file=file, line=1, message=problem.what, hint=problem.hint)
+            yield FileProblem(file=file, line=1, message=problem.what, hint=problem.hint)
 
 
-def _misversioned(file: str, marked: marks.Document) -> Iterator[Problem]:
+def _misversioned(file: str, marked: marks.Document) -> Iterator[FileProblem]:
     """An object of one of our kinds whose apiVersion is almost ours."""
     kind = documents.KINDS.get(str(marked.value.get("kind")))
     if kind is None:
@@ -152,10 +152,10 @@ def _misversioned(file: str, marked: marks.Document) -> Iterator[Problem]:
     if meant := suggestions.closest(version, get_args(field.type)):
         what = f"no {kind.__name__} is of apiVersion {quoted(version)}"
         hint = f'did you mean "{meant}"?'
-        yield Problem(file=file, line=marked.line(("apiVersion",)), message=what, hint=hint, path="apiVersion")
+        yield FileProblem(file=file, line=marked.line(("apiVersion",)), message=what, hint=hint, path="apiVersion")
 
 
-def _duplicates(objects: Iterable[_Object]) -> Iterator[Problem]:
+def _duplicates(objects: Iterable[_Object]) -> Iterator[FileProblem]:
     first: dict[tuple[str, str, str], _Object] = {}
     for item in objects:
         other = first.setdefault(item.key, item)
@@ -204,13 +204,13 @@ def _by_definition(
     for item, finding in wrong:
         told[id(item)].add(finding.path)
     for item in objects:
-        for misfit in crd_check.misfits(item.marked.value):
+        for finding in crd_check.findings(item.marked.value):
             places = told[id(item)]
-            entry = misfit.path[:-1]  # a parameter of a schema is told of as a whole
+            entry = finding.path[:-1]  # a parameter of a schema is told of as a whole
             known = entry in places and entry[-1:] and isinstance(entry[-1], int)
-            if not known and not any(path[: len(misfit.path)] == misfit.path for path in places):
-                what = f'{item.value.kind} "{item.value.metadata.name}": {misfit.what}'
-                yield item, Finding(what=what, hint=misfit.hint, path=misfit.path)
+            if not known and not any(path[: len(finding.path)] == finding.path for path in places):
+                what = f'{item.value.kind} "{item.value.metadata.name}": {finding.what}'
+                yield item, Finding(what=what, hint=finding.hint, path=finding.path)
 
 
 def _named(objects: Sequence[_Object]) -> Iterator[tuple[_Object, Finding, bool]]:
@@ -231,7 +231,7 @@ def _named(objects: Sequence[_Object]) -> Iterator[tuple[_Object, Finding, bool]
         yield from ((item, finding, wrong) for finding, wrong in check_names(topology, given) if wrong)
 
 
-def _scoped(objects: Sequence[_Object]) -> Iterator[Problem]:
+def _scoped(objects: Sequence[_Object]) -> Iterator[FileProblem]:
     """Warnings for namespaces of objects that are in none; the API server takes such an object and drops it."""
     from netdra.model import kinds
 
@@ -244,7 +244,7 @@ def _scoped(objects: Sequence[_Object]) -> Iterator[Problem]:
             yield item.problem(finding, "warning")
 
 
-def _unwise(objects: Sequence[_Object]) -> Iterator[Problem]:
+def _unwise(objects: Sequence[_Object]) -> Iterator[FileProblem]:
     """Warnings for policies that are legal and hardly meant so."""
     from netdra.exposure.check import check
     from netdra.exposure.unwise import misspelt_plugins, warnings
@@ -258,7 +258,7 @@ def _unwise(objects: Sequence[_Object]) -> Iterator[Problem]:
             yield from (entry.problem(finding, "warning") for finding in _placed(policy, texts))
 
 
-def _warned(objects: Sequence[_Object], let_through: Sequence[_Object]) -> Iterator[Problem]:
+def _warned(objects: Sequence[_Object], let_through: Sequence[_Object]) -> Iterator[FileProblem]:
     """The webhook's warnings for objects that it lets through, if all objects of the files were there."""
     from netdra.admission import claims, custom_devices, schemas, topologies
     from netdra.admission.cluster import Cluster
@@ -313,9 +313,9 @@ def _claims(objects: Sequence[_Object], topologies: Mapping[str, NetworkTopology
     classes = known_classes(topologies.values(), sound)
     values: list[tuple[_Object, Written]] = [*_of(objects, ResourceClaim), *_of(objects, ResourceClaimTemplate)]
     for item, value in values:
-        if isinstance(value, ResourceClaim | ResourceClaimTemplate) and (misfit := claim_rules.too_many(value)):
-            what = f'{value.kind} "{value.metadata.name}": {misfit.what}'
-            yield item, Finding(what=what, hint=misfit.hint, path=misfit.path)
+        if isinstance(value, ResourceClaim | ResourceClaimTemplate) and (finding := claim_rules.too_many(value)):
+            what = f'{value.kind} "{value.metadata.name}": {finding.what}'
+            yield item, Finding(what=what, hint=finding.hint, path=finding.path)
     for item, value in [*values, *_of(objects, DeviceClass)]:
         yield from ((item, finding) for finding in check_selectors(value))
         if not isinstance(value, DeviceClass):
@@ -337,7 +337,7 @@ def _placed(value: DeviceExposurePolicy | CustomDevice, texts: Iterable[str]) ->
         yield Finding(what=f'{value.kind} "{value.name}": {what if path else text}', path=path)
 
 
-def _print(problems: Sequence[Problem], objects: int) -> None:
+def _print(problems: Sequence[FileProblem], objects: int) -> None:
     for problem in problems:
         click.echo(terminal.printable(problem.text))
     checked = f"{objects} object{'s' * (objects != 1)} checked"

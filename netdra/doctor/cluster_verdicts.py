@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from netdra.doctor.finding import Finding, Level
+from netdra.doctor.diagnosis import Diagnosis, Level
 from netdra.doctor.rights import to_keep_a_certificate
 from netdra.model.device import Features
 from netdra.model.suggestions import listed
@@ -150,7 +150,7 @@ SHORTCOMINGS = (
 """Which versions of which runtime netdra does not work with as they are; docs/nri.md has those that it is tested on."""
 
 
-def verdicts(facts: ClusterFacts, own_version: str, now: datetime) -> list[Finding]:
+def verdicts(facts: ClusterFacts, own_version: str, now: datetime) -> list[Diagnosis]:
     """All findings about a cluster, in the order of `netdra doctor`.
 
     Args:
@@ -171,25 +171,25 @@ def verdicts(facts: ClusterFacts, own_version: str, now: datetime) -> list[Findi
     ]
 
 
-def unreachable(why: str) -> list[Finding]:
+def unreachable(why: str) -> list[Diagnosis]:
     """The finding about a cluster that does not answer."""
     return [_finding("API server", "error", why, "is it up, and is this its kubeconfig? name one with --kubeconfig")]
 
 
-def not_looked_at(why: str, fix: str = "name a kubeconfig with --kubeconfig") -> list[Finding]:
+def not_looked_at(why: str, fix: str = "name a kubeconfig with --kubeconfig") -> list[Diagnosis]:
     """The finding where there is no cluster to look at, or nothing to look with."""
     return [_finding("API server", "warning", f"not looked at: {why}", fix)]
 
 
-def _finding(check: str, level: Level, seen: str, fix: str = "") -> Finding:
-    return Finding("cluster", check, level, seen, fix)
+def _finding(check: str, level: Level, seen: str, fix: str = "") -> Diagnosis:
+    return Diagnosis("cluster", check, level, seen, fix)
 
 
-def _unseen(check: str, what: Unseen) -> Finding:
+def _unseen(check: str, what: Unseen) -> Diagnosis:
     return _finding(check, "warning", f"could not be seen: {what.why}", AS_ADMINISTRATOR)
 
 
-def _server(facts: ClusterFacts) -> Finding:
+def _server(facts: ClusterFacts) -> Diagnosis:
     version = number(facts.server)
     if version < API_SINCE:
         return _finding("API server", "error", facts.server, "netdra needs Kubernetes 1.34 or later")
@@ -199,7 +199,7 @@ def _server(facts: ClusterFacts) -> Finding:
     return _finding("API server", "ok", facts.server)
 
 
-def _dra(facts: ClusterFacts) -> Finding:
+def _dra(facts: ClusterFacts) -> Diagnosis:
     if isinstance(facts.dra, Unseen):
         return _unseen("resource.k8s.io", facts.dra)
     if "v1" in facts.dra:
@@ -208,7 +208,7 @@ def _dra(facts: ClusterFacts) -> Finding:
     return _finding("resource.k8s.io", "error", seen, "kube-apiserver --runtime-config=resource.k8s.io/v1=true")
 
 
-def _gates(facts: ClusterFacts) -> Iterator[Finding]:
+def _gates(facts: ClusterFacts) -> Iterator[Diagnosis]:
     if isinstance(facts.features, Unseen):
         yield _unseen("feature gates", facts.features)
         return
@@ -230,7 +230,7 @@ def _features(features: Features) -> tuple[tuple[str, bool, str], ...]:
     )
 
 
-def _definitions(facts: ClusterFacts) -> Iterator[Finding]:
+def _definitions(facts: ClusterFacts) -> Iterator[Diagnosis]:
     if isinstance(facts.definitions, Unseen):
         yield _unseen("CustomResourceDefinitions", facts.definitions)
         return
@@ -246,7 +246,7 @@ def _definitions(facts: ClusterFacts) -> Iterator[Finding]:
             yield _definition(definition)
 
 
-def _definition(definition: Definition) -> Finding:
+def _definition(definition: Definition) -> Diagnosis:
     fix = "netdra crds | kubectl apply --server-side -f -"
     if not definition.there:
         return _finding(f"CRD {definition.name}", "error", "is not there", fix)
@@ -256,7 +256,7 @@ def _definition(definition: Definition) -> Finding:
     return _finding(f"CRD {definition.name}", "error", f"is of another version of netdra: {places}", fix)
 
 
-def _webhook(facts: ClusterFacts, now: datetime) -> Iterator[Finding]:
+def _webhook(facts: ClusterFacts, now: datetime) -> Iterator[Diagnosis]:
     webhook = facts.webhook
     if isinstance(webhook, Unseen):
         yield _unseen("webhook", webhook)
@@ -272,7 +272,7 @@ def _webhook(facts: ClusterFacts, now: datetime) -> Iterator[Finding]:
         yield _answer(webhook, facts.namespace)
 
 
-def _authority(name: str, end: datetime | None, now: datetime, fix: str) -> Finding:
+def _authority(name: str, end: datetime | None, now: datetime, fix: str) -> Diagnosis:
     check = f"webhook configuration {name}"
     if end is None:
         return _finding(check, "error", "trusts nobody: the API server cannot call the webhook", fix)
@@ -284,7 +284,7 @@ def _authority(name: str, end: datetime | None, now: datetime, fix: str) -> Find
     return _finding(check, "ok", seen)
 
 
-def _answer(webhook: WebhookFacts, namespace: str) -> Finding:
+def _answer(webhook: WebhookFacts, namespace: str) -> Diagnosis:
     if webhook.answer == "asked":
         return _finding("webhook", "ok", "refuses what is wrong")
     fix = f"kubectl -n {namespace} get pods,endpointslices; is port 8443 open from the API server?"
@@ -293,7 +293,7 @@ def _answer(webhook: WebhookFacts, namespace: str) -> Finding:
     return _finding("webhook", "error", webhook.answer, fix)
 
 
-def _rights(facts: ClusterFacts) -> Iterator[Finding]:
+def _rights(facts: ClusterFacts) -> Iterator[Diagnosis]:
     if isinstance(facts.lacking, Unseen):
         yield _unseen("rights", facts.lacking)
         return
@@ -310,7 +310,7 @@ def _rights(facts: ClusterFacts) -> Iterator[Finding]:
             yield _finding(f"rights of netdra {process}", "ok", "has all that it needs")
 
 
-def _nodes(facts: ClusterFacts) -> Iterator[Finding]:
+def _nodes(facts: ClusterFacts) -> Iterator[Diagnosis]:
     if isinstance(facts.nodes, Unseen):
         yield _unseen("nodes", facts.nodes)
         return
@@ -323,7 +323,7 @@ def _nodes(facts: ClusterFacts) -> Iterator[Finding]:
     yield from _runtimes(facts.nodes)
 
 
-def _runtimes(nodes: Sequence[KubernetesNode]) -> Iterator[Finding]:
+def _runtimes(nodes: Sequence[KubernetesNode]) -> Iterator[Diagnosis]:
     """What is known of the nodes' runtimes; of one that is not known, nothing is said."""
     for shortcoming in SHORTCOMINGS:
         bad = [f"{node.name} {node.runtime}" for node in nodes if shortcoming.is_of(node)]
@@ -339,7 +339,7 @@ def _runtimes(nodes: Sequence[KubernetesNode]) -> Iterator[Finding]:
         yield _finding("container runtimes", "ok", _versions(well))
 
 
-def _components(facts: ClusterFacts, own: str) -> Iterator[Finding]:
+def _components(facts: ClusterFacts, own: str) -> Iterator[Diagnosis]:
     if isinstance(facts.components, Unseen):
         yield _unseen("versions of netdra", facts.components)
         return
@@ -366,7 +366,7 @@ def _components(facts: ClusterFacts, own: str) -> Iterator[Finding]:
         yield _finding("versions of netdra", "ok", f"{own}: {', '.join(parts) or f'{len(facts.components)} pods'}")
 
 
-def _reports(facts: ClusterFacts) -> Iterator[Finding]:
+def _reports(facts: ClusterFacts) -> Iterator[Diagnosis]:
     """Whether nodes say what they offer, of the policies as they are now, and without problems."""
     check, reports = "reports of nodes", facts.reports
     if isinstance(reports, Unseen):

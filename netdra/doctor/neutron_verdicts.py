@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from netdra.doctor.cluster_verdicts import AS_ADMINISTRATOR, NAMED, Unseen
-from netdra.doctor.finding import Finding, Level
+from netdra.doctor.diagnosis import Diagnosis, Level
 from netdra.model.meta import Condition
 from netdra.model.neutron_port import HOST_ANNOTATION, NeutronPort
 from netdra.model.suggestions import hint, listed
@@ -112,7 +112,7 @@ class WiredNode(msgspec.Struct, frozen=True, kw_only=True):
     interfaces: frozenset[str] | None = None
 
 
-def of_ports(facts: PortFacts, namespace: str, name: str, now: datetime) -> list[Finding]:
+def of_ports(facts: PortFacts, namespace: str, name: str, now: datetime) -> list[Diagnosis]:
     """All findings about a cluster's NeutronPorts.
 
     Args:
@@ -140,7 +140,7 @@ def of_ports(facts: PortFacts, namespace: str, name: str, now: datetime) -> list
     return [_in_cluster("ok", "none" if facts.topologies else "no topology asks for them")]
 
 
-def of_cloud(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> list[Finding]:
+def of_cloud(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> list[Diagnosis]:
     """All findings about a cloud.
 
     Args:
@@ -165,22 +165,22 @@ def of_cloud(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> list[Fin
     return findings
 
 
-def _in_cluster(level: Level, seen: str, fix: str = "") -> Finding:
-    return Finding("cluster", _CHECK, level, seen, fix)
+def _in_cluster(level: Level, seen: str, fix: str = "") -> Diagnosis:
+    return Diagnosis("cluster", _CHECK, level, seen, fix)
 
 
-def _finding(check: str, level: Level, seen: str, fix: str = "") -> Finding:
-    return Finding("neutron", check, level, seen, fix)
+def _finding(check: str, level: Level, seen: str, fix: str = "") -> Diagnosis:
+    return Diagnosis("neutron", check, level, seen, fix)
 
 
-def _unseen(check: str, problem: Failed, fix: str = "") -> Finding:
+def _unseen(check: str, problem: Failed, fix: str = "") -> Diagnosis:
     return _finding(check, "warning", f"could not be seen: {problem.what}", fix or problem.hint)
 
 
 # The cluster
 
 
-def _served(facts: PortFacts, namespace: str, name: str, now: datetime) -> Iterator[Finding]:
+def _served(facts: PortFacts, namespace: str, name: str, now: datetime) -> Iterator[Diagnosis]:
     """Whether a controller looks after the ports: none is started with a cloud, or none has answered in time."""
     logs = f"kubectl -n {namespace} logs deploy/{name}-controller"
     controllers = {} if isinstance(facts.controllers, Unseen) else facts.controllers
@@ -210,7 +210,7 @@ def _is_silent(port: NeutronPort, now: datetime) -> bool:
     )
 
 
-def _unbound(ports: Iterable[NeutronPort], now: datetime) -> Iterator[Finding]:
+def _unbound(ports: Iterable[NeutronPort], now: datetime) -> Iterator[Diagnosis]:
     """The ports that Neutron has not bound, by reason."""
     by_reason: dict[str, list[tuple[NeutronPort, Condition]]] = {}
     for port in ports:
@@ -221,7 +221,7 @@ def _unbound(ports: Iterable[NeutronPort], now: datetime) -> Iterator[Finding]:
         yield _of_condition(f"not Bound, {reason}", group, now)
 
 
-def _of_condition(state: str, group: Sequence[tuple[NeutronPort, Condition]], now: datetime) -> Finding:
+def _of_condition(state: str, group: Sequence[tuple[NeutronPort, Condition]], now: datetime) -> Diagnosis:
     """A finding about ports that are all in one state; of their messages, the oldest one's is shown."""
     port, condition = min(group, key=lambda pair: pair[1].last_transition_time)
     names = _oldest(((port, condition.last_transition_time) for port, condition in group), now)
@@ -230,7 +230,7 @@ def _of_condition(state: str, group: Sequence[tuple[NeutronPort, Condition]], no
     return _in_cluster("warning", f"{len(group)} {state}: {names}: {what}", " ".join(step.split()) or describe)
 
 
-def _terminating(ports: Iterable[NeutronPort], now: datetime) -> Iterator[Finding]:
+def _terminating(ports: Iterable[NeutronPort], now: datetime) -> Iterator[Diagnosis]:
     """The ports that are deleted and stay: a finalizer waits for Neutron."""
     staying = [port for port in ports if _age(port.metadata.deletion_timestamp or "", now) >= PATIENCE]
     if not staying:
@@ -242,7 +242,7 @@ def _terminating(ports: Iterable[NeutronPort], now: datetime) -> Iterator[Findin
     yield _in_cluster("warning", f"{len(staying)} stay Terminating: {names}: {why}", fix)
 
 
-def _changed(ports: Iterable[NeutronPort], now: datetime) -> Iterator[Finding]:
+def _changed(ports: Iterable[NeutronPort], now: datetime) -> Iterator[Diagnosis]:
     """The ports that are otherwise in Neutron than their VFs were told."""
     changed = [
         (port, condition)
@@ -283,14 +283,14 @@ def _span(age: timedelta) -> str:
 # The cloud
 
 
-def _neutron(account: Account, extensions: frozenset[str]) -> Finding:
+def _neutron(account: Account, extensions: frozenset[str]) -> Diagnosis:
     if BINDING in extensions:
         return _finding("Neutron", "ok", f"{account.url} answers, and binds ports (extension {BINDING})")
     seen = f"{account.url} has no extension {BINDING}: no port can be bound to a VF"
     return _finding("Neutron", "error", seen, "Neutron's core_plugin has to be ml2")
 
 
-def _roles(account: Account) -> Iterator[Finding]:
+def _roles(account: Account) -> Iterator[Diagnosis]:
     if not account.user:
         return
     has = ", ".join(account.roles) or "none"
@@ -307,7 +307,7 @@ def _roles(account: Account) -> Iterator[Finding]:
     yield _finding("roles", "error", seen, fix)
 
 
-def _mechanism(ports: Sequence[Port] | Failed) -> Finding:
+def _mechanism(ports: Sequence[Port] | Failed) -> Diagnosis:
     """Whether sriovnicswitch is there. The API does not list mechanism drivers: the bound ports show them."""
     check = "mechanism sriovnicswitch"
     fix = "[ml2] mechanism_drivers in Neutron's configuration must have sriovnicswitch"
@@ -325,7 +325,7 @@ def _mechanism(ports: Sequence[Port] | Failed) -> Finding:
     )
 
 
-def _agents(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> list[Finding]:
+def _agents(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> list[Diagnosis]:
     check = "NIC switch agents"
     agents, account = facts.agents, facts.account
     if isinstance(agents, Failed):
@@ -346,7 +346,7 @@ def _agents(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> list[Find
     return [_finding(check, "ok", f"alive for {len(nodes)} nodes and {', '.join(physnets)}"), *wrong]
 
 
-def _missing_agents(check: str, agents: Sequence[Agent], nodes: Sequence[WiredNode]) -> Iterator[Finding]:
+def _missing_agents(check: str, agents: Sequence[Agent], nodes: Sequence[WiredNode]) -> Iterator[Diagnosis]:
     """The nodes without an agent, or with one that is dead."""
     there = {agent.host for agent in agents}
     alive = {agent.host for agent in agents if agent.alive}
@@ -383,7 +383,7 @@ _MISMATCHES: Mapping[str, tuple[Level, str, str]] = {
 }
 
 
-def _mappings(check: str, agents: Sequence[Agent], nodes: Sequence[WiredNode]) -> Iterator[Finding]:
+def _mappings(check: str, agents: Sequence[Agent], nodes: Sequence[WiredNode]) -> Iterator[Diagnosis]:
     """What living agents have for which physical network, compared with what nodes publish."""
     by_host = {agent.host: agent for agent in agents if agent.alive}
     mismatches = [one for node in nodes if node.host in by_host for one in _mismatches(node, by_host[node.host])]
@@ -420,7 +420,7 @@ def _nodes(nodes: Iterable[WiredNode]) -> str:
     )
 
 
-def _networks(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> Iterator[Finding]:
+def _networks(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> Iterator[Diagnosis]:
     """Whether each physical network of a device has a network."""
     check, networks = "networks", facts.networks
     if isinstance(networks, Failed):
@@ -449,7 +449,7 @@ def _networks(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> Iterato
         yield _finding(check, "ok", f"{len(networks)}, on {listed(physnets, NAMED)}")
 
 
-def _defaults(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> Iterator[Finding]:
+def _defaults(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> Iterator[Diagnosis]:
     """Whether the networks of the controller's map are there, and of the physical network that they are given to."""
     physnets = None if isinstance(nodes, Unseen) else _of_devices(nodes)
     for physnet, default in sorted(facts.defaults.items()):
@@ -459,7 +459,7 @@ def _defaults(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> Iterato
             yield _finding(f"network of {physnet}", "warning", f"no node has devices of {physnet}", fix)
 
 
-def _default(physnet: str, default: Default) -> Finding:
+def _default(physnet: str, default: Default) -> Diagnosis:
     check = f"network of {physnet}"
     for part in (default.network, default.subnet):
         if isinstance(part, Failed):

@@ -25,7 +25,7 @@ from netdra.doctor.cluster_verdicts import (
     unreachable,
     verdicts,
 )
-from netdra.doctor.finding import worst
+from netdra.doctor.diagnosis import worst
 from netdra.doctor.rights import to_keep_a_certificate
 from netdra.model import crd, kinds
 from netdra.model.device import Features

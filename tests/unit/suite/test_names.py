@@ -19,36 +19,22 @@ SOURCES = {
     if not path.name.endswith("_pb2.py")
 }
 
-SHARED_NAMES = frozenset({"Connection", "Namespace", "Plugin", "Registration", "Server"})
+SHARED_NAMES = frozenset({"Namespace", "Plugin", "Registration", "Server"})
 """Public classes of several modules that are the field's word in each; at most five."""
 NAMES_TO_DIVIDE: frozenset[str] = frozenset(
     {
         "Allocation",
-        "Asked",
         "Bounds",
-        "Call",
-        "Cluster",
-        "Entry",
         "Explanation",
-        "Finding",
         "Folder",
-        "Journal",
-        "Kind",
-        "Ledger",
-        "Line",
         "Outcome",
         "Pod",
         "PodClaim",
         "PodSpec",
-        "Problem",
-        "RefusedError",
-        "Select",
         "Settings",
         "Task",
-        "Token",
         "Turns",
         "Undone",
-        "Verdict",
     }
 )
 """Further names that several public classes have; nothing is added here, and what is divided leaves."""
@@ -79,7 +65,7 @@ COMMANDS_TO_RENAME: frozenset[str] = frozenset(
         "node/metrics.py: detached",
         "node/metrics.py: held",
         "node/metrics.py: published",
-        "node/nri/connection.py: _answered",
+        "nri/connection.py: _answered",
         "node/nri/plugin.py: _failed",
         "node/pods/circuits.py: ended",
         "node/pods/circuits.py: hung",

@@ -11,7 +11,7 @@ Level = Literal["ok", "warning", "error"]
 LEVELS: tuple[Level, ...] = ("ok", "warning", "error")
 
 
-class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
+class Diagnosis(msgspec.Struct, frozen=True, omit_defaults=True):
     """One check.
 
     Attributes:
@@ -30,6 +30,6 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     fix: str = ""
 
 
-def worst(findings: Iterable[Finding]) -> Level:
+def worst(findings: Iterable[Diagnosis]) -> Level:
     """The worst level of all."""
     return max((finding.level for finding in findings), key=LEVELS.index, default="ok")
