@@ -95,7 +95,7 @@ async def _measured(kind: str) -> list[float]:
             for number in range(ROUNDS):
                 box = Sandbox(id=f"sb-{number}", name="pod", namespace="ns", uid="pod-uid", netns=pod.path, pid=1)
                 pods.network.table.prepared.put(prepared)
-                pods.network.table.files.prepared(prepared)
+                pods.network.table.files.write_metadata(prepared)
                 for call in (pods.hooks.run, pods.hooks.stop):
                     begun = await _comes(runtime)
                     with gate.in_hand():

@@ -14,8 +14,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from netdra.exposure.foresight import InterfaceReports, SimilarInterfaces
-from netdra.kube.resources import ClusterNode
 from netdra.kube.store import Change, Store
+from netdra.model.core import ClusterNode
 from netdra.model.custom_device import CustomDevice, CustomDeviceSelector
 from netdra.model.inventory import AttributeValue
 from netdra.model.node_network import InterfaceGroup, NodeInterfaces
@@ -217,7 +217,7 @@ def _parts(group: InterfaceGroup, asked: frozenset[str]) -> Iterator[tuple[Key, 
         return
     # Interfaces that are only counted are pods' own, and no policy has matched them: they are left out.
     for name in group.names:
-        own = {key: value for key, value in group.told_by(name, common, unknown).items() if key in asked}
+        own = {key: value for key, value in group.derived_from(name, common, unknown).items() if key in asked}
         yield _key({**facts, **own}, missing - own.keys(), rest), 1
 
 

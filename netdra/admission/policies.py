@@ -69,15 +69,15 @@ class _Effect:
             return
         nodes = int(seen.nodes, 16)
         self.matched += seen.count * change.matched
-        self.hidden += seen.count * len(change.gone)
-        self.allocated += seen.count * sum(device.allocated for device in change.gone)
-        self.offered += seen.count * len(change.come)
-        taken = sum(policy == self._policy for policy in change.taken.values())
-        left = len(change.taken) - taken
+        self.hidden += seen.count * len(change.removed)
+        self.allocated += seen.count * sum(device.allocated for device in change.removed)
+        self.offered += seen.count * len(change.added)
+        taken = sum(policy == self._policy for policy in change.reassigned.values())
+        left = len(change.reassigned) - taken
         self.taken += seen.count * taken
         self.left += seen.count * left
-        self.hidden_on |= nodes if change.gone else 0
-        self.offered_on |= nodes if change.come else 0
+        self.hidden_on |= nodes if change.removed else 0
+        self.offered_on |= nodes if change.added else 0
         self.taken_on |= nodes if taken else 0
         self.left_on |= nodes if left else 0
 

@@ -46,6 +46,7 @@ def command(
     """
     from netdra.chain import checkpoint
     from netdra.chain.attach import attach
+    from netdra.rules.plans import check
 
     planned = [chains.planned(path) for path in plan_paths]
     plans = [plan for plans, _ in planned for plan in plans]
@@ -55,7 +56,7 @@ def command(
     pod = Pod(sandbox=sandbox or chains.sandbox_of(netns))
     settings = msgspec.structs.replace(settings, device_files=allow_device_files)
     try:
-        report = attach(plans, pod, netns, settings, schemas)
+        report = attach(check(plans, schemas), pod, netns, settings)
     except KeyboardInterrupt:
         left = checkpoint.path_of(settings.state, pod.sandbox).exists()
         terminal.tell(f"interrupted; {f'finish with: netdra detach {pod.sandbox}' if left else 'all is undone'}")

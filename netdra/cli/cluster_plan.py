@@ -32,7 +32,7 @@ _ROOTS = frozenset({"pf", "nic", "representor"})
 _NONE = "-"
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeviceChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """One device of one node, as it is printed in JSON and YAML.
 
     Attributes:
@@ -110,12 +110,12 @@ def show(
 
 def compare(
     now: ClusterNow, written: Sequence[DeviceExposurePolicy], without: Sequence[str] = ()
-) -> tuple[list[Line], list[str]]:
+) -> tuple[list[DeviceChange], list[str]]:
     """Every device of every node now and after policies are written or deleted, and notes on unknown facts. Pure."""
     stands = {policy.name: policy for policy in now.policies}
     changed = [entry for entry in written if entry.name not in stands or stands[entry.name].spec != entry.spec]
     removed = [stands[name] for name in {*without, *(policy.name for policy in changed)} if name in stands]
-    lines: list[Line] = []
+    lines: list[DeviceChange] = []
     notes: list[str] = []
     published = _published(now.slices)
     for report in sorted(now.reports, key=lambda report: report.name):
@@ -136,7 +136,7 @@ def compare(
     if silent:
         notes.append(f"{_listed(silent)}: no report, so nothing is said of what policies would do there")
     lines += [
-        Line(node=node, pool=pool, device=device, now="?", after="?")
+        DeviceChange(node=node, pool=pool, device=device, now="?", after="?")
         for node in silent
         for device, pool in published.get(node, {}).items()
     ]
@@ -153,7 +153,7 @@ class _Node:
         self._foresight = foresight
         self.unknown = 0
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[DeviceChange]:
         reported: set[str] = set()
         for group in self._groups:
             for name in group.names:
@@ -164,21 +164,21 @@ class _Node:
         # Published, and not in the report yet, or no longer.
         for device, pool in self._pools.items():
             if device not in reported:
-                yield Line(node=self._node, pool=pool, device=device, now="?", after="?")
+                yield DeviceChange(node=self._node, pool=pool, device=device, now="?", after="?")
 
-    def _of(self, group: InterfaceGroup, name: str) -> Iterator[Line]:
+    def _of(self, group: InterfaceGroup, name: str) -> Iterator[DeviceChange]:
         facts, unknown = group.facts(name)
         unreadable = tuple(names.qualified(name) for name in group.unreadable)
         plain = {key: value for key, value in facts.items() if not isinstance(value, tuple)}
         seen = SimilarInterfaces(plain, tuple(sorted(unknown)), unreadable, group.policies, group.devices)
         change = self._foresight.of(seen)
         self.unknown += change is None
-        gone = change.gone if change is not None else ()
-        taken = change.taken if change is not None else {}
+        gone = change.removed if change is not None else ()
+        taken = change.reassigned if change is not None else {}
         for device in group.devices:
             called, now = device.called(name), device.policy or "?"
             after = "" if device in gone else taken.get(device.suffix, now)
-            yield Line(
+            yield DeviceChange(
                 node=self._node,
                 pool=self._pool(group, name, called),
                 device=called,
@@ -186,9 +186,9 @@ class _Node:
                 after="?" if change is None else after,
                 allocated=device.allocated,
             )
-        for suffix, policy in (change.come if change is not None else {}).items():
+        for suffix, policy in (change.added if change is not None else {}).items():
             called = names.label(name + suffix)
-            yield Line(node=self._node, pool=self._pool(group, name, called), device=called, after=policy)
+            yield DeviceChange(node=self._node, pool=self._pool(group, name, called), device=called, after=policy)
 
     def _pool(self, group: InterfaceGroup, name: str, device: str) -> str:
         """The pool that a device is in, or would be; "?" for interfaces that may be on a NIC, and so in its pool."""
@@ -211,7 +211,7 @@ def _published(slices: Iterable[ResourceSlice]) -> dict[str, dict[str, str]]:
     return published
 
 
-def _print(lines: Sequence[Line]) -> None:
+def _print(lines: Sequence[DeviceChange]) -> None:
     rows = (
         (line.node, line.pool, line.device, line.now or _NONE, line.after or _NONE, "yes" if line.allocated else "")
         for line in lines

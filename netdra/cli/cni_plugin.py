@@ -51,7 +51,7 @@ def run_install(name: str, source: Path, digest: str, folder: Path, ready: Path 
     """
     from netdra.node.installer import PluginInstallation, PluginKeeper
 
-    stop = _stopped()
+    stop = _watch_for_stop()
     keeper = PluginKeeper(PluginInstallation(source=source, folder=folder, name=name, digest=digest), ready)
     keeper.check()
     terminal.tell(f'CNI plugin "{name}": installed in {folder}, sha256 {keeper.digest}')
@@ -68,7 +68,7 @@ def run_remove(name: str, folder: Path, ready: Path | None, stay: bool) -> None:
     """Remove the CNI plugin NAME, if it is one that netdra installed; a file that somebody else put there stays."""
     from netdra.node.installer import remove
 
-    stop = _stopped()
+    stop = _watch_for_stop()
     removed = remove(folder, name)
     terminal.tell(f'CNI plugin "{name}": {"removed from" if removed else "nothing of netdra in"} {folder}')
     if ready is not None:
@@ -102,7 +102,7 @@ def run_describe(name: str, source: Path, digest: str, schema_path: Path | None,
         report.write_text(described.as_text())
 
 
-def _stopped() -> int:
+def _watch_for_stop() -> int:
     """A descriptor that is readable after SIGTERM or SIGINT."""
     stop, end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(end)

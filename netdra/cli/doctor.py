@@ -14,11 +14,10 @@ from netdra import __version__
 from netdra.cli import shared, terminal
 from netdra.cli.shared import option
 from netdra.doctor import node_look, node_verdicts
-from netdra.doctor.diagnosis import Diagnosis, worst
+from netdra.doctor.diagnosis import Diagnosis, Unseen, worst
 from netdra.model.errors import InvalidInputError, TemporaryError
 
 if TYPE_CHECKING:
-    from netdra.doctor.cluster_verdicts import Unseen
     from netdra.doctor.neutron_verdicts import WiredNode
     from netdra.neutron.physnets import PhysnetDefault
 
@@ -86,7 +85,6 @@ def _cluster(
     If the user has not asked for the cluster, its absence is no error.
     """
     from netdra.doctor import cluster_verdicts, neutron_verdicts
-    from netdra.doctor.cluster_verdicts import Unseen
 
     try:
         from netdra.doctor import cluster_look, neutron_look
@@ -105,7 +103,7 @@ def _cluster(
     async def look() -> tuple[list[Diagnosis], tuple[WiredNode, ...] | Unseen]:
         async with access.client() as client:
             facts = await cluster_look.look(client, *where, node)
-            ports = await neutron_look.look_at_ports(client, where[0])
+            ports = await neutron_look.look_at_ports(client, facts.components)
             nodes = await neutron_look.look_at_nodes(client) if with_nodes else ()
         now = datetime.now(UTC)
         findings = cluster_verdicts.verdicts(facts, __version__, now)
@@ -120,7 +118,6 @@ def _cluster(
 def _cloud(
     cloud: shared.CloudAccess, defaults: Mapping[str, PhysnetDefault], nodes: tuple[WiredNode, ...] | Unseen
 ) -> list[Diagnosis]:
-    """The findings on a cloud, for the ports of the nodes' VFs."""
     from netdra.doctor import neutron_look, neutron_verdicts
     from netdra.neutron.client import Neutron
     from netdra.neutron.session import Session

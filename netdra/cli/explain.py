@@ -28,7 +28,7 @@ OUTCOMES = {
 }
 
 
-class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class InterfaceExplanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """All decisions on one interface, as they are printed in JSON and YAML."""
 
     decision: Decision
@@ -66,7 +66,7 @@ def command(
     policies, registrations = inputs.policies(policy_paths, inventory.node.labels)
     files: dict[str, DeviceFile] = {}
     if registry_socket is not None:
-        registrations = (*registrations, *_registered(registry_socket, files))
+        registrations = (*registrations, *_read_registrations(registry_socket, files))
     registered = Registered(registrations)
     devices_of_files = registered.file_devices(inventory.interfaces, lambda path: files[path])
     inventory = msgspec.structs.replace(inventory, interfaces=(*inventory.interfaces, *devices_of_files))
@@ -78,7 +78,7 @@ def command(
         click.echo(terminal.printable("\n\n".join("\n".join(_lines(explanation)) for explanation in explanations)))
 
 
-def _registered(path: Path, files: dict[str, DeviceFile]) -> Iterator[Registration]:
+def _read_registrations(path: Path, files: dict[str, DeviceFile]) -> Iterator[Registration]:
     """The registrations of the node's device registry; CustomDevices are read from the files.
 
     The registry's verdicts on device files are put into `files`: only the driver knows which are allowed.
@@ -135,7 +135,7 @@ def _names(interface: Interface) -> Iterator[str]:
     )
 
 
-def _explanation(decision: Decision, result: ExposureResult) -> Explanation:
+def _explanation(decision: Decision, result: ExposureResult) -> InterfaceExplanation:
     made = tuple(
         device
         for device in result.devices
@@ -143,7 +143,7 @@ def _explanation(decision: Decision, result: ExposureResult) -> Explanation:
     )
     drawn = {(device.pool, name) for device in made for name in device.consumes}
     blamed = {verdict.policy for verdict in decision.verdicts if verdict.outcome == "invalid"}
-    return Explanation(
+    return InterfaceExplanation(
         decision=decision,
         devices=made,
         counter_sets=tuple(
@@ -162,7 +162,7 @@ def _explanation(decision: Decision, result: ExposureResult) -> Explanation:
     )
 
 
-def _lines(explanation: Explanation) -> Iterator[str]:
+def _lines(explanation: InterfaceExplanation) -> Iterator[str]:
     decision = explanation.decision
     name = decision.if_name or decision.device_name
     yield f"{name} ({decision.interface})" if decision.interface != name else name

@@ -46,7 +46,6 @@ def command(plan_paths: tuple[str, ...], settings: Settings, output: str) -> Non
 
 
 def _why(state: Path, plan_paths: tuple[str, ...]) -> str:
-    """Why no plugin was asked."""
     from netdra.chain import checkpoint
 
     if plan_paths or (state.is_dir() and checkpoint.load_all(state)[0]):

@@ -178,7 +178,6 @@ def text(path: str) -> str:
 
 
 def _unread(problem: OSError) -> str:
-    """What to do about a file that cannot be read."""
     if isinstance(problem, FileNotFoundError | NotADirectoryError):
         return 'name a file that is there, or "-" for standard input'
     if isinstance(problem, IsADirectoryError):
@@ -200,7 +199,7 @@ def objects(paths: Sequence[str], kind: type[Kind]) -> list[Kind]:
     there = everything(paths)
     chosen: list[Kind] = [item for item in there if isinstance(item, kind)]
     if not chosen:
-        raise InvalidInputError(f"{sources(paths)}: no {kind.__name__}", hint=holding(there))
+        raise missing(kind.__name__, paths, there)
     return chosen
 
 
@@ -221,7 +220,7 @@ def policies(
     there = everything(paths)
     written = [policy for policy in there if isinstance(policy, DeviceExposurePolicy)]
     if not written:
-        raise InvalidInputError(f"{sources(paths)}: no DeviceExposurePolicy", hint=holding(there))
+        raise missing(DeviceExposurePolicy.__name__, paths, there)
     chosen = (of_custom_device(device, labels) for device in there if isinstance(device, CustomDevice))
     return written, tuple(registration for registration in chosen if registration is not None)
 
@@ -241,10 +240,11 @@ def check_stdin(*paths: str | None) -> None:
         raise click.UsageError("standard input can be read once: only one input can be -")
 
 
-def holding(there: Sequence[documents.Document]) -> str:
-    """The kinds that are there instead of the wanted one, as a hint."""
+def missing(wanted: str, paths: Sequence[str], there: Sequence[documents.Document]) -> InvalidInputError:
+    """The error where files have none of the wanted objects; its hint has the kinds that are there instead."""
     kinds = sorted({item.kind for item in there})
-    return f"found there: {', '.join(kinds)}" if kinds else "there is no object at all"
+    hint = f"found there: {', '.join(kinds)}" if kinds else "there is no object at all"
+    return InvalidInputError(f"{sources(paths)}: no {wanted}", hint=hint)
 
 
 def everything(paths: Sequence[str]) -> list[documents.Document]:

@@ -75,7 +75,6 @@ def command(
 
 
 def _plan(policy_paths: tuple[str, ...], inventory: Inventory, features: Features, output: str) -> None:
-    """One node's slices."""
     from netdra.exposure import expose
     from netdra.exposure.registered import Registered
     from netdra.exposure.unwise import misspelt_plugins

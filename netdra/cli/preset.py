@@ -65,14 +65,14 @@ def command(
         raise click.UsageError("--kubeconfig and --context are for --create: without it, the policy is only printed")
     policy = shared(name, plugin, types, host_uplink=host_uplink)
     if create:
-        made = asyncio.run(_created(policy, cluster))
+        made = asyncio.run(_create(policy, cluster))
         stays = "is there already and stays as it is; delete it first to have it as netdra makes it"
         terminal.tell(f'DeviceExposurePolicy "{name}" {"was made" if made else stays}')
         return
     terminal.print_data(policy, output)
 
 
-async def _created(policy: DeviceExposurePolicy, cluster: shared_options.ClusterAccess) -> bool:
+async def _create(policy: DeviceExposurePolicy, cluster: shared_options.ClusterAccess) -> bool:
     """Make a policy; False if there is one of its name.
 
     After an installation the API server needs a while to know the kind and the webhook.

@@ -114,14 +114,14 @@ def command(
     static addresses, with slices PCI addresses.
     """
     inputs.check_stdin(pod_path, *slice_paths, *pod.once([*paths, *claim_paths]))
-    shown: pod.Pod | None = None
+    shown: pod.ShownPod | None = None
     if pod_path is not None:
         shown, objects = pod.read(pod_path, [*paths, *claim_paths])
     else:
         objects = inputs.everything(pod.once([*paths, *claim_paths]))
     topologies = {topology.name: topology for topology in objects if isinstance(topology, NetworkTopology)}
     if not topologies:
-        raise InvalidInputError(f"{inputs.sources(paths)}: no NetworkTopology", hint=inputs.holding(objects))
+        raise inputs.missing(NetworkTopology.__name__, paths, objects)
     if classes:
         _print_classes(topologies.values(), output)
         return
@@ -138,7 +138,7 @@ def command(
     _print(bound, listed, output)
 
 
-def _print(bound: Binding, listed: Sequence[pod.PodClaim], output: str) -> None:
+def _print(bound: Binding, listed: Sequence[pod.ShownClaim], output: str) -> None:
     """The plans, in one of the forms of `--output`; with a pod, known values are put in place of references."""
     called = {entry.claim.reference: entry.name for entry in reversed(listed)}
     if output == "plan":
@@ -159,8 +159,7 @@ def _print(bound: Binding, listed: Sequence[pod.PodClaim], output: str) -> None:
             click.echo(f"\nKnown only when the steps have run: {', '.join(left)}")
 
 
-def _print_claims(listed: Sequence[pod.PodClaim], bound: Binding) -> None:
-    """The pod's claims, each with its interfaces."""
+def _print_claims(listed: Sequence[pod.ShownClaim], bound: Binding) -> None:
     rows = []
     for entry in listed:
         steps = [step for plan in bound.plans if plan.claim == entry.claim.reference for step in plan.steps]
@@ -216,22 +215,17 @@ def _bound(
 
 
 def _claims(objects: Sequence[Document], paths: Sequence[str]) -> Iterator[ResourceClaim]:
-    is_any = False
-    for item in objects:
+    claims = [item for item in objects if isinstance(item, ResourceClaim | ResourceClaimTemplate)]
+    for item in claims:
         if isinstance(item, ResourceClaim):
-            is_any = True
             yield item
-        elif isinstance(item, ResourceClaimTemplate):
-            is_any = True
-            # As for the first pod of a StatefulSet.
+        else:  # as for the first pod of a StatefulSet
             yield pod.of_template(item, f"{item.metadata.name}-0", item.metadata.name)
-    if not is_any:
-        what = f"{inputs.sources(paths)}: no ResourceClaim and no ResourceClaimTemplate"
-        raise InvalidInputError(what, hint=inputs.holding(objects))
+    if not claims:
+        raise inputs.missing("ResourceClaim and no ResourceClaimTemplate", paths, objects)
 
 
 def _classes_of(claim: ResourceClaim) -> set[str]:
-    """The DeviceClasses that a claim's requests are for."""
     wishes = claim.spec.devices.requests
     exact = {wish.exactly.device_class_name for wish in wishes if wish.exactly is not None}
     return exact | {choice.device_class_name for wish in wishes for choice in wish.first_available}

@@ -131,11 +131,7 @@ def cluster(kubeconfig: str, context: str = "The kubeconfig's context.") -> Deco
 
 namespace = option("--namespace", "NAME", "netdra's namespace.", envvar="NETDRA_NAMESPACE", default="netdra")
 name = option(
-    "--name",
-    "NAME",
-    "What netdra's objects are called: the release's name.",
-    envvar="NETDRA_NAME",
-    default="netdra",
+    "--name", "NAME", "What netdra's objects are called: the release's name.", envvar="NETDRA_NAME", default="netdra"
 )
 kubelet_root = option("--kubelet-root", "DIR", "The kubelet's folder.", type=PATH, default="/var/lib/kubelet")
 nri_socket = option("--nri-socket", "PATH", "The runtime's NRI.", type=PATH, default="/var/run/nri/nri.sock")

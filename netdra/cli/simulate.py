@@ -28,7 +28,7 @@ from netdra.slices.allocator import Allocation, Allocator, NodeExplanation, clai
 _COLUMNS = ("CLAIM", "RESULT", "NODE", "REQUEST", "DEVICE", "POOL", "CONSUMES")
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ClaimOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """The outcome of one claim, as it is printed in JSON and YAML.
 
     Attributes:
@@ -131,8 +131,7 @@ def _claims(objects: Sequence[Document], paths: Sequence[str]) -> list[ResourceC
         if isinstance(claim, ResourceClaim | ResourceClaimTemplate)
     ]
     if not claims:
-        what = f"{inputs.sources(paths)}: no ResourceClaim and no ResourceClaimTemplate"
-        raise InvalidInputError(what, hint=inputs.holding(objects))
+        raise inputs.missing("ResourceClaim and no ResourceClaimTemplate", paths, objects)
     seen: set[str] = set()
     for claim in claims:
         if claim_key(claim) in seen:
@@ -156,18 +155,18 @@ def _checked(nodes: Sequence[str], slices: Sequence[ResourceSlice]) -> Sequence[
     return nodes
 
 
-def _play(allocator: Allocator, claims: Sequence[ResourceClaim], nodes: Sequence[str] | None) -> Iterator[Outcome]:
+def _play(allocator: Allocator, claims: Sequence[ResourceClaim], nodes: Sequence[str] | None) -> Iterator[ClaimOutcome]:
     for claim in _watched(claims):
         if claim.status.allocation is not None:
-            yield Outcome(claim=claim_key(claim), result="held", allocation=claim.status.allocation)
+            yield ClaimOutcome(claim=claim_key(claim), result="held", allocation=claim.status.allocation)
             continue
         answer = allocator.allocate(claim, nodes=nodes)
         if isinstance(answer, Allocation):
             allocation = answer.claims[0].status.allocation
-            yield Outcome(claim=claim_key(claim), result="allocated", node=answer.node, allocation=allocation)
+            yield ClaimOutcome(claim=claim_key(claim), result="allocated", node=answer.node, allocation=allocation)
             continue
         explanation = allocator.explain(claim, nodes=nodes)
-        yield Outcome(
+        yield ClaimOutcome(
             claim=claim_key(claim),
             result="refused",
             reason=answer.reason,
@@ -177,7 +176,6 @@ def _play(allocator: Allocator, claims: Sequence[ResourceClaim], nodes: Sequence
 
 
 def _watched(claims: Sequence[ResourceClaim]) -> Iterator[ResourceClaim]:
-    """The claims, with a progress bar on a terminal."""
     if not sys.stderr.isatty():
         yield from claims
         return
@@ -185,7 +183,7 @@ def _watched(claims: Sequence[ResourceClaim]) -> Iterator[ResourceClaim]:
         yield from progress
 
 
-def _print_table(outcomes: Sequence[Outcome], refused: int) -> None:
+def _print_table(outcomes: Sequence[ClaimOutcome], refused: int) -> None:
     terminal.print_table(_COLUMNS, itertools.chain.from_iterable(map(_rows, outcomes)))
     for outcome in outcomes:
         if outcome.result == "refused":
@@ -195,7 +193,7 @@ def _print_table(outcomes: Sequence[Outcome], refused: int) -> None:
         click.echo(f"\n{refused} claim{'s' * (refused != 1)} refused")
 
 
-def _rows(outcome: Outcome) -> Iterator[tuple[str, ...]]:
+def _rows(outcome: ClaimOutcome) -> Iterator[tuple[str, ...]]:
     """A claim's lines: one a device, its name on the first."""
     for number, result in enumerate(outcome.allocation.devices.results if outcome.allocation else (None,)):
         head = (shown(outcome.claim), outcome.result, outcome.node) if number == 0 else ("", "", "")

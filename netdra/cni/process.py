@@ -108,6 +108,7 @@ def _memory_file(content: bytes) -> int:
 
 
 def _spawn(argv: Sequence[str], environment: Mapping[str, str], descriptors: tuple[int, ...]) -> int:
+    # The first descriptors become stdin, stdout and stderr; all others of this process are closed at exec (PEP 446).
     actions = [(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(descriptors)]
     for attempt in range(_BUSY_TRIES):
         try:

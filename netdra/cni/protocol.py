@@ -122,6 +122,7 @@ def delete(
     Raises:
         PluginError: it failed or ran out of time.
     """
+    # DEL has a prevResult since 0.4.0, which brought CHECK too (SPEC.md of that version).
     kept = previous if results.at_least(plugin.version, results.CHECK_SINCE) else None
     _call(plugin, "DEL", config.request(network, plugin.version, kept), attachment, timeout)
 

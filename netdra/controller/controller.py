@@ -66,10 +66,12 @@ class Controller:
         self._recorder = recorder
         self._checks = Checks()
         self._in_hand = in_hand
-        self.work = WorkQueue[Key]("controller", self._look, fields=lambda key: {"kind": key.kind, "name": key.name})
+        self.work = WorkQueue[Key](
+            "controller", self._reconcile, fields=lambda key: {"kind": key.kind, "name": key.name}
+        )
         self.state = State(client, self.work)
         self._features = Features()
-        self._looks: Mapping[str, Callable[[str], Awaitable[None]]] = {
+        self._reconcilers: Mapping[str, Callable[[str], Awaitable[None]]] = {
             TOPOLOGY: self._topology,
             POLICY: self._policy,
             SCHEMA: self._schema,
@@ -87,15 +89,15 @@ class Controller:
         await self._learn_features("")
         await self.work.run()
 
-    async def _look(self, key: Key) -> float | None:
+    async def _reconcile(self, key: Key) -> float | None:
         """Look at one object, and write the differences.
 
         Raises:
             NetdraError: it cannot be written, or cannot be checked just now.
         """
         try:
-            with self._in_hand(), measured(metrics.LOOK_SECONDS, key.kind):
-                await self._looks[key.kind](key.name)
+            with self._in_hand(), measured(metrics.RECONCILE_SECONDS, key.kind):
+                await self._reconcilers[key.kind](key.name)
         except (ConflictError, NotFoundError) as problem:
             log.debug("%s %s changed meanwhile: %s", *key, problem)
             return AGAIN
@@ -131,10 +133,10 @@ class Controller:
         other = changes(
             topology, self.state.classes.objects, Features(list_attributes=not self._features.list_attributes)
         )
-        asked_otherwise = {entry.metadata.name for entry in planned.replace} - {
+        by_features = {entry.metadata.name for entry in planned.replace} - {
             device_class.metadata.name for device_class in other.replace
         }
-        if changed := [entry.metadata.name for entry in planned.replace if entry.metadata.name not in asked_otherwise]:
+        if changed := [entry.metadata.name for entry in planned.replace if entry.metadata.name not in by_features]:
             self._recorder.emit(drift(reference(TOPOLOGIES, topology), changed))
 
     async def _policy(self, name: str) -> None:

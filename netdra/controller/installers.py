@@ -277,8 +277,8 @@ def _container(settings: InstallerSettings, name: str, arguments: Sequence[str])
         "volumeMounts": [],
     }
     if name == _INSTALL:
-        looks = f"import os; os.stat({_READY!r})"
-        container["readinessProbe"] = {"exec": {"command": ["python3", "-I", "-S", "-c", looks]}, "periodSeconds": 5}
+        script = f"import os; os.stat({_READY!r})"
+        container["readinessProbe"] = {"exec": {"command": ["python3", "-I", "-S", "-c", script]}, "periodSeconds": 5}
         container["volumeMounts"] += [
             {"name": "cni", "mountPath": settings.cni_folder},
             {"name": "run", "mountPath": str(PurePosixPath(_READY).parent)},
@@ -333,13 +333,13 @@ def planned_schema(
         schemas: the plugins that other schemas describe.
     """
     name = schema_name(plugin.name)
-    ours = present is not None and present.metadata.labels.get(PLUGIN_LABEL) == plugin.name
+    is_own = present is not None and present.metadata.labels.get(PLUGIN_LABEL) == plugin.name
     spec = plugin.spec.schema or (binary.schema if binary is not None else None)
-    if spec is not None and present is not None and not ours and not present.is_shipped:
+    if spec is not None and present is not None and not is_own and not present.is_shipped:
         message = f"CNIPluginSchema \"{name}\" is somebody's own, and counts in the place of the plugin's"
         return PlannedSchema(condition=Desired("SchemaApplied", True, "Own", message))
     if spec is None:
-        return _without_schema(plugin, binary, present if ours else None, schemas)
+        return _without_schema(plugin, binary, present if is_own else None, schemas)
     wanted = _schema(plugin, name, spec)
     wrong = _wrong(plugin, wanted)
     if wrong:
@@ -360,25 +360,25 @@ def planned_schema(
 
 
 def _without_schema(
-    plugin: CNIPlugin, binary: DescribedPlugin | None, ours: CNIPluginSchema | None, schemas: Iterable[str]
+    plugin: CNIPlugin, binary: DescribedPlugin | None, own: CNIPluginSchema | None, schemas: Iterable[str]
 ) -> PlannedSchema:
-    meant = described(plugin.name, is_builtin=False)
+    expected = described(plugin.name, is_builtin=False)
     if binary is None:
         condition = Desired("SchemaApplied", False, "Pending", "no node has told yet what is in the image")
-        if ours is not None:
-            message = f'CNIPluginSchema "{ours.metadata.name}" describes it'
+        if own is not None:
+            message = f'CNIPluginSchema "{own.metadata.name}" describes it'
             condition = Desired("SchemaApplied", True, "Applied", message)
         return PlannedSchema(condition=condition)
-    if meant in schemas:
-        message = f"the cluster has a schema of {meant}, and the image none"
+    if expected in schemas:
+        message = f"the cluster has a schema of {expected}, and the image none"
         condition = Desired("SchemaApplied", True, "Present", message)
     else:
         message = (
-            f"neither the image nor the cluster has a schema of {meant}, and nodes run no plugin without one: put "
+            f"neither the image nor the cluster has a schema of {expected}, and nodes run no plugin without one: put "
             "schema.yaml beside the binary, set spec.schema, or start the nodes' drivers with --allow-plugin"
         )
         condition = Desired("SchemaApplied", False, "NoSchema", message)
-    return PlannedSchema(condition=condition, verb="delete" if ours is not None else "", schema=ours)
+    return PlannedSchema(condition=condition, verb="delete" if own is not None else "", schema=own)
 
 
 def _schema(plugin: CNIPlugin, name: str, spec: CNIPluginSchemaSpec) -> CNIPluginSchema:
@@ -394,11 +394,11 @@ def _schema(plugin: CNIPlugin, name: str, spec: CNIPluginSchemaSpec) -> CNIPlugi
 
 
 def _wrong(plugin: CNIPlugin, schema: CNIPluginSchema) -> str:
-    meant = described(plugin.name, is_builtin=False)
-    if schema.spec.plugin != meant:
+    expected = described(plugin.name, is_builtin=False)
+    if schema.spec.plugin != expected:
         return (
-            f"its schema describes {schema.spec.plugin}, and the plugin is {meant}: set cniType to the object's name, "
-            "and execution: Binary if netdra has that type built in"
+            f"its schema describes {schema.spec.plugin}, and the plugin is {expected}: set cniType to the object's "
+            "name, and execution: Binary if netdra has that type built in"
         )
     _, findings = contract.examine(schema)
     return "; ".join(str(finding) for finding in findings)

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 DAEMON_SETS = Resource("apps/v1", "daemonsets", DaemonSet, namespaced=True)
 PODS = Resource("v1", "pods", InstallerPod, namespaced=True)
 FINALIZER = f"{names.GROUP}/installed"
-SETTLE_SECONDS = 0.5
+DEBOUNCE_SECONDS = 0.5
 """How long further changes of pods are waited for before a status is written."""
 
 
@@ -70,11 +70,11 @@ class ClusterPlugins:
         self._daemon_sets: Store[DaemonSet] = Store()
         self._pods: Store[InstallerPod] = Store()
         self._applied: dict[str, tuple[str, str, int]] = {}
-        self.queue: WorkQueue[str] = WorkQueue("cni-plugins", self._look)
+        self.queue: WorkQueue[str] = WorkQueue("cni-plugins", self._reconcile)
 
     async def run(self) -> None:
         """Work until cancelled."""
-        state, ours = self._state, Selection(namespace=self._settings.namespace, label_selector=PLUGIN_LABEL)
+        state, own = self._state, Selection(namespace=self._settings.namespace, label_selector=PLUGIN_LABEL)
         with ExitStack() as following:
             async with asyncio.TaskGroup() as tasks:
 
@@ -88,8 +88,8 @@ class ClusterPlugins:
                 following.enter_context(state.schemas.following(self._on_schema_change))
                 reflect(CNI_PLUGINS, self._plugins, Selection())
                 if self._settings.image:
-                    reflect(DAEMON_SETS, self._daemon_sets, ours)
-                    reflect(PODS, self._pods, ours)
+                    reflect(DAEMON_SETS, self._daemon_sets, own)
+                    reflect(PODS, self._pods, own)
                     for store in (self._daemon_sets, self._pods):
                         await store.wait_synced()
                 await self._plugins.wait_synced()
@@ -101,19 +101,19 @@ class ClusterPlugins:
         for part in (change.old, change.new):
             name = part.metadata.labels.get(PLUGIN_LABEL) if part is not None else None
             if name:
-                self.queue.add(name, SETTLE_SECONDS)
+                self.queue.add(name, DEBOUNCE_SECONDS)
 
     def _on_topology_change(self, change: Change[NetworkTopology]) -> None:
         if change.old is None or change.new is None or change.old.spec != change.new.spec:
             for name in self._plugins.objects:
-                self.queue.add(name, SETTLE_SECONDS)
+                self.queue.add(name, DEBOUNCE_SECONDS)
 
     def _on_schema_change(self, change: Change[CNIPluginSchema]) -> None:
         if change.old is None or change.new is None or change.old.spec != change.new.spec:
             for name in self._plugins.objects:
-                self.queue.add(name, SETTLE_SECONDS)
+                self.queue.add(name, DEBOUNCE_SECONDS)
 
-    async def _look(self, name: str) -> float | None:
+    async def _reconcile(self, name: str) -> float | None:
         plugin = self._plugins.objects.get(name)
         if plugin is None:
             self._applied.pop(name, None)

@@ -50,7 +50,7 @@ T = TypeVar("T", bound=KubernetesObject)
 
 TOPOLOGY, POLICY, SCHEMA, CUSTOM_DEVICE = "NetworkTopology", "DeviceExposurePolicy", "CNIPluginSchema", "CustomDevice"
 FEATURES = "features"
-SETTLE_SECONDS = 1.0
+DEBOUNCE_SECONDS = 1.0
 """How long further changes of users and reports are waited for before a status is written."""
 FEATURES_SECONDS = 5.0
 REPORTS_SECONDS = 5.0
@@ -144,7 +144,7 @@ class State:
                 reflect(NODE_REPORTS, self.nodes, self._on_node_change, vital=False)
                 for followed in self._stores():
                     await followed.wait_synced()
-                tasks.create_task(self._look_at_reported())
+                tasks.create_task(self._queue_reported())
                 # An older chart's cluster may lack the kind: topologies get their classes all the same.
                 with suppress(TimeoutError):
                     async with asyncio.timeout(REPORTS_SECONDS):
@@ -157,7 +157,7 @@ class State:
         own = (self.topologies, self.policies, self.schemas, self.custom_devices)
         return (*own, self.classes, self.claims)
 
-    async def _look_at_reported(self) -> None:
+    async def _queue_reported(self) -> None:
         """Have statuses of policies and custom devices written as soon as there are reports."""
         await self.nodes.wait_synced()
         for name in self.policies.objects:
@@ -170,31 +170,31 @@ class State:
         return tuple(sorted(self._users.get(topology, ())))
 
     def _on_topology_change(self, change: Change[NetworkTopology]) -> None:
-        self._work.add(Key(TOPOLOGY, change.key), SETTLE_SECONDS if _is_status_alone(change) else 0.0)
+        self._work.add(Key(TOPOLOGY, change.key), DEBOUNCE_SECONDS if _is_status_alone(change) else 0.0)
 
     def _on_policy_change(self, change: Change[DeviceExposurePolicy]) -> None:
         if _is_status_alone(change):
-            self._work.add(Key(POLICY, change.key), SETTLE_SECONDS)
+            self._work.add(Key(POLICY, change.key), DEBOUNCE_SECONDS)
             return
         self._work.add(Key(POLICY, change.key))
         for name in self.policies.objects:  # others were or are of the same rank
-            self._work.add(Key(POLICY, name), SETTLE_SECONDS)
+            self._work.add(Key(POLICY, name), DEBOUNCE_SECONDS)
 
     def _on_schema_change(self, change: Change[CNIPluginSchema]) -> None:
-        shown = [schema.is_shipped for schema in (change.old, change.new) if schema is not None]
-        if _is_status_alone(change) and len({*shown}) == 1:
-            self._work.add(Key(SCHEMA, change.key), SETTLE_SECONDS)
+        shipped = [schema.is_shipped for schema in (change.old, change.new) if schema is not None]
+        if _is_status_alone(change) and len({*shipped}) == 1:
+            self._work.add(Key(SCHEMA, change.key), DEBOUNCE_SECONDS)
             return
         self._work.add(Key(SCHEMA, change.key))
-        if all(shown):
+        if all(shipped):
             return  # a shipped schema's object is only shown, so no other object depends on it
         for name in self.schemas.objects:
             self._work.add(Key(SCHEMA, name))
         for name in self.topologies.objects:
-            self._work.add(Key(TOPOLOGY, name), SETTLE_SECONDS)
+            self._work.add(Key(TOPOLOGY, name), DEBOUNCE_SECONDS)
 
     def _on_custom_device_change(self, change: Change[CustomDevice]) -> None:
-        self._work.add(Key(CUSTOM_DEVICE, change.key), SETTLE_SECONDS if _is_status_alone(change) else 0.0)
+        self._work.add(Key(CUSTOM_DEVICE, change.key), DEBOUNCE_SECONDS if _is_status_alone(change) else 0.0)
 
     def _on_class_change(self, change: Change[DeviceClass]) -> None:
         for name in self.topologies.objects:
@@ -212,13 +212,13 @@ class State:
             self._users.setdefault(name, set()).add(change.key)
         for name in before ^ after:
             # The first user and the last one are looked at at once: they decide on the finalizer.
-            self._work.add(Key(TOPOLOGY, name), SETTLE_SECONDS if len(self._users.get(name, ())) > 1 else 0.0)
+            self._work.add(Key(TOPOLOGY, name), DEBOUNCE_SECONDS if len(self._users.get(name, ())) > 1 else 0.0)
 
     def _on_node_change(self, change: Change[NodeNetworkReport]) -> None:
         for policy in self.policy_reports.update(change):
-            self._work.add(Key(POLICY, policy), 0.0 if self._is_bad_news(policy, change.new) else SETTLE_SECONDS)
+            self._work.add(Key(POLICY, policy), 0.0 if self._is_bad_news(policy, change.new) else DEBOUNCE_SECONDS)
         for device in self.custom_device_reports.update(change):
-            self._work.add(Key(CUSTOM_DEVICE, device), SETTLE_SECONDS)
+            self._work.add(Key(CUSTOM_DEVICE, device), DEBOUNCE_SECONDS)
         if _features(change.old) != _features(change.new):
             self._work.add(Key(FEATURES, ""), FEATURES_SECONDS)
 

@@ -247,16 +247,16 @@ def _degraded(problems: tuple[PolicyProblem, ...], reports: Sequence[tuple[str, 
 
 def _overlapping(reports: Sequence[tuple[str, PolicyAtNode]]) -> Desired:
     """Whether other policies take devices that this policy matches: by rank, so it is no mistake by itself."""
-    taken: Counter[str] = Counter()
+    outranked: Counter[str] = Counter()
     for _, report in reports:
-        taken.update(report.report.outranked)
-    if not taken:
+        outranked.update(report.report.outranked)
+    if not outranked:
         return Desired(
             "Overlapping", holds=False, reason="NoOverlap", message="no other policy takes what this one matches"
         )
     first, *others = (
         f'policy "{name}" takes {number} device{"s" if number > 1 else ""} that this one matches'
-        for name, number in sorted(taken.items(), key=lambda entry: (-entry[1], entry[0]))
+        for name, number in sorted(outranked.items(), key=lambda entry: (-entry[1], entry[0]))
     )
     more = f"; so do {len(others)} others" if len(others) > 1 else f"; {others[0]}" if others else ""
     return Desired("Overlapping", holds=True, reason="Outranked", message=first + more)

@@ -33,6 +33,7 @@ from netdra.kube.resources import (
 )
 from netdra.model import names
 from netdra.model.claim import ResourceClaimConsumerReference
+from netdra.model.core import BareObject
 from netdra.model.meta import ObjectMeta
 from netdra.model.neutron_port import FINALIZER as IN_NEUTRON
 from netdra.model.resource import API_VERSION
@@ -75,12 +76,6 @@ class AllocatedClaim(msgspec.Struct, frozen=True, kw_only=True):
 
     metadata: ObjectMeta
     status: AllocatedClaimStatus = AllocatedClaimStatus()
-
-
-class Removable(msgspec.Struct, frozen=True, kw_only=True):
-    """An object that is only deleted."""
-
-    metadata: ObjectMeta
 
 
 class ClaimInUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -129,9 +124,9 @@ class Installation:
 
 
 _CLAIMS = Resource(API_VERSION, "resourceclaims", AllocatedClaim, namespaced=True)
-_LEASES = Resource("coordination.k8s.io/v1", "leases", Removable, namespaced=True)
-_SECRETS = Resource("v1", "secrets", Removable, namespaced=True)
-_OURS: tuple[tuple[Resource[Any], Callable[[Any], bool]], ...] = (
+_LEASES = Resource("coordination.k8s.io/v1", "leases", BareObject, namespaced=True)
+_SECRETS = Resource("v1", "secrets", BareObject, namespaced=True)
+_OWN_OBJECTS: tuple[tuple[Resource[Any], Callable[[Any], bool]], ...] = (
     (DEVICE_CLASSES, is_generated),
     (SCHEMAS, lambda schema: schema.is_shipped),
     (NODE_NETWORKS, lambda _: True),
@@ -200,13 +195,13 @@ async def clean(client: Client, installation: Installation) -> AsyncIterator[Rem
     for installer in await client.list(DAEMON_SETS, of_plugins):
         if await _done(client.delete(DAEMON_SETS, installer)):
             yield Removed(kind="DaemonSet", name=f"{installation.namespace}/{installer.metadata.name}")
-    for resource, is_ours in _OURS:
+    for resource, is_own in _OWN_OBJECTS:
         for entry in await _present(client.list(resource)):
-            if is_ours(entry) and await _done(client.delete(resource, entry)):
+            if is_own(entry) and await _done(client.delete(resource, entry)):
                 yield Removed(kind=resource.type.__name__, name=entry.metadata.name)
     for kind, named, name in (("Lease", _LEASES, LEASE), ("Secret", _SECRETS, f"{installation.name}-webhook")):
         metadata = ObjectMeta(name=name, namespace=installation.namespace)
-        if await _done(client.delete(named, Removable(metadata=metadata))):
+        if await _done(client.delete(named, BareObject(metadata=metadata))):
             yield Removed(kind=kind, name=f"{installation.namespace}/{name}")
 
 

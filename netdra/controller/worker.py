@@ -40,8 +40,8 @@ def answer(body: bytes) -> tuple[str, ...]:
     task = _reader.decode(body)
     if isinstance(task, PolicyTask):
         return check(task.policy)
-    sound = [schema for schema in task.schemas if not contract.examine(schema)[1]]
-    return tuple(finding.text for finding in check_topology(task.topology, sound))
+    valid = [schema for schema in task.schemas if not contract.examine(schema)[1]]
+    return tuple(finding.text for finding in check_topology(task.topology, valid))
 
 
 def load() -> None:

@@ -40,7 +40,7 @@ class _Pseudonyms:
     """The pseudonyms of one inventory, numbered in the order in which the values first appear."""
 
     def __init__(self, inventory: Inventory) -> None:
-        self._given: dict[str, str] = {}
+        self._pseudonyms: dict[str, str] = {}
         self._counts: dict[str, int] = {}
         self._macs: dict[str, str] = {}
         for interface in inventory.interfaces:
@@ -89,7 +89,7 @@ class _Pseudonyms:
         if not value:
             return value
         key = f"{kind} {value}"
-        if key not in self._given:
+        if key not in self._pseudonyms:
             self._counts[kind] = self._counts.get(kind, 0) + 1
-            self._given[key] = make(self._counts[kind])
-        return self._given[key]
+            self._pseudonyms[key] = make(self._counts[kind])
+        return self._pseudonyms[key]

@@ -171,7 +171,7 @@ class MachineFacts:
         """Note that fields could not be read."""
         self.problems.setdefault(key, {}).update(dict.fromkeys(fields, why))
 
-    def settle(self, key: int, field: str) -> None:
+    def clear_problem(self, key: int, field: str) -> None:
         """Forget that a field could not be read: it could now."""
         self.problems.get(key, {}).pop(field, None)
 

@@ -106,7 +106,7 @@ def read_routes(kernel: Kernel, facts: MachineFacts) -> None:
     except KernelError as problem:
         facts.note(EVERY_LINK, ("host_uplink",), errno_name(problem.errno))
     else:
-        facts.settle(EVERY_LINK, "host_uplink")
+        facts.clear_problem(EVERY_LINK, "host_uplink")
 
 
 def read_speed(kernel: Kernel, facts: MachineFacts, index: int) -> None:

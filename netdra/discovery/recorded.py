@@ -87,12 +87,12 @@ def _interfaces(sysfs: Sysfs, facts: MachineFacts) -> list[str]:
 def _indexes(sysfs: Sysfs, names: list[str]) -> dict[str, int]:
     """A number for each interface: its ifindex where that can be read and is its own, else one below zero."""
     indexes: dict[str, int] = {}
-    taken: set[int] = set()
+    used: set[int] = set()
     for place, name in enumerate(names, 1):
         index = sysfs.number(f"{_NET}/{name}/ifindex")
-        if not isinstance(index, int) or index not in _INDEX or index <= 0 or index in taken:
+        if not isinstance(index, int) or index not in _INDEX or index <= 0 or index in used:
             index = -place
-        taken.add(index)
+        used.add(index)
         indexes[name] = index
     return indexes
 

@@ -15,7 +15,7 @@ from netdra.kernel import pci
 from netdra.kernel.monitor import AddressEvent, DeviceEvent, Event, LinkEvent, RouteEvent
 
 
-def take(
+def apply_events(
     kernel: live.Kernel, facts: MachineFacts, events: Iterable[Event], device_events: Iterable[DeviceEvent]
 ) -> set[Key]:
     """Bring facts up to date with events, and return the keys of the interfaces that may have changed."""

@@ -135,7 +135,7 @@ class Watcher:
         self.events += len(events) + len(device_events)
         if not events and not device_events:
             return InterfaceChanges()
-        return self._refresh(update.take(self._kernel, self._facts, events, device_events))
+        return self._refresh(update.apply_events(self._kernel, self._facts, events, device_events))
 
     def rescan(self) -> InterfaceChanges:
         """Read everything again.

@@ -304,22 +304,22 @@ def tracks(nets: Sequence[Net]) -> list[int | None] | None:
             other = arriving.get(row)
             if other is not None and other != at:
                 after[other].add(at)
-    taken: dict[int, int] = {}
+    tracks: dict[int, int] = {}
     waiting = sorted(after, key=lambda at: nets[at].inclination)
     while waiting:
-        ready = next((at for at in waiting if after[at] <= taken.keys()), None)
+        ready = next((at for at in waiting if after[at] <= tracks.keys()), None)
         if ready is None:
             return None
         waiting.remove(ready)
-        first = 1 + max((taken[other] for other in after[ready]), default=-1)
-        taken[ready] = _free(nets, taken, ready, first)
-    return [taken.get(at) for at in range(len(nets))]
+        first = 1 + max((tracks[other] for other in after[ready]), default=-1)
+        tracks[ready] = _free(nets, tracks, ready, first)
+    return [tracks.get(at) for at in range(len(nets))]
 
 
 def _free(nets: Sequence[Net], lanes: Mapping[int, int], at: int, first: int) -> int:
     """The first track from `first` on that no other net uses on the same rows."""
     low, high = nets[at].span
-    taken = {track for other, track in lanes.items() if nets[other].span[0] <= high and low <= nets[other].span[1]}
-    while first in taken:
+    used = {track for other, track in lanes.items() if nets[other].span[0] <= high and low <= nets[other].span[1]}
+    while first in used:
         first += 1
     return first

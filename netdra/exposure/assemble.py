@@ -11,7 +11,7 @@ import msgspec
 
 from netdra.exposure import facts
 from netdra.exposure.counters import Persona, charge
-from netdra.exposure.grouping import Standing
+from netdra.exposure.grouping import MemberPlace
 from netdra.exposure.resolve import Resolution
 from netdra.exposure.select import CandidateInterface, select
 from netdra.model import names
@@ -44,7 +44,7 @@ class NicOffers(msgspec.Struct, frozen=True):
 
     pf_name: str
     root: Offer | None
-    others: tuple[tuple[Offer, Standing], ...] = ()
+    others: tuple[tuple[Offer, MemberPlace], ...] = ()
     above: tuple[tuple[str, Offer], ...] = ()
 
     @property
@@ -105,7 +105,7 @@ def assemble(
                 programs=programs,
             )
             problems += [_cut(offer.interface, persona, text) for text in cut]
-            taken = charges.consumes.get(persona.name, {})
+            consumed = charges.consumes.get(persona.name, {})
             devices.append(
                 ExposedDevice(
                     name=persona.name,
@@ -117,7 +117,7 @@ def assemble(
                     capacity=_capacity(persona, charges.bandwidth.get(persona.name)),
                     shared=persona.template.shared,
                     allow_host_use=persona.template.allow_host_use,
-                    consumes=taken if features.partitionable_devices else {},
+                    consumes=consumed if features.partitionable_devices else {},
                     taints=_taints(root, offer.interface) if features.device_taints else (),
                 )
             )

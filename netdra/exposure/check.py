@@ -136,9 +136,9 @@ def node_errors(path: str, selector: LabelSelector | None) -> Iterator[str]:
     for key, value in (selector.match_labels if selector else {}).items():
         yield from _label_errors(f"{path}.matchLabels", key, (value,))
     for index, wanted in enumerate(selector.match_expressions if selector else ()):
-        takes_values = wanted.operator in {"In", "NotIn"}
-        if takes_values != bool(wanted.values):
-            rule = "needs values" if takes_values else "takes no values"
+        needs_values = wanted.operator in {"In", "NotIn"}
+        if needs_values != bool(wanted.values):
+            rule = "needs values" if needs_values else "takes no values"
             yield f"{path}.matchExpressions[{index}]: operator {wanted.operator} {rule}"
         yield from _label_errors(f"{path}.matchExpressions[{index}]", wanted.key, wanted.values)
 

@@ -189,9 +189,9 @@ def _branch(members: Sequence[NicMember], above: Sequence[Sequence[int]]) -> Cha
     for member, (mirrors, counters) in zip(members, counted, strict=True):
         totals |= counters
         for persona in member.personas:
-            taken = _own_part(persona, member.personas, mirrors, counters)
-            if taken:
-                consumes.setdefault(persona.name, {}).setdefault(set_name, {}).update(taken)
+            consumed = _own_part(persona, member.personas, mirrors, counters)
+            if consumed:
+                consumes.setdefault(persona.name, {}).setdefault(set_name, {}).update(consumed)
     for member, stands, (_, counters) in zip(members, above, counted, strict=True):
         slots = names.label(f"{member.name}-{names.EXCLUSION_SLOTS}")
         if slots not in counters:
@@ -327,6 +327,6 @@ def _exclusives(personas: Sequence[Persona]) -> int:
 
 
 def _without_idle(charges: Charges) -> Charges:
-    drawn = {set_name for taken in charges.consumes.values() for set_name in taken}
+    drawn = {set_name for consumed in charges.consumes.values() for set_name in consumed}
     sets = {name: counters for name, counters in charges.sets.items() if name in drawn}
     return Charges(sets, charges.consumes, charges.bandwidth)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from netdra.exposure import facts, physnets
 from netdra.exposure.assemble import NicOffers, Offer, assemble
-from netdra.exposure.grouping import PoolInterfaces, pooled, standing
+from netdra.exposure.grouping import PoolInterfaces, member_places, pooled
 from netdra.exposure.registered import NOTHING, Registered, applied
 from netdra.exposure.resolve import resolve
 from netdra.exposure.templates import Rule, rules
@@ -88,7 +88,7 @@ class Exposer:
     @property
     def holding(self) -> tuple[DeviceExposurePolicy, ...]:
         """The policies that hold on this node, by their choice of nodes."""
-        elsewhere = {rule.policy for rule in self._rules if rule.standing.outcome == "other-node"}
+        elsewhere = {rule.policy for rule in self._rules if rule.fixed_verdict.outcome == "other-node"}
         return tuple(policy for policy in self._policies if policy.name not in elsewhere)
 
     def expose(self, inventory: Inventory, registered: Registered = NOTHING) -> ExposureResult:
@@ -132,8 +132,8 @@ class Exposer:
         offers = self._offers
         # Policies may have been asked about a stacked interface without the pods' cables below it (`grouping`).
         trimmed = any(interface.lower_devices for interface in interfaces)
-        asked = [interface for _, group in groups for interface in group.resolved] if trimmed else interfaces
-        self._offers = {interface: offers[interface] for interface in asked}
+        resolved = [interface for _, group in groups for interface in group.resolved] if trimmed else interfaces
+        self._offers = {interface: offers[interface] for interface in resolved}
         self._parts = parts
         results = {pool: part for (pool, _), part in parts.items()}
         return self._with_registered(results, registered) if registered else results
@@ -176,7 +176,7 @@ class Exposer:
         nic = NicOffers(
             pf_name=group.pf_name,
             root=self._offer(group.root) if group.root else None,
-            others=tuple(zip(map(self._offer, group.others), standing(group), strict=True)),
+            others=tuple(zip(map(self._offer, group.others), member_places(group), strict=True)),
             above=tuple((above.on, self._offer(above.interface)) for above in group.above),
         )
         return assemble(nic, pool=pool, features=self._features, programs=self._programs)

@@ -40,7 +40,10 @@ _TEXTS = re.compile(r"\"[^\"\\\n]*\"|'[^'\\\n]*'")
 _COMPARES = re.compile(r"(?:[\w.\s\[\]\",]|[=!]=|&&|\|\||!|(?<=has)\(|(?<![\w.])\(|\))*", re.ASCII)
 _ALWAYS = PolicySelector(cel="true")
 _REPRESENTOR = "representor"
-_MEANT_BY: Mapping[str, tuple[str, ...]] = {_REPRESENTOR: (_REPRESENTOR,), DEVICE_FILE: ("registeredBy", DEVICE_FILE)}
+_SELECTED_BY: Mapping[str, tuple[str, ...]] = {
+    _REPRESENTOR: (_REPRESENTOR,),
+    DEVICE_FILE: ("registeredBy", DEVICE_FILE),
+}
 """Types that a policy must mean (decisions D24, D51), and the words of which the text of such a policy has one."""
 _ANY_NODE = InventoryNode(name="any")
 _NEUTRAL = Interface()
@@ -89,15 +92,15 @@ class DeviceChange(msgspec.Struct, frozen=True):
     """What becomes of one interface's devices.
 
     Attributes:
-        gone: the published devices that no longer will be.
-        come: the policies that will offer new devices, by what follows the interface's name in a device's.
-        taken: the same for devices that another policy offers now.
+        removed: the published devices that no longer will be.
+        added: the policies that will offer new devices, by what follows the interface's name in a device's.
+        reassigned: the same for devices that another policy offers now.
         matched: whether a policy that changes matches the interface when it is written.
     """
 
-    gone: tuple[PublishedDevice, ...] = ()
-    come: Mapping[str, str] = {}
-    taken: Mapping[str, str] = {}
+    removed: tuple[PublishedDevice, ...] = ()
+    added: Mapping[str, str] = {}
+    reassigned: Mapping[str, str] = {}
     matched: bool = False
 
 
@@ -121,7 +124,9 @@ class Foresight:
             written: the policies that come or change, as they will be; all hold on the nodes that are asked about.
         """
         self._changing = {policy.name for policy in (*removed, *written)}
-        self._before = {apart: {rule.policy: rule for rule in _standing(removed, apart)} for apart in ("", *_MEANT_BY)}
+        self._before = {
+            apart: {rule.policy: rule for rule in _as_rules(removed, apart)} for apart in ("", *_SELECTED_BY)
+        }
         self._after, _ = rules(tuple(_anywhere(entry) for entry in written), _ANY_NODE)
         others = [policy for policy in policies if policy.name not in self._changing]
         self._others = {other.name: other for other in others}
@@ -138,7 +143,7 @@ class Foresight:
             return UNCHANGED
         interface = _interface(seen)
         # A policy means a representor or a file only if it selects by a fact that says so, which its text names.
-        apart = interface.type if interface.type in _MEANT_BY else ""
+        apart = interface.type if interface.type in _SELECTED_BY else ""
         beside = [self._other(name, apart) for name in seen.standings if self._counts(name, seen)]
         before_it = self._before[apart]
         removed = [before_it[name] for name in mattered if name in before_it]
@@ -148,9 +153,9 @@ class Foresight:
         if set(after) - set(before) and PROTECTING & set(seen.unknown):
             return None
         return DeviceChange(
-            gone=tuple(device for device in seen.devices if _is_of(device, before) and not _is_of(device, after)),
-            come={suffix: policy for suffix, policy in after.items() if suffix not in before},
-            taken={suffix: policy for suffix, policy in after.items() if before.get(suffix, policy) != policy},
+            removed=tuple(device for device in seen.devices if _is_of(device, before) and not _is_of(device, after)),
+            added={suffix: policy for suffix, policy in after.items() if suffix not in before},
+            reassigned={suffix: policy for suffix, policy in after.items() if before.get(suffix, policy) != policy},
             matched=bool(matched),
         )
 
@@ -165,8 +170,8 @@ class Foresight:
                 if rule.selector.matches(device):
                     policies.add(rule.policy)
             except CelEvaluationError as failure:
-                asked = _BY_SHORT_NAME.get(failure.missing)
-                if asked is not None and asked not in seen.unreadable:
+                attribute = _BY_SHORT_NAME.get(failure.missing)
+                if attribute is not None and attribute not in seen.unreadable:
                     return None
                 policies.add(rule.policy)
         return frozenset(policies)
@@ -181,12 +186,12 @@ class Foresight:
     def _other(self, name: str, apart: str) -> Rule:
         made = self._made.get((name, apart))
         if made is None:
-            (made,) = _standing([self._others[name]], apart)
+            (made,) = _as_rules([self._others[name]], apart)
             self._made[name, apart] = made
         return made
 
 
-def asked_for(expressions: Iterable[str], *, published: bool = False) -> frozenset[str]:
+def referenced_attributes(expressions: Iterable[str], *, published: bool = False) -> frozenset[str]:
     """The attributes that selectors may ask for, by qualified name, and those that protect.
 
     A name that an expression uses stands in its text; where names may be in parts or escaped, all are asked for.
@@ -234,7 +239,7 @@ def _anywhere(policy: DeviceExposurePolicy) -> DeviceExposurePolicy:
     return replace(policy, spec=replace(policy.spec, node_selector=None))
 
 
-def _standing(policies: Iterable[DeviceExposurePolicy], apart: str) -> tuple[Rule, ...]:
+def _as_rules(policies: Iterable[DeviceExposurePolicy], apart: str) -> tuple[Rule, ...]:
     """Policies as rules that match every interface: which interfaces they match is in the report.
 
     Args:
@@ -250,7 +255,7 @@ def _standing(policies: Iterable[DeviceExposurePolicy], apart: str) -> tuple[Rul
 
 
 def _stand_in(policy: DeviceExposurePolicy, apart: str) -> PolicySelector:
-    if not any(word in policy.spec.selector.cel for word in _MEANT_BY.get(apart, ())):
+    if not any(word in policy.spec.selector.cel for word in _SELECTED_BY.get(apart, ())):
         return _ALWAYS
     return PolicySelector(cel=f'device.attributes["{names.DRIVER}"].type == "{apart}"')
 

@@ -290,7 +290,7 @@ class _Grouping:
         )
 
 
-class Standing(NamedTuple):
+class MemberPlace(NamedTuple):
     """Where a member of a group stands; the root has none.
 
     Attributes:
@@ -304,24 +304,24 @@ class Standing(NamedTuple):
     shares_function: bool = False
 
 
-def standing(group: PoolInterfaces) -> list[Standing]:
+def member_places(group: PoolInterfaces) -> list[MemberPlace]:
     """Where each member of a group stands, without the root."""
     with_vfs = bool(group.vfs or (group.root and group.root.num_vfs))
-    standings = [Standing(frozenset(), on_root=True) for _ in group.vfs]
-    standings += [Standing(frozenset(), on_root=with_vfs, shares_function=with_vfs) for _ in group.ports]
+    members = [MemberPlace(frozenset(), on_root=True) for _ in group.vfs]
+    members += [MemberPlace(frozenset(), on_root=with_vfs, shares_function=with_vfs) for _ in group.ports]
     if not group.stack:
-        return standings
+        return members
     others = (*group.vfs, *group.ports, *group.stack)
     places = {other.if_name: place for place, other in enumerate(others) if other.if_name}
     root = group.root.if_name if group.root else ""
-    for place in range(len(standings), len(others)):
-        standings.append(_stands(place, others, places, root, standings))
-    return standings
+    for place in range(len(members), len(others)):
+        members.append(_stands(place, others, places, root, members))
+    return members
 
 
 def _stands(
-    place: int, others: Sequence[Interface], places: Mapping[str, int], root: str, hardware: Sequence[Standing]
-) -> Standing:
+    place: int, others: Sequence[Interface], places: Mapping[str, int], root: str, hardware: Sequence[MemberPlace]
+) -> MemberPlace:
     on: set[int] = set()
     on_root = False
     waiting = [*others[place].lower_devices]
@@ -337,4 +337,4 @@ def _stands(
             continue
         on.add(below)
         waiting += others[below].lower_devices if others[below].type not in _HARDWARE else ()
-    return Standing(frozenset(on), on_root=on_root or not on)
+    return MemberPlace(frozenset(on), on_root=on_root or not on)

@@ -76,7 +76,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         policy: its name; `excludes`, `priority`, `suffix`, `allows_uplink` as it says.
-        selector: None where the policy is not to be asked, and `standing` is its verdict on every interface.
+        selector: None where the policy is not to be asked, and `fixed_verdict` is its verdict on every interface.
         won: its verdict where it makes devices.
         gone: the effect of the taint on its devices after their interface is gone.
         templates: the devices that it makes.
@@ -88,14 +88,14 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     suffix: str
     allows_uplink: bool
     selector: CompiledSelector | None
-    standing: PolicyVerdict
+    fixed_verdict: PolicyVerdict
     won: PolicyVerdict
     gone: TaintEffect
     templates: tuple[Template, ...]
 
     def verdict(self, outcome: Outcome, detail: str = "", by: str = "") -> PolicyVerdict:
         """What the policy says about one interface."""
-        return msgspec.structs.replace(self.standing, outcome=outcome, detail=detail, by=by)
+        return msgspec.structs.replace(self.fixed_verdict, outcome=outcome, detail=detail, by=by)
 
 
 def rules(
@@ -115,9 +115,9 @@ def rules(
         errors = (*check(policy), *unread(policy, node))
         rule = _rule(policy, node, errors)
         made.append(rule)
-        if rule.standing.outcome != "other-node":
+        if rule.fixed_verdict.outcome != "other-node":
             # Of an exclude policy only what makes it unreadable has consequences.
-            unused: LeftOut | None = "policy-invalid" if rule.standing.outcome == "invalid" else None
+            unused: LeftOut | None = "policy-invalid" if rule.fixed_verdict.outcome == "invalid" else None
             problems += [Problem(policy=policy.name, message=error, left_out=unused) for error in errors]
     united, against = _united(made, physnets=bool(node.physnets))
     return united, (*problems, *against)
@@ -181,9 +181,9 @@ def _rule(policy: DeviceExposurePolicy, node: InventoryNode, errors: tuple[str, 
     # An exclude protects something: as long as it says which devices it means, nothing else in it can unmake that. If
     # it does not, it hides nothing: a slip of the pen must not empty the cluster (decision D23).
     fatal = check_devices(policy) if excludes else errors
-    outcome = _standing(policy, node, fatal)
-    asked = outcome == "no-match"
-    standing = PolicyVerdict(
+    outcome = _fixed_outcome(policy, node, fatal)
+    is_evaluated = outcome == "no-match"
+    fixed_verdict = PolicyVerdict(
         policy=policy.name,
         action=spec.action,
         priority=spec.priority,
@@ -197,15 +197,15 @@ def _rule(policy: DeviceExposurePolicy, node: InventoryNode, errors: tuple[str, 
         priority=spec.priority,
         suffix=exposure.device_name_suffix,
         allows_uplink=exposure.allow_host_uplink,
-        selector=compile_selector(spec.selector.cel) if asked else None,
-        standing=standing,
-        won=msgspec.structs.replace(standing, outcome="wins", detail=""),
+        selector=compile_selector(spec.selector.cel) if is_evaluated else None,
+        fixed_verdict=fixed_verdict,
+        won=msgspec.structs.replace(fixed_verdict, outcome="wins", detail=""),
         gone=exposure.taints.gone,
-        templates=_templates(policy, exposure) if asked and not excludes else (),
+        templates=_templates(policy, exposure) if is_evaluated and not excludes else (),
     )
 
 
-def _standing(policy: DeviceExposurePolicy, node: InventoryNode, fatal: tuple[str, ...]) -> Outcome:
+def _fixed_outcome(policy: DeviceExposurePolicy, node: InventoryNode, fatal: tuple[str, ...]) -> Outcome:
     """The policy's outcome on an interface that its expression does not match.
 
     A node selector that cannot be read may mean any node: an exclude holds there, an expose is invalid anyway.

@@ -32,6 +32,7 @@ def parse(body: bytes) -> Address:
     # On a point-to-point link IFA_ADDRESS is the other end's; without IFA_LOCAL (IPv6) it is ours.
     remote = fields.get(uapi.IFA_ADDRESS, b"")
     local = fields.get(uapi.IFA_LOCAL, remote)
+    # The header has room for eight flags only; the attribute has all of them.
     if uapi.IFA_FLAGS in fields:
         flags = to_u32(fields[uapi.IFA_FLAGS])
     peer = socket.inet_ntop(family, remote) if remote != local else ""

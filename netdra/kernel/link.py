@@ -225,6 +225,8 @@ def parse(body: bytes) -> Link:
 
 def is_moved(body: bytes) -> bool:
     """Whether an RTM_DELLINK message is about a link that goes on in another namespace."""
+    # A move is a deletion here and a new link there; the index that it gets there is in the deletion alone
+    # (rtmsg_ifinfo_newnet() in net/core/rtnetlink.c).
     return uapi.IFLA_NEW_IFINDEX in attributes(body, _HEADER_SIZE)
 
 

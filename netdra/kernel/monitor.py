@@ -100,6 +100,7 @@ class _EventSocket:
             except BlockingIOError:
                 return arrived
             except OSError as problem:
+                # The kernel never waits for a reader: an event without room is dropped, and the next read says so once.
                 if problem.errno == errno.ENOBUFS:
                     raise EventsLostError("more events of the kernel than the socket's buffer holds") from None
                 raise from_os_error(problem, "cannot read events of the kernel") from None

@@ -168,6 +168,8 @@ class Socket:
             self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, family)
         except OSError as problem:
             raise kernel_error(problem.errno or errno.EIO, f"cannot open a netlink socket of family {family}") from None
+        # An error comes without the request and with words (CAP_ACK, EXT_ACK). Only with strict checks does
+        # the kernel filter a dump by its header, such as an index (Documentation/userspace-api/netlink/intro.rst).
         for option in (_NETLINK_CAP_ACK, _NETLINK_EXT_ACK, _NETLINK_GET_STRICT_CHK):
             self._socket.setsockopt(_SOL_NETLINK, option, 1)
         self._socket.bind((0, 0))
@@ -225,6 +227,7 @@ class Socket:
         raise kernel_error(errno.EINTR, doing, f"changed during each of {_DUMP_ATTEMPTS} dumps")
 
     def _send(self, kind: int, flags: int, body: bytes, doing: str) -> int:
+        # 0 is left out: events, which answer no request, have it.
         self._sequence = self._sequence % 0xFFFFFFFF + 1
         try:
             self._socket.send(_HEADER.pack(len(body) + 16, kind, flags, self._sequence) + body)
@@ -251,6 +254,7 @@ class Socket:
 
     def _receive(self, doing: str) -> bytes:
         try:
+            # With MSG_TRUNC the size is the whole message's, also where it was cut to the buffer (netlink(7), recv(2)).
             size = self._socket.recv_into(_received.view, 0, socket.MSG_TRUNC)
         except OSError as problem:
             raise kernel_error(problem.errno or errno.EIO, doing) from None

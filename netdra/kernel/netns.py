@@ -158,6 +158,7 @@ def status_at(path: str) -> os.stat_result | None:
         status = os.stat(path)  # noqa: PTH116 (many at once)
     except OSError:
         return None
+    # All namespaces are files of one file system (nsfs): another device means the file below the mount.
     return status if status.st_dev == os.stat(_OWN).st_dev else None  # noqa: PTH116
 
 
@@ -202,6 +203,7 @@ def enter_user_namespace() -> None:
     uid, gid = os.geteuid(), os.getegid()
     libc.unshare(libc.CLONE_NEWUSER | libc.CLONE_NEWNET | libc.CLONE_NEWNS)
     try:
+        # Without privileges only a process that gave setgroups(2) up may write gid_map (user_namespaces(7)).
         for name, content in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
             Path("/proc/self", name).write_text(content)
     except OSError as problem:
@@ -261,6 +263,7 @@ def _make(path: str = "") -> int:
         libc.unshare(libc.CLONE_NEWNET)
         try:
             if path:
+                # /proc/self/ns/net would be the main thread's: unshare(2) moves the calling thread alone.
                 libc.mount(f"/proc/self/task/{threading.get_native_id()}/ns/net", path, "", libc.MS_BIND)
             return os.open(_OWN, os.O_RDONLY | os.O_CLOEXEC)
         finally:

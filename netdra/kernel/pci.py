@@ -140,6 +140,8 @@ def bind(sysfs: Sysfs, address: str, driver: str) -> None:
     sysfs.write(f"{device}/driver_override", f"{driver}\n")
     unbind(sysfs, address)
     sysfs.write("bus/pci/drivers_probe", address)
+    # The probe succeeds too where no driver took the device. An empty line takes the override back
+    # (Documentation/ABI/testing/sysfs-bus-pci).
     if driver_of(sysfs, address) != driver:
         sysfs.write(f"{device}/driver_override", "\n")
         raise KernelMissingError(19, f'driver "{driver}" does not take PCI device {address}')

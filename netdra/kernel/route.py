@@ -173,6 +173,7 @@ def delete(sock: Socket, route: Route) -> None:
         KernelMissingError: there is none.
         KernelError: the kernel refused.
     """
+    # Zeros and RT_SCOPE_NOWHERE (255) match any (fib_table_delete() in net/ipv4/fib_trie.c).
     anywhere = msgspec.structs.replace(route, protocol=0, scope=255, kind=0)
     sock.request(uapi.RTM_DELROUTE, _body(anywhere), doing=f"cannot delete route to {_described(route)}")
 

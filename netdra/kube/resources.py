@@ -9,6 +9,7 @@ import msgspec
 
 from netdra.model import claim, crd, kinds, resource
 from netdra.model.cni_plugin import CNIPlugin
+from netdra.model.core import BareObject, ClusterNode
 from netdra.model.custom_device import CustomDevice
 from netdra.model.meta import ObjectMeta
 from netdra.model.neutron_port import NeutronPort
@@ -53,19 +54,6 @@ class Resource(Generic[T]):
         return "/".join([*parts, self.plural, *filter(None, (name, subresource))])
 
 
-class ClusterNodeStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A Node's status, as far as policies can read values of it."""
-
-    allocatable: dict[str, str] = {}
-
-
-class ClusterNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A Node, as far as netdra reads it: its uid, which owns slices, its labels, its allocatable resources."""
-
-    metadata: ObjectMeta
-    status: ClusterNodeStatus = ClusterNodeStatus()
-
-
 class TokenReviewSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A token, and the audiences that it must be for."""
 
@@ -105,6 +93,7 @@ def _custom(kind: crd.CustomKind, type_: type[T]) -> Resource[T]:
 
 
 NODES = Resource("v1", "nodes", ClusterNode)
+NAMESPACES = Resource("v1", "namespaces", BareObject)
 TOKEN_REVIEWS = Resource("authentication.k8s.io/v1", "tokenreviews", TokenReview)
 RESOURCE_SLICES = Resource(resource.API_VERSION, "resourceslices", resource.ResourceSlice)
 RESOURCE_CLAIMS = Resource(resource.API_VERSION, "resourceclaims", claim.ResourceClaim, namespaced=True)

@@ -29,6 +29,7 @@ from netdra.model.errors import PermanentError
 from netdra.model.inventory import InventoryNode
 from netdra.model.plan import Plan
 from netdra.model.resource import ResourceSlice
+from netdra.rules.plans import check
 from netdra.slices.allocator import Allocation, Allocator
 from netdra.slices.pack import pack
 from netdra.topology.bind import bind
@@ -83,7 +84,9 @@ def _allocate(scenario: Scenario, slices: Sequence[ResourceSlice]) -> ResourceCl
 
 def _in_pod(emit: Emit, plans: Sequence[Plan], space: netns.Namespace) -> None:
     settings = Settings(state=_STATE / "sandboxes", plugins=PluginPath(directories=_plugin_path()), budget=BUDGET)
-    report = attach(plans, Pod(sandbox=SANDBOX, name="demo", namespace="default", uid="demo"), space.path, settings)
+    report = attach(
+        check(plans), Pod(sandbox=SANDBOX, name="demo", namespace="default", uid="demo"), space.path, settings
+    )
     try:
         emit(chapters.attached(report, settings.plugins.directories[0]))
         seen = pod.seen(space)

@@ -54,18 +54,18 @@ def fitted(value: Any, kind: type[T], *, strict: bool = False) -> tuple[T | None
     findings.clear()
     mended = _named(value, _info(kind), (), findings, strict=strict)
     wrong_names = len(findings)  # without these fields the rest can be read
-    taken: set[Path] = set()
+    replaced: set[Path] = set()
     while len(findings) < MAX_FINDINGS:
         try:
             read = msgspec.convert(mended, kind)
         except msgspec.ValidationError as problem:
             finding = _finding(problem, kind, mended)
             missing = _MISSING.match(_PLACE.sub(r"\g<what>", str(problem)))
-            if missing is None or (*finding.path, missing[1]) not in taken:
+            if missing is None or (*finding.path, missing[1]) not in replaced:
                 findings.append(finding)
             if missing is not None or not _without(mended, finding.path):
                 break
-            taken.add(finding.path)
+            replaced.add(finding.path)
             continue
         return (read if len(findings) == wrong_names else None), tuple(findings or (_finding(first, kind, value),))
     return None, tuple(findings or (_finding(first, kind, value),))
@@ -104,12 +104,12 @@ def _fields(
         elif refused and key not in ignored and len(findings) < MAX_FINDINGS:
             word = key if isinstance(key, str) else str(key)
             there = [name for name in types if name not in value]
-            meant = suggestions.closest(word, there) or _SYNONYMS.get(word, "")
+            likely = suggestions.closest(word, there) or _SYNONYMS.get(word, "")
             hint = suggestions.hint(word, there or types, "fields:", others=_SYNONYMS)
-            shown = ascii(word[:80])[1:-1]
-            findings.append(Finding(f'unknown field "{shown}"', hint, (*path, word)))
-            if meant in there:
-                mended[meant] = _named(inner, types[meant], (*path, word), findings, strict=strict)
+            quoted = ascii(word[:80])[1:-1]
+            findings.append(Finding(f'unknown field "{quoted}"', hint, (*path, word)))
+            if likely in there:
+                mended[likely] = _named(inner, types[likely], (*path, word), findings, strict=strict)
     return mended
 
 
@@ -127,9 +127,9 @@ def _finding(problem: msgspec.MsgspecError, kind: type, value: Any) -> Finding:
     hint = _QUOTES if unquoted else ""
     if words:
         word = what.partition(" ")[0].strip("'")
-        meant = suggestions.closest(word, [word.strip('"') for word in words])
+        likely = suggestions.closest(word, [word.strip('"') for word in words])
         hint = f"one of {', '.join(words)}"
-        hint = f'did you mean "{meant}"? It is {hint}' if meant and len(words) > 1 else hint
+        hint = f'did you mean "{likely}"? It is {hint}' if likely and len(words) > 1 else hint
     return Finding(what, hint, path)
 
 

@@ -69,8 +69,8 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def vlan(self) -> int:
         """The VLAN that its binding is in; 0 for none, as on a flat network."""
-        told = str(self.vif_details.get("vlan") or "0")
-        return int(told) if told.isdecimal() else 0
+        vlan_text = str(self.vif_details.get("vlan") or "0")
+        return int(vlan_text) if vlan_text.isdecimal() else 0
 
     @property
     def is_bound(self) -> bool:

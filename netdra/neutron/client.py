@@ -119,14 +119,14 @@ class Neutron:
             NeutronError: another reason.
         """
         subnets = await self.subnets(network)
-        meant = [subnet for subnet in subnets if subnet.id == wanted] or [
+        matching = [subnet for subnet in subnets if subnet.id == wanted] or [
             subnet for subnet in subnets if subnet.name == wanted
         ]
-        if len(meant) == 1:
-            return meant[0]
+        if len(matching) == 1:
+            return matching[0]
         there = ", ".join(sorted(f"{subnet.name or 'without a name'} ({subnet.id})" for subnet in subnets)) or "none"
-        what = f'Neutron: network {network.name or network.id}: {len(meant) or "no"} subnets "{wanted}"'
-        kind = AmbiguousError if meant else NoNetworkError
+        what = f'Neutron: network {network.name or network.id}: {len(matching) or "no"} subnets "{wanted}"'
+        kind = AmbiguousError if matching else NoNetworkError
         raise kind(what, hint=f"give the id of one: {there}")
 
     async def users_of(self, host: str, pci_slot: str) -> tuple[Port, ...]:
@@ -148,7 +148,7 @@ class Neutron:
         own = (port for port in ports if port.description == description(cluster))
         return tuple(sorted(own, key=lambda port: port.id))
 
-    async def take(
+    async def adopt(
         self, wanted: PortRequest, port_id: str, used: Callable[[str, str], bool]
     ) -> tuple[Port, NeutronNetwork, VfSettings]:
         """A port that somebody else made, bound to a VF, its network, and what the VF gets.
@@ -162,9 +162,9 @@ class Neutron:
             RefusedError: somebody else uses it, or another VF.
             NeutronError: another reason.
         """
-        return await self._in_turn(port_id, lambda: self._take(wanted, port_id, used))
+        return await self._in_turn(port_id, lambda: self._adopt(wanted, port_id, used))
 
-    async def _take(
+    async def _adopt(
         self, wanted: PortRequest, port_id: str, used: Callable[[str, str], bool]
     ) -> tuple[Port, NeutronNetwork, VfSettings]:
         try:
@@ -179,14 +179,14 @@ class Neutron:
                 f"port {port.id} is used already: its device_id is {port.device_id}, its owner {port.device_owner}",
                 hint="name a port that nothing uses, or none",
             )
-        is_ours = port.device_id == wanted.claim and port.is_of(wanted.host, wanted.pci_slot)
-        if port.device_id and not is_ours and used(port.host, port.pci_slot):
+        is_own = port.device_id == wanted.claim and port.is_of(wanted.host, wanted.pci_slot)
+        if port.device_id and not is_own and used(port.host, port.pci_slot):
             raise NeutronRefusedError(
                 f"port {port.id} is used already: VF {port.pci_slot} of host {port.host} has it, for the same claim",
                 hint="a port is for one VF: ask for one with it, or name a port for each of them",
             )
         network = await self.network(port.network_id)
-        if not is_ours or not port.is_bound or port.host != wanted.host:
+        if not is_own or not port.is_bound or port.host != wanted.host:
             fields = ("device_id", "device_owner", "binding:vnic_type", "binding:host_id", "binding:profile")
             port = await self._change(port, {name: wanted.sent["port"][name] for name in fields})
         check_bound(port, wanted, network)
@@ -248,9 +248,9 @@ class Neutron:
         """
         port = next(iter(await self.find(wanted.name, wanted.claim, wanted.cluster)), None)
         # One that is there keeps the network that it was made in, whatever is wanted by now.
-        meant = wanted.network if port is None else port.network_id
-        if network is None or network.id != meant:
-            network = await self.network(meant)
+        network_id = wanted.network if port is None else port.network_id
+        if network is None or network.id != network_id:
+            network = await self.network(network_id)
         if port is None:
             port = await self.session.one("POST", "ports", "port", Port, wanted.sent)
         elif not port.is_bound or port.host != wanted.host:

@@ -32,6 +32,7 @@ from netdra.model.inventory import InventoryNode
 from netdra.node.publishing.service import Publishing
 from netdra.node.registry.table import FILE, RegistrationTable
 from netdra.node.settings import Settings
+from netdra.node.signals import Signals
 from netdra.ops.health import met
 from netdra.ops.process import Process, spare_what_is_loaded
 
@@ -52,19 +53,18 @@ async def run(client: Client, process: Process, settings: Settings) -> None:
     """
     _look_around(settings)
     sysfs = Sysfs(settings.sysfs_root)
-    parts: Parts | None = None
-    registrations = _registrations(settings)
+    signals = Signals()
+    registrations = _registrations(settings, signals)
     publishing = Publishing(
         client,
         settings.node,
         lambda: Watcher(InventoryNode(name=settings.node, physnets=settings.physnets), sysfs=sysfs),
-        held_devices=lambda: parts.pods.network.held if parts is not None else (),
         plugins=settings.plugins,
         leased=lambda: registrations.registrations if registrations is not None else (),
         files=settings.device_files,
     )
-    if registrations is not None:
-        registrations.changed = publishing.look_again
+    signals.held_changed.subscribe(publishing.look_again)
+    signals.registrations_changed.subscribe(publishing.look_again)
     _add_checks(process, client, publishing)
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -76,8 +76,8 @@ async def run(client: Client, process: Process, settings: Settings) -> None:
             if not used:
                 begin("publishing", publishing.run())
                 await _first_slices(publishing)
-            parts = _parts(client, settings, publishing, registrations)
-            publishing.look_again()
+            parts = _parts(client, settings, publishing, signals, registrations)
+            publishing.know_holder(parts.pods.network)
             await parts.pods.recover()
             if used:
                 begin("publishing", publishing.run())
@@ -102,15 +102,21 @@ async def _first_slices(publishing: Publishing) -> None:
             await publishing.published.wait()
 
 
-def _registrations(settings: Settings) -> RegistrationTable | None:
-    """The registrations of programs on the node, read from the journal before anything is published."""
+def _registrations(settings: Settings, signals: Signals) -> RegistrationTable | None:
+    """The registrations of programs on the node, read from their file before anything is published."""
     if settings.registry_socket is None:
         return None
-    return RegistrationTable(settings.state_dir / FILE, pinned=settings.registry_providers)
+    return RegistrationTable(
+        settings.state_dir / FILE, pinned=settings.registry_providers, changed=signals.registrations_changed.emit
+    )
 
 
 def _parts(
-    client: Client, settings: Settings, publishing: Publishing, registrations: RegistrationTable | None
+    client: Client,
+    settings: Settings,
+    publishing: Publishing,
+    signals: Signals,
+    registrations: RegistrationTable | None,
 ) -> Parts:
     """The parts that keep pods, imported now.
 
@@ -120,7 +126,7 @@ def _parts(
         PermanentError: they cannot be imported.
     """
     try:
-        from netdra.node.parts import assembled
+        from netdra.node.parts import Parts
     except ImportError as problem:
         raise PermanentError(
             f"the parts of the node daemon that keep pods cannot be imported: {problem}",
@@ -128,7 +134,7 @@ def _parts(
         ) from problem
     decoders.build()
     spare_what_is_loaded()
-    return assembled(client, settings, publishing, registrations)
+    return Parts.assembled(client, settings, publishing, signals, registrations)
 
 
 def _add_checks(process: Process, client: Client, publishing: Publishing) -> None:

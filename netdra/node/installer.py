@@ -41,7 +41,7 @@ STORE = ".netdra"
 SCHEMA = "schema.yaml"
 MAX_BINARY = 1 << 30
 LOCK_SECONDS = 30.0
-LOOK_SECONDS, UNWATCHED_SECONDS = 60.0, 5.0
+CHECK_SECONDS, UNWATCHED_SECONDS = 60.0, 5.0
 SETTLING_SECONDS = 0.2
 """How long a change is waited out: a file may be replaced in two steps."""
 _CHUNK = 1 << 20
@@ -154,10 +154,10 @@ def describe(wanted: PluginInstallation, schema: Path | None = None) -> Describe
 def _schema(path: Path, name: str) -> CNIPluginSchemaSpec:
     text = path.read_text(encoding="utf-8", errors="replace")
     specs = [schema for schema in documents.read(text, str(path), strict=False) if isinstance(schema, CNIPluginSchema)]
-    meant = described(name, is_builtin=False)
-    if len(specs) != 1 or specs[0].spec.plugin != meant:
+    expected = described(name, is_builtin=False)
+    if len(specs) != 1 or specs[0].spec.plugin != expected:
         raise InvalidInputError(
-            f"{path} in the image must hold one CNIPluginSchema, of the plugin {meant}",
+            f"{path} in the image must hold one CNIPluginSchema, of the plugin {expected}",
             hint=f"its spec.cniType must be {name}, with execution: Binary if netdra has that type built in",
         )
     compile_schema(specs[0])
@@ -215,7 +215,9 @@ class PluginKeeper:
                 poll.register(source, select.POLLIN)
             while True:
                 self.check(changes)
-                ended = [fd for fd, _ in poll.poll(1000 * (LOOK_SECONDS if changes is not None else UNWATCHED_SECONDS))]
+                ended = [
+                    fd for fd, _ in poll.poll(1000 * (CHECK_SECONDS if changes is not None else UNWATCHED_SECONDS))
+                ]
                 if stop in ended:
                     return
                 if ended and changes is not None:
@@ -273,17 +275,17 @@ def remove(folder: Path, name: str) -> bool:
             return False
         with store.locked():
             try:
-                ours = store.installed() != ""
+                is_own = store.installed() != ""
             except PermanentError:
-                ours = False
-            if ours:
+                is_own = False
+            if is_own:
                 store.target.unlink()
                 _sync(folder)
             shutil.rmtree(store.path)
             _sync(store.root)
             with suppress(OSError):  # other plugins have their versions there
                 store.root.rmdir()
-        return ours
+        return is_own
 
 
 @contextmanager

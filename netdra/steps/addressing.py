@@ -180,15 +180,15 @@ def described(result: StepResult, addresses: Sequence[str], routes: Sequence[Rou
     )
 
 
-def _from_result(given: CNIRoute, gateway: str) -> Route:
+def _from_result(cni_route: CNIRoute, gateway: str) -> Route:
     return Route(
-        destination=ipaddress.ip_network(given.dst, strict=False).with_prefixlen,
-        gateway=given.gw or gateway,
-        metric=given.priority or 0,
-        scope=given.scope,
-        table=given.table or uapi.RT_TABLE_MAIN,
-        mtu=given.mtu or 0,
-        advmss=given.advmss or 0,
+        destination=ipaddress.ip_network(cni_route.dst, strict=False).with_prefixlen,
+        gateway=cni_route.gw or gateway,
+        metric=cni_route.priority or 0,
+        scope=cni_route.scope,
+        table=cni_route.table or uapi.RT_TABLE_MAIN,
+        mtu=cni_route.mtu or 0,
+        advmss=cni_route.advmss or 0,
     )
 
 

@@ -57,7 +57,7 @@ def prepare(order: Order, plugins: PluginPath, timeout: float) -> Prepared:
         PluginError: the IPAM plugin is not there.
     """
     step = _of(order.type)
-    params = convert(_given(order.config), step.params, f"{order.called}, config")
+    params = convert(_without_nulls(order.config), step.params, f"{order.called}, config")
     step.prepare(order, params)
     lease = ipam.wanted(order)
     if lease is not None:
@@ -178,11 +178,11 @@ def _of(kind: str) -> Builtin[Any, Any]:
     return TYPES[kind]
 
 
-def _given(value: Any) -> Any:
+def _without_nulls(value: Any) -> Any:
     """A config without the keys that have no value: they are as if they were not there, as Go programs read them."""
     if isinstance(value, Mapping):
-        return {key: _given(inner) for key, inner in value.items() if inner is not None}
-    return [_given(inner) for inner in value] if isinstance(value, list | tuple) else value
+        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return [_without_nulls(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def _plain(prepared: Prepared, record: Any, lease: IpamLease | None) -> dict[str, Any]:

@@ -27,31 +27,31 @@ SETTINGS = ("mac", "vlan", "spoof_check", "trust", "link_state", "min_rate", "ma
 """The settings of a VF that its PF is asked for, as `VF` names them."""
 
 
-def split(asked: VF, now: VF) -> tuple[VF, tuple[VF, ...]]:
+def split(wanted: VF, now: VF) -> tuple[VF, tuple[VF, ...]]:
     """The settings of a port that must be set, and those that a driver may refuse, each of the latter alone.
 
     A driver that does not report a setting is not asked to leave it off.
     """
-    is_down = asked.link_state == "disable"
+    is_down = wanted.link_state == "disable"
     needed = msgspec.structs.replace(
-        asked,
-        spoof_check=asked.spoof_check or None,
+        wanted,
+        spoof_check=wanted.spoof_check or None,
         link_state="disable" if is_down else None,
-        trust=False if asked.trust is False and now.trust else None,
+        trust=False if wanted.trust is False and now.trust else None,
         min_rate=None,
         max_rate=None,
     )
     may_fail = []
-    if asked.spoof_check is False and now.spoof_check:
-        may_fail.append(VF(index=asked.index, spoof_check=False))
-    if asked.trust:
-        may_fail.append(VF(index=asked.index, trust=True))
-    if asked.link_state and not is_down and (asked.link_state != "auto" or now.link_state):
-        may_fail.append(VF(index=asked.index, link_state=asked.link_state))
-    rates = (asked.min_rate, asked.max_rate)
+    if wanted.spoof_check is False and now.spoof_check:
+        may_fail.append(VF(index=wanted.index, spoof_check=False))
+    if wanted.trust:
+        may_fail.append(VF(index=wanted.index, trust=True))
+    if wanted.link_state and not is_down and (wanted.link_state != "auto" or now.link_state):
+        may_fail.append(VF(index=wanted.index, link_state=wanted.link_state))
+    rates = (wanted.min_rate, wanted.max_rate)
     if rates != (None, None) and rates != (now.min_rate or 0, now.max_rate or 0):
         # Many drivers know a maximum alone, and refuse both where a minimum is given: see `attempt`.
-        may_fail.append(VF(index=asked.index, min_rate=asked.min_rate, max_rate=asked.max_rate))
+        may_fail.append(VF(index=wanted.index, min_rate=wanted.min_rate, max_rate=wanted.max_rate))
     return needed, tuple(may_fail)
 
 
@@ -92,17 +92,17 @@ def noted(address: str, setting: str) -> str:
     return f"VF {address}: {setting.replace('_', ' ')} stays "
 
 
-def carried(order: Order, port: PlannedPort, given: int | None, pf: Link, site: Site) -> int | None:
+def carried(order: Order, port: PlannedPort, mtu: int | None, pf: Link, site: Site) -> int | None:
     """The MTU of the port's network, and at most the PF's: longer packets do not get to the wire.
 
     Args:
-        given: the MTU in the step's config, which counts where Neutron names none.
+        mtu: the MTU in the step's config, which counts where Neutron names none.
         pf: the VF's PF.
         site: gets a note if the PF has less.
     """
     wanted: int = port.settings.mtu
     if not wanted:
-        return given
+        return mtu
     if wanted > pf.mtu:
         site.notes.append(
             f'interface "{order.if_name}" has the MTU {pf.mtu} of PF "{pf.name}", not the {wanted} of its network in '

@@ -187,20 +187,24 @@ def _without(final: StepResult, if_name: str, later: Sequence[Tuned]) -> StepRes
 
 def _result(order: Order, wanted: TuningValues, now: CNIInterface, site: Site) -> StepResult:
     """The previous result with the interface as it is now, and with the addresses and routes that the step adds."""
-    given = order.previous
+    previous = order.previous
     places = [
         place
-        for place, interface in enumerate(given.interfaces)
+        for place, interface in enumerate(previous.interfaces)
         if interface.name == order.if_name and interface.sandbox == site.inside.path
     ]
     if places:
         place = places[-1]
-        changed = msgspec.structs.replace(given.interfaces[place], mac=now.mac, mtu=now.mtu)
-        interfaces: tuple[CNIInterface, ...] = (*given.interfaces[:place], changed, *given.interfaces[place + 1 :])
+        changed = msgspec.structs.replace(previous.interfaces[place], mac=now.mac, mtu=now.mtu)
+        interfaces: tuple[CNIInterface, ...] = (
+            *previous.interfaces[:place],
+            changed,
+            *previous.interfaces[place + 1 :],
+        )
     else:
-        place = len(given.interfaces)
-        interfaces = (*given.interfaces, now)
-    result = msgspec.structs.replace(given, interfaces=interfaces)
+        place = len(previous.interfaces)
+        interfaces = (*previous.interfaces, now)
+    result = msgspec.structs.replace(previous, interfaces=interfaces)
     return addressing.described(result, wanted.added.addresses, wanted.added.routes, place)
 
 

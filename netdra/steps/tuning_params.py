@@ -46,13 +46,13 @@ class TuningValues(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def settings(self) -> dict[str, Any]:
         """The settings that one message to the kernel sets."""
-        given = {
+        values = {
             "mtu": self.mtu,
             "promiscuous": self.promisc,
             "all_multicast": self.allmulti,
             "txqlen": self.txqlen,
         }
-        return {name: value for name, value in given.items() if value is not None}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 def wanted_by(order: Order, params: TuningParams) -> TuningValues:
@@ -102,14 +102,14 @@ class _Arguments(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def _arguments(order: Order, params: TuningParams) -> _Arguments:
-    given: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     if "mac" in params.runtime_config:
-        given["mac"] = params.runtime_config["mac"]
+        arguments["mac"] = params.runtime_config["mac"]
     of_cni = params.args.get("cni", {})
     if isinstance(of_cni, Mapping):
-        given |= of_cni
+        arguments |= of_cni
     try:
-        return msgspec.convert(given, _Arguments)
+        return msgspec.convert(arguments, _Arguments)
     except msgspec.ValidationError as problem:
         raise InvalidInputError(f"{order.called}: runtimeConfig or args: {problem}") from None
 

@@ -106,7 +106,7 @@ class Offering:
         """
         self._node = node
         self._exposer: Exposer | None = None
-        self._asked: tuple[object, ...] = ()
+        self._inputs: tuple[object, ...] = ()
         self._presence: Presence | None = None
         self._features = Features()
         self._damper = Damper()
@@ -138,14 +138,14 @@ class Offering:
         for nothing.
         """
         programs = presence.programs if presence is not None else None
-        asked = (
+        inputs = (
             tuple((policy.name, policy.metadata.generation, policy.spec) for policy in policies),
             features,
             programs,
         )
         self._presence = presence
-        if asked != self._asked:
-            self._asked = asked
+        if inputs != self._inputs:
+            self._inputs = inputs
             self._features = features
             self._exposer = Exposer(policies, features=features, programs=programs)
 
@@ -191,7 +191,7 @@ class Offering:
         self._gone = facts.gone_effects(gone, self._exposer, self._gone)
         changed = self._make_all(parts, held_devices, interfaces)
         self._interfaces = interfaces
-        before, self._followed = self._followed, (self._asked, dict(labels))
+        before, self._followed = self._followed, (self._inputs, dict(labels))
         return Offered(
             slices={pool: self._made[pool].slices if pool in self._made else () for pool in changed},
             devices={pool: self._planned(pool, claimed) for pool in changed},

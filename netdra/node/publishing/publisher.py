@@ -130,13 +130,13 @@ class _Pool:
         """The wanted slices without the devices that the server refused, as long as these are unchanged."""
         if not self.refused:
             return list(self.wanted)
-        sound = []
+        valid = []
         for wanted in self.wanted:
             devices = tuple(device for device in wanted.spec.devices if self.refused.get(device.name) != device)
             if devices or wanted.spec.shared_counters:
                 spec = msgspec.structs.replace(wanted.spec, devices=devices)
-                sound.append(msgspec.structs.replace(wanted, spec=spec))
-        return sound
+                valid.append(msgspec.structs.replace(wanted, spec=spec))
+        return valid
 
     @property
     def left_out(self) -> list[str]:
@@ -201,7 +201,7 @@ class Publisher:
     _queue: WorkQueue[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._queue = WorkQueue("slices", self._look_at, workers=AT_ONCE, fields=lambda pool: {"pool": pool})
+        self._queue = WorkQueue("slices", self._reconcile, workers=AT_ONCE, fields=lambda pool: {"pool": pool})
         self._all_seen.set()
 
     def want(self, slices: Slices) -> None:
@@ -249,7 +249,7 @@ class Publisher:
                 await self._wanted.wait()
                 tasks.create_task(self._queue.run())
 
-    async def _look_at(self, name: str) -> float | None:
+    async def _reconcile(self, name: str) -> float | None:
         """Compare a pool and write the differing slices; until the store has seen these, it is not looked at again.
 
         Raises:

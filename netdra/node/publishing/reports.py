@@ -337,7 +337,6 @@ def _short(name: str) -> str:
 
 
 def _policies(rows: Sequence[Row], policies: Iterable[DeviceExposurePolicy]) -> Iterator[PolicyReport]:
-    """The report of each policy."""
     outcomes: Counter[tuple[str, str]] = Counter()
     outranked: dict[str, Counter[str]] = {}
     for row in rows:
@@ -361,7 +360,6 @@ def _policies(rows: Sequence[Row], policies: Iterable[DeviceExposurePolicy]) -> 
 
 
 def _custom_devices(outcomes: Iterable[RegistrationOutcome]) -> Iterator[CustomDeviceReport]:
-    """The report of each CustomDevice."""
     by_name: dict[str, list[RegistrationOutcome]] = {}
     for outcome in outcomes:
         if outcome.custom_device:
@@ -377,7 +375,6 @@ def _custom_devices(outcomes: Iterable[RegistrationOutcome]) -> Iterator[CustomD
 
 
 def _providers(outcomes: Iterable[RegistrationOutcome]) -> Iterator[ProviderReport]:
-    """The report of each provider of the registry's socket."""
     by_name: dict[str, list[RegistrationOutcome]] = {}
     for outcome in outcomes:
         if not outcome.custom_device:

@@ -27,9 +27,10 @@ from netdra.kube.client import Client, Selection
 from netdra.kube.errors import ApiError
 from netdra.kube.events import Recorder
 from netdra.kube.reflector import Reflector
-from netdra.kube.resources import CUSTOM_DEVICES, NODE_NETWORKS, NODES, POLICIES, SCHEMAS, TOPOLOGIES, ClusterNode
+from netdra.kube.resources import CUSTOM_DEVICES, NODE_NETWORKS, NODES, POLICIES, SCHEMAS, TOPOLOGIES
 from netdra.kube.store import Change, Store
 from netdra.model import names
+from netdra.model.core import ClusterNode
 from netdra.model.custom_device import CustomDevice
 from netdra.model.device import DEFAULT_FEATURES, Features, Problem
 from netdra.model.errors import NetdraError
@@ -50,7 +51,7 @@ from netdra.node.publishing.publisher import STORED_SLICES, PoolWrites, Publishe
 from netdra.node.publishing.reconcile import owner_of
 from netdra.node.publishing.registered import NodeRegistrations
 from netdra.node.publishing.reporter import Reporter
-from netdra.node.view import HeldDevice
+from netdra.node.view import Holder
 from netdra.topology.devices import DeviceKey
 
 log = logging.getLogger(__name__)
@@ -83,7 +84,6 @@ class Publishing:
         client: Client,
         node: str,
         watch: Callable[[], Watcher],
-        held_devices: Callable[[], Sequence[HeldDevice]] = tuple,
         plugins: PluginPath | None = None,
         leased: Callable[[], tuple[Registration, ...]] = tuple,
         files: DeviceFiles | None = None,
@@ -93,7 +93,6 @@ class Publishing:
         Args:
             node: the node's name.
             watch: opens the kernel; called in the thread that then reads it.
-            held_devices: the devices that claims hold now.
             plugins: where the node has its CNI plugins; without it, all that policies list count as there.
             leased: the registrations of the node's device registry; the same object while nothing changes.
             files: the device files that pods may be given; without it none.
@@ -101,7 +100,7 @@ class Publishing:
         self._client = client
         self._node = node
         self._watch = watch
-        self._held_devices = held_devices
+        self._holder: Holder | None = None
         self._plugins = NodePlugins(plugins, self.look_again) if plugins is not None else None
         self._recorder = Recorder(client, f"{names.DRIVER}/node", node)
         self._problem_events = ProblemEvents(self._recorder, node)
@@ -125,9 +124,14 @@ class Publishing:
         self._reporter: Reporter | None = None
         self._problems: tuple[Problem, ...] = ()
         self._work = asyncio.Event()
-        self._looked = asyncio.Event()
+        self._first_pass = asyncio.Event()
         self._handed_on = asyncio.Event()
         self._delay = metrics.Delay()
+
+    def know_holder(self, holder: Holder) -> None:
+        """Begin to ask which devices are held: the part that knows is begun later than this one."""
+        self._holder = holder
+        self.look_again()
 
     @property
     def devices(self) -> Mapping[DeviceKey, PlannedDevice]:
@@ -152,7 +156,7 @@ class Publishing:
     @property
     def ready(self) -> bool:
         """See `NodeView`."""
-        return self._looked.is_set() and self._topologies.synced
+        return self._first_pass.is_set() and self._topologies.synced
 
     def look_again(self) -> None:
         """The held devices, the registrations or the node's plugins have changed."""
@@ -191,9 +195,9 @@ class Publishing:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(publisher.run())
             tasks.create_task(self._follow(interfaces))
-            tasks.create_task(self._look(interfaces, publisher, offering))
+            tasks.create_task(self._run_passes(interfaces, publisher, offering))
             tasks.create_task(self._time(publisher))
-            await self._looked.wait()
+            await self._first_pass.wait()
             self._reporter = Reporter(self._client, owner, lambda: self._report(interfaces, publisher, offering))
             self._reporter.note(urgent=True)
             tasks.create_task(self._reporter.run())
@@ -201,7 +205,6 @@ class Publishing:
             self.published.set()
 
     async def _report(self, interfaces: Interfaces, publisher: Publisher, offering: Offering) -> NodeNetworkStatus:
-        """The status that the node is to report now."""
         refused = {key: self._problem_events.reason(key) for key in publisher.refused}
         features = self._features
 
@@ -244,18 +247,18 @@ class Publishing:
                 log.warning("%s", problem)
                 await asyncio.sleep(backoff.next(problem.retry_after))
 
-    async def _look(self, interfaces: Interfaces, publisher: Publisher, offering: Offering) -> None:
+    async def _run_passes(self, interfaces: Interfaces, publisher: Publisher, offering: Offering) -> None:
         """Make a pass, hand on its changes, and wait for the next reason to make one."""
         discovered = metrics.Discovered(interfaces.watcher)
         while True:
             await self.gate.wait()
             self._work.clear()
-            self._take(await interfaces.run(self._pass(offering, interfaces, discovered)), publisher)
+            self._hand_on(await interfaces.run(self._pass(offering, interfaces, discovered)), publisher)
             if publisher.is_published:
                 self._delay.ends(published=False)
             else:
                 self._handed_on.set()
-            self._looked.set()
+            self._first_pass.set()
             await self._reason(interfaces, offering)
 
     async def _reason(self, interfaces: Interfaces, offering: Offering) -> None:
@@ -280,9 +283,9 @@ class Publishing:
         policies = tuple(self._policies.objects[name] for name in sorted(self._policies.objects))
         node = self._nodes.objects.get(self._node)
         labels = dict(node.metadata.labels) if node is not None else {}
-        asked = allocatable_of(policies)
-        allocatable = {name: amount for name, amount in _allocatable(node).items() if name in asked}
-        held_devices, features = tuple(self._held_devices()), self._features
+        allocatable_names = allocatable_of(policies)
+        allocatable = {name: amount for name, amount in _allocatable(node).items() if name in allocatable_names}
+        held_devices, features = tuple(self._holder.held if self._holder is not None else ()), self._features
         presence = self._plugins.presence if self._plugins is not None else None
         registered = self._registered = self._facts.registered(labels)
         metrics.held(held_devices)
@@ -296,7 +299,7 @@ class Publishing:
 
         return make
 
-    def _take(self, offered: Offered, publisher: Publisher) -> None:
+    def _hand_on(self, offered: Offered, publisher: Publisher) -> None:
         self.passes += 1
         other = any(tuple(slices) != self._slices.get(pool, ()) for pool, slices in offered.slices.items())
         for pool, slices in offered.slices.items():

@@ -40,17 +40,18 @@ from netdra.node.kubelet.server import Methods, Server, streaming
 from netdra.node.priority import PriorityGate
 from netdra.node.publishing.interfaces import Bucket
 from netdra.node.registry.callers import Callers
-from netdra.node.registry.connections import BoundedServer, Bounds, Caller, of_caller
+from netdra.node.registry.connections import Caller, RegistryServer, of_caller
 from netdra.node.registry.journal import Grant
 from netdra.node.registry.table import DEFAULT_TTL, RefusedRegistrationError, RegistrationTable
 from netdra.node.view import DeviceHealth
 from netdra.node.wire import registry_pb2 as wire
+from netdra.ops.bounded import ConnectionLimits
 from netdra.topology.devices import DeviceKey
 
 log = logging.getLogger(__name__)
 
 SERVICE = "/netdra.registry.v1alpha1.DeviceRegistry"
-BOUNDS = Bounds(connections=64, of_user=48, request=64 * 1024, first=15.0, idle=300.0, reading=10.0)
+LIMITS = ConnectionLimits(connections=64, of_peer=48, first=15.0, idle=300.0, request=10.0)
 CALLS_PER_SECOND = 2000
 """How many calls are worked on; a caller that sends more is answered later."""
 GRACE_SECONDS = 2.0
@@ -125,7 +126,7 @@ class Registry:
             "ListRegistrations": (wire.ListRegistrationsRequest, wire.ListRegistrationsResponse, self._list),
         }
         methods = {
-            f"{SERVICE}/{name}": of_caller(takes, gives, call, BOUNDS)
+            f"{SERVICE}/{name}": of_caller(takes, gives, call, LIMITS)
             for name, (takes, gives, call) in changing.items()
         }
         watch = streaming(wire.WatchDevicesRequest, wire.WatchDevicesResponse, self._watch)
@@ -151,7 +152,7 @@ class Registry:
                 continue
             break
         inode = self._place.path.stat().st_ino
-        server = Server(self.methods, partial(BoundedServer, bounds=BOUNDS, gate=self._view.gate))
+        server = Server(self.methods, partial(RegistryServer, limits=LIMITS, gate=self._view.gate))
         await server.start(opened)
         self.problem = ""
         self.serving.set()

@@ -312,7 +312,7 @@ def test_a_list_whose_objects_are_deleted_between_its_pages_is_begun_anew(
                     cloud.admin("neutron", "DELETE", f"/v2.0/ports/{port}")
 
     async def story() -> tuple[Port, ...]:
-        async with Neutron(Session(file, seconds=PATIENCE, told=told)) as neutron:
+        async with Neutron(Session(file, seconds=PATIENCE, on_answer=told)) as neutron:
             return await neutron.ports()
 
     left = {port.id for port in asyncio.run(story())}
@@ -337,7 +337,7 @@ def test_of_two_that_take_a_port_at_once_one_has_it_and_gives_back_its_own(
                     **{"binding:vnic_type": "direct"},
                 )["id"]
                 asked = [wanted(network), wanted(network)]
-                takes = (by.take(each, made, lambda *_: True) for by, each in zip((one, other), asked, strict=True))
+                takes = (by.adopt(each, made, lambda *_: True) for by, each in zip((one, other), asked, strict=True))
                 taken = await asyncio.gather(*takes, return_exceptions=True)
                 (refused,) = (answer for answer in taken if isinstance(answer, BaseException))
                 assert isinstance(refused, NeutronRefusedError)

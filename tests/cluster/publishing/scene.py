@@ -124,7 +124,8 @@ async def publishing(
         return machine.namespace.run(lambda: Watcher(InventoryNode(name=node)))
 
     async with FaultProxy(plane).serving() as proxy, Client(connect(proxy.config)) as client:
-        service = Publishing(client, node, watch, lambda: hands.held, plugins)
+        service = Publishing(client, node, watch, plugins)
+        service.know_holder(hands)
         task = asyncio.create_task(service.run())
         try:
             yield Scene(node, workspace.api, machine, proxy, service, hands)

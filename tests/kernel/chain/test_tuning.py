@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from netdra.chain.attach import attach
 from netdra.chain.check import check
 from netdra.chain.detach import detach
 from netdra.chain.report import AttachError, AttachReport
@@ -19,7 +18,7 @@ from netdra.model.result import CNIAddress, CNIRoute
 from netdra.steps import addressing
 from netdra.steps.addressing import AddedAddressing
 from tests.kernel.chain.conftest import Bed, device, differences, recorder
-from tests.plans import plan, step
+from tests.plans import attach, plan, step
 
 _LIKE = ((0, 1400), (1024, 1500))
 """Two metrics and MTUs of IPv6 routes: no metric is 1024, and the MTU does not count."""

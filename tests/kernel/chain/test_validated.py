@@ -13,7 +13,6 @@ import msgspec
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from netdra.chain.attach import attach
 from netdra.chain.detach import detach
 from netdra.chain.report import AttachError
 from netdra.model.documents import convert
@@ -23,6 +22,7 @@ from netdra.rules.topologies import check_topology, check_unwise
 from netdra.topology.bind import unbound
 from tests import draws
 from tests.kernel.chain.conftest import Bed, device, differences
+from tests.plans import attach
 
 DEVICES = 3
 KERNEL_SAID = re.compile(r"\(E[A-Z]+\)")

@@ -13,9 +13,9 @@ from netdra.admission.cluster import Cluster, narrowed
 from netdra.admission.messages import ALLOWED, AdmissionRequest
 from netdra.admission.nodes import Nodes
 from netdra.admission.review import is_reshaped, review
-from netdra.kube.resources import ClusterNode
 from netdra.model import documents
 from netdra.model.claim import DeviceClass
+from netdra.model.core import ClusterNode
 from netdra.model.custom_device import CustomDevice
 from netdra.model.meta import ObjectMeta
 from netdra.model.node_network import InterfaceGroup, NodeInterfaces, PublishedDevice, ReportedInterfaces

@@ -162,7 +162,7 @@ class Scene:
         state: Any = SimpleNamespace(claims=self.claims, topologies=self.topologies, users=lambda name: (KEY,))
         api: Any = self.api
         recorder: Any = SimpleNamespace(emit=lambda occurrence: None)
-        settings = NeutronSettings(clouds=self.clouds, look_through_seconds=seconds)
+        settings = NeutronSettings(clouds=self.clouds, sweep_seconds=seconds)
         self.controller = NeutronPorts(api, recorder, state, settings, nullcontext)
         self.controller._ports = self.api.store
 
@@ -224,7 +224,7 @@ def test_an_api_server_that_fails_ends_no_look_through_and_the_next_look_tells(
             stored["mac_address"] = "fa:16:3e:00:00:99"
         scene.controller._cluster = ""
         scene.api.failures = {"get namespaces": 1, "apply status": 1}
-        looking = asyncio.create_task(scene.controller._look_through_now_and_then())
+        looking = asyncio.create_task(scene.controller._run_sweeps())
 
         async def all_told() -> None:
             while not all(port.current for port in scene.ports.values()):
@@ -257,7 +257,7 @@ def test_a_port_that_neutron_does_not_tell_of_keeps_no_other_from_its_look(tell:
         second = scene.port("vf1").status
         assert second is not None
         del scene.cloud.ports[second.port_id]
-        (problem,) = await scene.controller._look_through()
+        (problem,) = await scene.controller._sweep()
         assert "503" in problem.what
         assert scene.reasons == ["Bound", "Lost"]
 
@@ -319,7 +319,7 @@ def test_of_two_that_take_a_port_at_once_one_has_it(tell: Callable[..., None], p
             )
             for uid, slot in zip(("uid-1", "uid-2"), SLOTS.values(), strict=True)
         ]  # fmt: skip
-        takes = (clients[n % processes].take(asked[n], NAMED, lambda host, pci_slot: True) for n in range(2))
+        takes = (clients[n % processes].adopt(asked[n], NAMED, lambda host, pci_slot: True) for n in range(2))
         taken = await asyncio.gather(*takes, return_exceptions=True)
         (refused,) = (one for one in taken if isinstance(one, BaseException))
         assert isinstance(refused, NeutronRefusedError)

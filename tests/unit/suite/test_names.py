@@ -19,7 +19,7 @@ SOURCES = {
     if not path.name.endswith("_pb2.py")
 }
 
-SHARED_NAMES = frozenset({"Namespace", "Plugin", "Registration", "Server"})
+SHARED_NAMES = frozenset({"Registration", "Server"})
 """Public classes of several modules that are the field's word in each; at most five."""
 NAMES_TO_DIVIDE: frozenset[str] = frozenset(
     {
@@ -27,7 +27,9 @@ NAMES_TO_DIVIDE: frozenset[str] = frozenset(
         "Bounds",
         "Explanation",
         "Folder",
+        "Namespace",
         "Outcome",
+        "Plugin",
         "Pod",
         "PodClaim",
         "PodSpec",
@@ -65,7 +67,6 @@ COMMANDS_TO_RENAME: frozenset[str] = frozenset(
         "node/metrics.py: detached",
         "node/metrics.py: held",
         "node/metrics.py: published",
-        "nri/connection.py: _answered",
         "node/nri/plugin.py: _failed",
         "node/pods/circuits.py: ended",
         "node/pods/circuits.py: hung",
@@ -90,6 +91,7 @@ COMMANDS_TO_RENAME: frozenset[str] = frozenset(
         "node/pods/writer.py: settled",
         "node/priority.py: _left",
         "node/priority.py: _taken",
+        "nri/connection.py: _answered",
         "ops/http.py: left",
         "ops/process.py: _signalled",
         "ops/server.py: _ended",

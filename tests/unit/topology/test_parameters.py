@@ -16,7 +16,7 @@ from netdra.model.claim import ResourceClaim, ResourceClaimTemplate
 from netdra.model.errors import InvalidInputError
 from netdra.model.plan import Plan, PlannedDevice
 from netdra.model.topology import DeclaredParameter, NetworkTopology
-from netdra.node.pods.tracker import needed
+from netdra.node.sandboxes.tracker import needed
 from netdra.rules.claims import check_claim
 from netdra.rules.topologies import check_topology
 from netdra.topology import parameters

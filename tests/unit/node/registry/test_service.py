@@ -20,7 +20,7 @@ import pytest
 from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.model.registration import RegistrationOutcome
 from netdra.node.registry import connections, service
-from netdra.node.registry.service import BOUNDS, SERVICE
+from netdra.node.registry.service import LIMITS, SERVICE
 from netdra.node.registry.table import FILE, MAX_OF_PROVIDER, RegistrationTable, RegistryLimits
 from netdra.node.wire import registry_pb2 as wire
 from netdra.registry_client import RegistryClient
@@ -273,7 +273,7 @@ class TestStrangers:
     def test_garbage_ends_its_own_connection_alone(
         self, folder: Path, said: bytes, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(service, "BOUNDS", BOUNDS._replace(first=0.3))
+        monkeypatch.setattr(service, "LIMITS", LIMITS._replace(first=0.3))
 
         async def story(scene: Scene) -> None:
             reader, writer = await asyncio.open_unix_connection(str(scene.path))
@@ -287,7 +287,7 @@ class TestStrangers:
     def test_who_says_nothing_loses_the_connection_and_no_one_takes_all(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(service, "BOUNDS", BOUNDS._replace(first=0.3, of_user=8))
+        monkeypatch.setattr(service, "LIMITS", LIMITS._replace(first=0.3, of_peer=8))
 
         async def story(scene: Scene) -> None:
             assert (await scene.register()).success

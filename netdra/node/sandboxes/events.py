@@ -1,6 +1,6 @@
 """The events of pods whose network failed, was restored or came late, each with a line in the log.
 
-Used by `netdra.node.pods.attachments` and `reconcile`. The runtime tries a refused pod anew every dozen seconds, each
+Used by `netdra.node.sandboxes.hooks` and `reconcile`. The runtime tries a refused pod anew every dozen seconds, each
 time with another sandbox; an event with the same text but for the sandbox is not emitted again.
 """
 
@@ -67,6 +67,13 @@ class PodEvents:
         if self._is_new(sandbox, drift):
             log.warning("the network is not as it was made: %s", drift, extra=_about(sandbox))
             self._emit_of(sandbox, "Warning", "NetworkChanged", "Check", drift)
+
+    def topology_changed(self, sandbox: Sandbox, changes: str) -> None:
+        """A pod got the network that its claims were prepared with, and their topologies are others by now."""
+        text = f"{changes}: the pod keeps the network that was prepared; delete the pod to get the new one"
+        if self._is_new(sandbox, text):
+            log.info("%s", text, extra=_about(sandbox))
+            self._emit_of(sandbox, "Normal", "TopologyChanged", "Attach", text)
 
     def attached_late(self, sandbox: Sandbox) -> None:
         """A pod that had begun without its network has it now."""

@@ -11,7 +11,7 @@ from netdra.model.claim import AllocatedDeviceStatus
 from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedStep
 from netdra.model.result import CNIAddress, CNIInterface, CNIRoute, StepResult
 from netdra.node.nri.hooks import Sandbox
-from netdra.node.pods.status import MAX_DATA, MAX_IPS, Outcome, device_statuses, same
+from netdra.node.sandboxes.status import MAX_DATA, MAX_IPS, Outcome, device_statuses, same
 
 CLAIM = ClaimReference(namespace="ns", name="c", uid="c-1")
 DEVICE = PlannedDevice(request="nic", pool="pool", device="eth7", share_id="s-1")

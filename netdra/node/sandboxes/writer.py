@@ -1,6 +1,6 @@
 """Writes the claims' statuses of `status`, outside of the hooks: a work queue of claims (`netdra.kube.queue`).
 
-Called by `netdra.node.pods.attachments`. The whole status subresource is written under the resourceVersion that was
+Called by `netdra.node.sandboxes.hooks`. The whole status subresource is written under the resourceVersion that was
 just read, not a patch: the API server of Kubernetes 1.37 refuses every patch of the status of a claim whose own opaque
 parameters were written with blanks ("status.allocation: field cannot be modified once set"). A status that has the
 same entries already is not written.
@@ -27,8 +27,8 @@ from netdra.model.meta import ObjectMeta, time_text
 from netdra.model.plan import ClaimReference
 from netdra.model.resource import API_VERSION, Wire
 from netdra.node.metrics import STATUS_WRITES
-from netdra.node.pods.status import Outcome, device_statuses, same
 from netdra.node.priority import PriorityGate
+from netdra.node.sandboxes.status import Outcome, device_statuses, same
 from netdra.ops.metrics import counted
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from netdra.node.pods.tracker import WatchedPod, claim_names
+from netdra.node.sandboxes.tracker import WatchedPod, claim_names
 
 
 def pod(spec: dict[str, Any], status: dict[str, Any], **metadata: Any) -> WatchedPod:

@@ -9,7 +9,7 @@ import pytest
 from netdra.chain.report import FailedAttachReport, StepFailure, UndoReport, attach_error
 from netdra.cni.errors import PluginFailure, plugin_error
 from netdra.model.errors import NetdraError, PermanentError
-from netdra.node.pods.circuits import Circuits, NotAnsweringError, programs
+from netdra.node.sandboxes.circuits import Circuits, NotAnsweringError, programs
 from tests.plans import plan, step
 
 

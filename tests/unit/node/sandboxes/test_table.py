@@ -18,8 +18,8 @@ from netdra.model.plan import ClaimReference, PlannedDevice
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore, KeptDevice, PreparedClaim, PreparedDevice
 from netdra.node.nri.hooks import Sandbox
-from netdra.node.pods.status import Outcome
-from netdra.node.pods.table import Phase, Table, Undone
+from netdra.node.sandboxes.status import Outcome
+from netdra.node.sandboxes.table import Phase, Table, Undone
 
 CLAIMS = tuple(ClaimReference(namespace="ns", name=name, uid=f"uid-{name}") for name in ("a", "b"))
 BOXES = tuple(Sandbox(id=f"sb-{number}", name=f"p{number}", namespace="ns", uid=f"p-{number}") for number in range(3))
@@ -61,42 +61,42 @@ def in_turn(table: Table, box: Sandbox, *acts: Callable[[], None]) -> None:
 
 def attach(table: Table, box: Sandbox, *claims: ClaimReference) -> None:
     outcomes = [outcome(claim, box) for claim in claims]
-    in_turn(table, box, lambda: table.attaching(box, claims), lambda: table.attached(box, outcomes))
+    in_turn(table, box, lambda: table.begin_attach(box, claims), lambda: table.complete_attach(box, outcomes))
 
 
 def test_a_transition_out_of_turn_or_from_another_phase_is_a_defect(table: Table) -> None:
     box = BOXES[0]
-    table.begins(box)
+    table.mark_running(box)
     with pytest.raises(RuntimeError, match="out of turn"):
-        table.attaching(box, CLAIMS)
+        table.begin_attach(box, CLAIMS)
     with pytest.raises(RuntimeError, match="expected -> left, in turn"):
-        in_turn(table, box, lambda: table.detached(box.id, Undone(trouble="x")))
+        in_turn(table, box, lambda: table.complete_detach(box.id, Undone(trouble="x")))
     with pytest.raises(RuntimeError, match="attaching -> attaching"):
-        in_turn(table, box, lambda: table.attaching(box, CLAIMS), lambda: table.attaching(box, CLAIMS))
+        in_turn(table, box, lambda: table.begin_attach(box, CLAIMS), lambda: table.begin_attach(box, CLAIMS))
     assert table.phase(box.id) is Phase.ATTACHING
 
 
 def test_of_what_has_ended_and_left_nothing_nothing_is_remembered(table: Table) -> None:
     box = BOXES[0]
-    table.begins(box)
+    table.mark_running(box)
     attach(table, box, *CLAIMS)
-    table.ended(box.id)
+    table.mark_ended(box.id)
     assert table.has_anything(box.id)
     assert table.to_take_down() == (box.id,)
-    in_turn(table, box, lambda: table.detaching(box.id), lambda: table.detached(box.id, Undone()))
+    in_turn(table, box, lambda: table.begin_detach(box.id), lambda: table.complete_detach(box.id, Undone()))
     assert not table.has_anything(box.id)
     assert table.to_take_down() == ()
     assert table._records == {}
 
 
 def test_only_who_is_not_listed_has_ended_and_who_comes_later_is_not_taken_for_it(table: Table) -> None:
-    table.begins(BOXES[0])
-    table.listed([BOXES[1]], ["sb-on-disk"])
+    table.mark_running(BOXES[0])
+    table.update_from_list([BOXES[1]], ["sb-on-disk"])
     assert set(table.all_running) == {BOXES[1].id}
     assert table.to_take_down() == ("sb-on-disk",)
     in_turn(table, Sandbox(id="sb-of-another", name="", namespace="", uid=""))
     assert table.to_take_down() == ("sb-on-disk",)
-    table.begins(BOXES[0])
+    table.mark_running(BOXES[0])
     assert set(table.all_running) == {BOXES[0].id, BOXES[1].id}
 
 
@@ -106,16 +106,16 @@ def test_what_could_not_be_given_back_is_remembered_and_counted_until_it_is(tabl
         in_turn(
             table,
             box,
-            lambda: table.detaching(box.id),
-            lambda: table.detached(box.id, Undone(trouble="busy", is_hopeless=True)),
+            lambda: table.begin_detach(box.id),
+            lambda: table.complete_detach(box.id, Undone(trouble="busy", is_hopeless=True)),
         )
         assert (table.phase(box.id), table.troubles, table.tries(box.id)) == (Phase.LEFT, {box.id: "busy"}, tries)
         assert table.to_take_down() == (box.id,)
     in_turn(
         table,
         box,
-        lambda: table.detaching(box.id),
-        lambda: table.detached(box.id, Undone(trouble="busy", is_given_up=True)),
+        lambda: table.begin_detach(box.id),
+        lambda: table.complete_detach(box.id, Undone(trouble="busy", is_given_up=True)),
     )
     assert (table.phase(box.id), table.troubles, table.tries(box.id)) == (Phase.EXPECTED, {}, 0)
 
@@ -129,7 +129,7 @@ def test_a_specification_that_cannot_be_removed_keeps_the_claims_containers_from
         attach(table, box, claim)
     (tmp_path / "claims" / f"{claim.uid}.json").unlink()  # so that it cannot be written for the other one
     with pytest.raises(TemporaryError, match="is not prepared"):
-        in_turn(table, one, lambda: table.detaching(one.id))
+        in_turn(table, one, lambda: table.begin_detach(one.id))
     assert set(table.users(claim.uid)) == {one.id, other.id}
 
 
@@ -166,25 +166,25 @@ class Sandboxes(RuleBasedStateMachine):
     @rule(box=st.sampled_from(BOXES), claims=st.lists(st.sampled_from(CLAIMS), min_size=1, unique=True))
     def begins(self, box: Sandbox, claims: list[ClaimReference]) -> None:
         if self.table.phase(box.id) in (Phase.EXPECTED, Phase.LEFT):
-            self.table.begins(box)
+            self.table.mark_running(box)
             self.claims[box.id] = tuple(claims)
-            in_turn(self.table, box, lambda: self.table.attaching(box, claims))
+            in_turn(self.table, box, lambda: self.table.begin_attach(box, claims))
 
     @rule(box=st.sampled_from(BOXES))
     def is_attached(self, box: Sandbox) -> None:
         if self.table.phase(box.id) is Phase.ATTACHING:
             outcomes = [outcome(claim, box) for claim in self.claims[box.id]]
-            in_turn(self.table, box, lambda: self.table.attached(box, outcomes))
+            in_turn(self.table, box, lambda: self.table.complete_attach(box, outcomes))
 
     @rule(box=st.sampled_from(BOXES), trouble=st.sampled_from(["", "busy"]))
     def is_taken_down(self, box: Sandbox, trouble: str) -> None:
         if self.table.phase(box.id) is not Phase.DETACHING:
-            self.table.ended(box.id)
+            self.table.mark_ended(box.id)
             in_turn(
                 self.table,
                 box,
-                lambda: self.table.detaching(box.id),
-                lambda: self.table.detached(box.id, Undone(trouble=trouble)),
+                lambda: self.table.begin_detach(box.id),
+                lambda: self.table.complete_detach(box.id, Undone(trouble=trouble)),
             )
 
     @rule(box=st.sampled_from(BOXES))
@@ -192,7 +192,7 @@ class Sandboxes(RuleBasedStateMachine):
     def is_confirmed(self, box: Sandbox) -> None:
         if self.table.phase(box.id) is Phase.ATTACHED:
             outcomes = [outcome(claim, box) for claim in self.claims[box.id]]
-            in_turn(self.table, box, lambda: self.table.attached(box, outcomes))
+            in_turn(self.table, box, lambda: self.table.complete_attach(box, outcomes))
 
     @invariant()
     def a_claim_is_specified_while_it_has_users_and_all_of_them_are_attached(self) -> None:

@@ -13,12 +13,12 @@ One record a sandbox, in which the hooks, the reconciler and the search for orph
   D22, `namespaces`).
 
 ```
-    from                                    by          to
-    EXPECTED, ATTACHED (not standing), LEFT  attaching   ATTACHING
+    from                                    by               to
+    EXPECTED, ATTACHED (not standing), LEFT  begin_attach     ATTACHING
     ATTACHING; EXPECTED, ATTACHED, LEFT
-      (its network is seen to stand)         attached    ATTACHED
-    all but DETACHING                        detaching   DETACHING
-    DETACHING                                detached    EXPECTED, or LEFT if something could not be given back
+      (its network is seen to stand)         complete_attach  ATTACHED
+    all but DETACHING                        begin_detach     DETACHING
+    DETACHING                                complete_detach  EXPECTED, or LEFT if something could not be given back
 ```
 
 A sandbox that has a checkpoint and is not known when the runtime lists its sandboxes is LEFT too: a former process left
@@ -32,10 +32,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -44,8 +45,11 @@ from netdra.model.plan import ClaimReference
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore
 from netdra.node.nri.hooks import Sandbox
-from netdra.node.pods.namespaces import Namespaces
-from netdra.node.pods.status import Outcome
+from netdra.node.sandboxes.namespaces import Namespaces
+from netdra.node.sandboxes.status import Outcome
+from netdra.node.turns import run_in_turn
+
+T = TypeVar("T")
 
 
 class Phase(Enum):
@@ -173,7 +177,7 @@ class Table:
 
     # What the runtime says.
 
-    def listed(self, running: Sequence[Sandbox], left: Collection[str]) -> None:
+    def update_from_list(self, running: Sequence[Sandbox], left: Collection[str]) -> None:
         """The runtime has listed its sandboxes: these run, and all other known sandboxes have ended.
 
         A sandbox that another process of this node attaches from now on is in neither, and is not taken for ended.
@@ -189,16 +193,16 @@ class Table:
             if record.phase is Phase.EXPECTED and not record.interested and key in left:
                 record.phase = Phase.LEFT
         for sandbox in running:
-            self.begins(sandbox)
+            self.mark_running(sandbox)
         for key in tuple(self._records):
             self._forget(key)
 
-    def begins(self, sandbox: Sandbox) -> None:
+    def mark_running(self, sandbox: Sandbox) -> None:
         """A sandbox runs from now on."""
         record = self._record(sandbox)
         record.sandbox, record.life = sandbox, Life.RUNNING
 
-    def ended(self, sandbox: str) -> None:
+    def mark_ended(self, sandbox: str) -> None:
         """A sandbox does not run, as the runtime or the kernel says; an unknown sandbox is no error."""
         record = self._records.get(sandbox)
         if record is not None:
@@ -229,6 +233,14 @@ class Table:
             record.interested -= 1
             self._forget(sandbox.id)
 
+    async def act(self, sandbox: Sandbox, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Do some work on a sandbox in its turn; a caller that is cancelled leaves work that has begun to its end.
+
+        Raises:
+            NetdraError: of the work.
+        """
+        return await run_in_turn(self.turn(sandbox), work, f"sandbox {sandbox.id}")
+
     def is_busy(self, sandbox: str) -> bool:
         """Whether a task acts on a sandbox, or waits to."""
         record = self._records.get(sandbox)
@@ -242,7 +254,7 @@ class Table:
 
     # The phase of its network. A transition that is not in `_BEFORE`, or of a task without the turn, is a defect.
 
-    def attaching(self, sandbox: Sandbox, claims: Iterable[ClaimReference]) -> None:
+    def begin_attach(self, sandbox: Sandbox, claims: Iterable[ClaimReference]) -> None:
         """A sandbox with these claims is about to be attached: from now on none of their containers is created.
 
         Raises:
@@ -252,9 +264,9 @@ class Table:
             record = self._moved(sandbox.id, Phase.ATTACHING)
             record.claims |= dict.fromkeys((claim.uid for claim in claims), None)
             for uid in record.claims:
-                self.files.detached(uid)
+                self.files.remove_spec(uid)
 
-    def attached(self, sandbox: Sandbox, outcomes: Iterable[Outcome]) -> None:
+    def complete_attach(self, sandbox: Sandbox, outcomes: Iterable[Outcome]) -> None:
         """A sandbox has its whole network: it was attached, or its network stands.
 
         Raises:
@@ -268,7 +280,7 @@ class Table:
             for uid in dict.fromkeys((*record.claims, *former)):
                 self._specify(uid)
 
-    def detaching(self, sandbox: str) -> None:
+    def begin_detach(self, sandbox: str) -> None:
         """A sandbox is about to be taken down: it is refused, has ended, or was left by a former process.
 
         Raises:
@@ -288,7 +300,7 @@ class Table:
             if problems:
                 raise problems[0]
 
-    def detached(self, sandbox: str, undone: Undone) -> None:
+    def complete_detach(self, sandbox: str, undone: Undone) -> None:
         """A sandbox was taken down, but for what could not be undone."""
         with self._lock:
             is_left = bool(undone.trouble) and not undone.is_given_up
@@ -310,11 +322,11 @@ class Table:
         """Hold the namespace of a sandbox whose turn the caller has, if it is there."""
         self.namespaces.hold(sandbox.id, sandbox.netns)
 
-    def explain(self, sandbox: str, trouble: str) -> None:
+    def set_trouble(self, sandbox: str, trouble: str) -> None:
         """Set the trouble of a sandbox's network, or of what is left of it, anew."""
         self._records[sandbox].trouble = trouble
 
-    def uses(self, sandbox: str, plugins: frozenset[str]) -> None:
+    def set_plugins(self, sandbox: str, plugins: frozenset[str]) -> None:
         """A sandbox whose turn the caller has needs these programs, to be attached and to be taken down."""
         self._records[sandbox].plugins = plugins
 
@@ -400,7 +412,7 @@ class Table:
         """Have a claim's specification be there exactly if all of its sandboxes are attached."""
         users = [record for record in self._all() if uid in record.claims]
         if not users or any(record.phase is not Phase.ATTACHED for record in users):
-            self.files.detached(uid)
+            self.files.remove_spec(uid)
         elif uid not in self._withheld:
             outcome = users[0].claims[uid]
             assert outcome is not None
@@ -415,7 +427,7 @@ class Table:
                 hint="see the kubelet's log for what became of NodePrepareResources",
             )
         # Pods that share a claim have the same device files and, but for names of their own, the same interfaces.
-        self.files.attached(prepared, outcome.devices)
+        self.files.write_spec(prepared, outcome.devices)
 
     def _moved(self, sandbox: str, phase: Phase) -> _Record:
         """A sandbox's record, in its next phase."""

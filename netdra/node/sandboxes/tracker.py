@@ -1,8 +1,10 @@
 """The claims of pods (decision D11): a watch of this node's pods, and the claims that they name.
 
-Asked by `netdra.node.pods.attachments` when a sandbox begins. A claim is read once, when a pod that names it comes, and
-remembered as long as a pod names it: while it is reserved for a pod, its allocation cannot change. If the watch does
-not have the pod yet, the API server is asked; a sandbox whose claims cannot be known is refused (decision D12).
+Asked by `netdra.node.sandboxes.hooks` when a sandbox begins, and by `netdra.node.claims`. A claim is read once, when a
+pod that names it comes, and remembered as long as a pod names it: while it is reserved for a pod, its allocation cannot
+change. A claim that was prepared for the pod needs no reading: its record says so, also while the API server is away.
+If the watch does not have the pod yet, the API server is asked; a sandbox whose claims cannot be known is refused
+(decision D12).
 """
 
 from __future__ import annotations
@@ -11,24 +13,31 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import msgspec
 
+from netdra.chain.checkpoint import boot_id
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import ApiError
 from netdra.kube.reflector import Reflector
 from netdra.kube.resources import RESOURCE_CLAIMS, Resource
 from netdra.kube.store import Change, Store, key_of
 from netdra.model import names
-from netdra.model.claim import AllocationResult, DeviceAllocationResult, ResourceClaim, ResourceClaimSpec
+from netdra.model.claim import (
+    AllocationResult,
+    DeviceAllocationResult,
+    ResourceClaim,
+    ResourceClaimSpec,
+    is_reserved_for,
+)
 from netdra.model.errors import NetdraError, TemporaryError
 from netdra.model.meta import ObjectMeta, OwnerReference
 from netdra.model.plan import ClaimReference
 from netdra.model.resource import Wire
-from netdra.node.claims.store import POD_CLAIM_NAME
+from netdra.node.claims.store import POD_CLAIM_NAME, ClaimStore, PodReference, PodUser
 from netdra.node.nri.hooks import Sandbox
 from netdra.topology.bind import EXTENDED_RESOURCE_CLAIM
 
@@ -60,11 +69,18 @@ class PodClaim(Wire, frozen=True):
     resource_claim_name: str | None = None
 
 
+class SchedulingGroup(Wire, frozen=True):
+    """The PodGroup with which a pod is scheduled."""
+
+    pod_group_name: str | None = None
+
+
 class PodSpec(Wire, frozen=True):
     """The claims that a pod names, in the order that numbers its interfaces."""
 
     resource_claims: tuple[PodClaim, ...] | None = None
     host_network: bool = False
+    scheduling_group: SchedulingGroup | None = None
 
 
 class MadeClaim(Wire, frozen=True):
@@ -93,6 +109,12 @@ class WatchedPod(msgspec.Struct, frozen=True, kw_only=True):
     metadata: PodMeta
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+
+    @property
+    def group(self) -> str:
+        """The name of its PodGroup, "" for none."""
+        group = self.spec.scheduling_group
+        return (group.pod_group_name or "") if group is not None else ""
 
     def is_of(self, uid: str) -> bool:
         """Whether this is the pod that the kubelet knows by a uid, which for a static pod is its mirror's mark."""
@@ -150,11 +172,6 @@ def is_ours(claim: ResourceClaim) -> bool:
     return claim.status.allocation is not None and bool(claim.status.allocation.devices.results)
 
 
-def is_for(claim: ResourceClaim, uid: str) -> bool:
-    """Whether a claim is reserved for a pod."""
-    return any(user.uid == uid for user in claim.status.reserved_for)
-
-
 log = logging.getLogger(__name__)
 
 FRESH_SECONDS = 10.0
@@ -172,22 +189,22 @@ class Tracker:
     """The pods of a node and their claims, kept current while `run` runs.
 
     Attributes:
-        any_prepared: whether any claim is prepared on this node. The kubelet prepares a pod's claims before its
-            sandbox begins, so without a prepared claim no pod has one of ours, known to the watch or not.
+        records: the claims that are prepared on this node. The kubelet prepares a pod's claims before its sandbox
+            begins, so without a prepared claim no pod has one of ours, known to the watch or not.
     """
 
     client: Client
     reflector: Reflector[WatchedPod]
-    any_prepared: Callable[[], bool] = lambda: True
+    records: ClaimStore
     _claims: dict[str, ResourceClaim] = field(default_factory=dict)
     _reading: dict[str, asyncio.Task[ResourceClaim]] = field(default_factory=dict)
     _few: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
     _read_at: dict[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of_node(cls, client: Client, node: str, any_prepared: Callable[[], bool] = lambda: True) -> Tracker:
+    def of_node(cls, client: Client, node: str, records: ClaimStore) -> Tracker:
         """The tracker of a node."""
-        return cls(client, Reflector(client, PODS, Store(), pods_of(node)), any_prepared)
+        return cls(client, Reflector(client, PODS, Store(), pods_of(node)), records)
 
     @property
     def pods(self) -> Store[WatchedPod]:
@@ -208,7 +225,7 @@ class Tracker:
                 for task in self._reading.values():
                     task.cancel()
 
-    async def claims_of(self, sandbox: Sandbox, seconds: float) -> tuple[ResourceClaim, ...]:
+    async def claims_of(self, sandbox: Sandbox, seconds: float) -> tuple[ClaimReference, ...]:
         """The pod's claims that have devices of ours, in the order in which the pod names them.
 
         For a pod that the watch has, and that names no claim, nothing is waited for.
@@ -221,18 +238,44 @@ class Tracker:
             TemporaryError: the pod's claims cannot be known now.
         """
         pod = self.pods.objects.get(key_of(sandbox.namespace, sandbox.name))
-        named = claim_names(pod) if pod is not None and pod.is_of(sandbox.uid) else None
-        if named == () or (named is None and not self.any_prepared()):
+        pod = pod if pod is not None and pod.is_of(sandbox.uid) else None
+        named = claim_names(pod) if pod is not None else None
+        if named == () or (named is None and not self.records.uids()):
             return ()
         try:
             async with asyncio.timeout(seconds):
-                wanted = named if named is not None else await self._asked(sandbox)
-                claims = [await self._claim(sandbox, name) for name in wanted]
+                if pod is None or named is None:
+                    pod = await self._get_pod(sandbox)
+                    named = claim_names(pod)
+                if named is None:
+                    raise _unknown(sandbox, "not all of its claims are made yet")
+                claims = [await self._claim(sandbox, pod, name) for name in named]
         except TimeoutError:
             raise _unknown(sandbox, f"the API server has not answered within {seconds:.1f} s") from None
         except ApiError as problem:
             raise _unknown(sandbox, problem.what) from None
-        return tuple(claim for claim in claims if is_ours(claim))
+        return tuple(claim for claim in claims if claim is not None)
+
+    def remembered(self, claim: ClaimReference) -> ResourceClaim | None:
+        """A claim as it was read for one of its pods; None if it was not."""
+        stored = self._claims.get(key_of(claim.namespace, claim.name))
+        return stored if stored is not None and stored.metadata.uid == claim.uid else None
+
+    def users(self, claim: ResourceClaim) -> tuple[PodUser, ...]:
+        """The pods of this node that a claim is reserved for, by themselves or with their PodGroup.
+
+        A PodGroup's reservation counts for those of its pods that name the claim.
+        """
+        namespace, name = claim.metadata.namespace, claim.metadata.name
+        return tuple(
+            PodUser(PodReference(name=pod.metadata.name, uid=pod.metadata.uid), pod.spec.host_network)
+            for pod in self.pods.objects.values()
+            if pod.metadata.namespace == namespace
+            and (
+                is_reserved_for(claim, pod.metadata.uid)
+                or (is_reserved_for(claim, pod.metadata.uid, pod.group) and name in (claim_names(pod) or ()))
+            )
+        )
 
     async def just_read(self, wanted: ClaimReference) -> ResourceClaim | None:
         """A claim as it has just been read for a pod that the watch has; None if the caller must read it.
@@ -247,49 +290,55 @@ class Tracker:
         claim, read_at = self._claims.get(key), self._read_at.pop(key, -math.inf)
         if claim is None or claim.metadata.uid != wanted.uid or time.monotonic() > read_at + FRESH_SECONDS:
             return None
-        here = {pod.metadata.uid for pod in self.pods.objects.values()}
-        return claim if any(user.uid in here for user in claim.status.reserved_for) else None
+        return claim if self.users(claim) else None
 
     def knows_to_be_claimless(self, sandbox: Sandbox) -> bool:
         """Whether the watch is sure that a pod names no claim at all."""
         pod = self.pods.objects.get(key_of(sandbox.namespace, sandbox.name))
         return pod is not None and pod.is_of(sandbox.uid) and claim_names(pod) == ()
 
-    def on_host_network(self, namespace: str, name: str, uid: str) -> bool | None:
-        """Whether a pod is on the host's network; None if the watch does not have the pod."""
-        pod = self.pods.objects.get(key_of(namespace, name))
-        return pod.spec.host_network if pod is not None and pod.metadata.uid == uid else None
-
     async def at_rest(self) -> None:
         """Wait until no claim is being read."""
         while self._reading:
             await asyncio.wait(self._reading.values())
 
-    async def _asked(self, sandbox: Sandbox) -> tuple[str, ...]:
-        """The names of a pod's claims, from the API server."""
+    async def _get_pod(self, sandbox: Sandbox) -> WatchedPod:
+        """A pod that the watch does not have, or has without all of its claims, from the API server."""
         pod = await self.client.get(PODS, sandbox.name, sandbox.namespace)
         if not pod.is_of(sandbox.uid):
             raise _unknown(sandbox, "another pod has its name by now")
-        named = claim_names(pod)
-        if named is None:
-            raise _unknown(sandbox, "not all of its claims are made yet")
-        return named
+        return pod
 
-    async def _claim(self, sandbox: Sandbox, name: str) -> ResourceClaim:
-        """A claim that is allocated, and reserved for the pod if it has devices of ours."""
+    async def _claim(self, sandbox: Sandbox, pod: WatchedPod, name: str) -> ClaimReference | None:
+        """A claim that is allocated, and reserved for the pod; None if it has no device of ours."""
         key = key_of(sandbox.namespace, name)
         remembered = self._claims.get(key)
-        if remembered is not None and is_for(remembered, sandbox.uid):
-            return remembered
+        if remembered is not None and is_reserved_for(remembered, pod.metadata.uid, pod.group):
+            return remembered.reference if is_ours(remembered) else None
+        recorded = self._recorded(sandbox.namespace, name, pod.metadata.uid)
+        if recorded is not None and remembered is None:
+            return recorded
         begun_before = key in self._reading
         claim = await self._read(key)
-        if begun_before and not is_for(claim, sandbox.uid):
+        if begun_before and not is_reserved_for(claim, pod.metadata.uid, pod.group):
             claim = await self._read(key)  # a reading for another pod may be from before this pod's reservation
         if claim.status.allocation is None:
             raise _unknown(sandbox, f'ResourceClaim "{key}" is not allocated')
-        if is_ours(claim) and not is_for(claim, sandbox.uid):
+        if not is_ours(claim):
+            return None
+        if not is_reserved_for(claim, pod.metadata.uid, pod.group):
             raise _unknown(sandbox, f'ResourceClaim "{key}" is not reserved for it')
-        return claim
+        return claim.reference
+
+    def _recorded(self, namespace: str, name: str, pod: str) -> ClaimReference | None:
+        """A claim that was prepared for a pod in this boot: while the pod is there its allocation cannot change."""
+        found = [
+            record.claim
+            for record in self.records.all()
+            if (record.claim.namespace, record.claim.name) == (namespace, name) and record.boot_id == boot_id()
+            if any(user.uid == pod for user in record.pods)
+        ]
+        return found[0] if len(found) == 1 else None
 
     async def _read(self, key: str) -> ResourceClaim:
         """Read and remember a claim; all callers for a claim that is just being read wait for the same answer."""
@@ -344,7 +393,7 @@ class Tracker:
         for name in claim_names(change.new) or ():
             key = key_of(change.new.metadata.namespace, name)
             claim = self._claims.get(key)
-            if claim is None or not is_for(claim, change.new.metadata.uid):
+            if claim is None or not is_reserved_for(claim, change.new.metadata.uid, change.new.group):
                 self._begin_reading(key)
 
     def _forget(self) -> None:

@@ -1,6 +1,6 @@
 """The outcome of a claim in each sandbox, and the status that follows: `status.devices[]` of a ResourceClaim. Pure.
 
-Outcomes are made by `netdra.node.pods.attachments` after each attempt, and from checkpoints when the daemon comes back;
+Outcomes are made by `hooks` after each attempt, and from checkpoints when the daemon comes back;
 `writer` writes the status, and the claim's CDI specification is made of outcomes too. An allocated device has one
 entry, which is about all pods that share the claim. Limits are the API server's (k8s.io/api/resource/v1,
 AllocatedDeviceStatus).
@@ -18,6 +18,7 @@ from netdra.chain.report import StepReport
 from netdra.model import names
 from netdra.model.claim import AllocatedDeviceStatus, NetworkDeviceData, ResourceClaim
 from netdra.model.plan import ClaimReference, PlannedDevice, PlannedPort
+from netdra.node.claims.store import PreparedClaim
 from netdra.node.nri.hooks import Sandbox
 
 _RESERVED = "no NetworkTopology is meant by its DeviceClass: it is reserved for the pod, and nothing was attached"
@@ -58,7 +59,50 @@ Use = tuple[Outcome, DeviceOutcome]
 """A device in one of the sandboxes that have it."""
 
 
-def attached(sandbox: Sandbox, claims: Sequence[ResourceClaim], done: Sequence[DeviceOutcome]) -> tuple[Outcome, ...]:
+class ClaimDevices(msgspec.Struct, frozen=True):
+    """A claim, and its devices of ours as the scheduler names them."""
+
+    claim: ClaimReference
+    devices: tuple[PlannedDevice, ...] = ()
+
+    @classmethod
+    def of_claim(cls, claim: ResourceClaim) -> ClaimDevices:
+        """Those of a claim's allocation."""
+        allocation = claim.status.allocation
+        return cls(
+            claim.reference,
+            tuple(
+                PlannedDevice(
+                    request=result.request, pool=result.pool, device=result.device, share_id=result.share_id or ""
+                )
+                for result in (allocation.devices.results if allocation is not None else ())
+                if result.driver == names.DRIVER
+            ),
+        )
+
+    @classmethod
+    def of_record(cls, prepared: PreparedClaim) -> ClaimDevices:
+        """Those of a prepared claim."""
+        return cls(
+            prepared.claim,
+            tuple(
+                PlannedDevice(
+                    request=device.told.requests[0],
+                    pool=device.told.pool,
+                    device=device.told.device,
+                    share_id=device.told.share_id,
+                )
+                for device in prepared.devices
+            ),
+        )
+
+    @property
+    def outcomes(self) -> tuple[DeviceOutcome, ...]:
+        """The devices without a step."""
+        return tuple(DeviceOutcome(claim=self.claim, device=device) for device in self.devices)
+
+
+def attached(sandbox: Sandbox, claims: Sequence[ClaimDevices], done: Sequence[DeviceOutcome]) -> tuple[Outcome, ...]:
     """The outcome of each claim of a sandbox whose network is complete, in the order of the claims.
 
     Args:
@@ -66,7 +110,7 @@ def attached(sandbox: Sandbox, claims: Sequence[ResourceClaim], done: Sequence[D
         claims: its claims, as far as they are known; claims whose network was run need not be among them.
         done: the outcomes of devices; none if there was nothing to run.
     """
-    allocated = {claim.reference: _allocated(claim) for claim in claims}
+    allocated = {entry.claim: entry.outcomes for entry in claims}
     outcomes: list[Outcome] = []
     for claim in dict.fromkeys([*allocated, *(device.claim for device in done)]):
         run = tuple(device for device in done if device.claim == claim)
@@ -77,26 +121,11 @@ def attached(sandbox: Sandbox, claims: Sequence[ResourceClaim], done: Sequence[D
     return tuple(outcomes)
 
 
-def failed(sandbox: Sandbox, claims: Sequence[ResourceClaim], reason: str, message: str) -> tuple[Outcome, ...]:
+def failed(sandbox: Sandbox, claims: Sequence[ClaimDevices], reason: str, message: str) -> tuple[Outcome, ...]:
     """The outcomes of the claims of a sandbox that was refused."""
     return tuple(
-        Outcome(claim=claim.reference, sandbox=sandbox, devices=_allocated(claim), reason=reason, message=message)
-        for claim in claims
-    )
-
-
-def _allocated(claim: ResourceClaim) -> tuple[DeviceOutcome, ...]:
-    """This driver's devices of a claim, as the scheduler names them, without a step."""
-    allocation = claim.status.allocation
-    return tuple(
-        DeviceOutcome(
-            claim=claim.reference,
-            device=PlannedDevice(
-                request=result.request, pool=result.pool, device=result.device, share_id=result.share_id or ""
-            ),
-        )
-        for result in (allocation.devices.results if allocation is not None else ())
-        if result.driver == names.DRIVER
+        Outcome(claim=entry.claim, sandbox=sandbox, devices=entry.outcomes, reason=reason, message=message)
+        for entry in claims
     )
 
 

@@ -1,7 +1,7 @@
 """Plugins that do not answer are left alone for a while: their pods are refused at once instead of after a timeout.
 
 A runtime calls hooks for one sandbox after the other, so a hook that waits in vain holds up every pod of the node.
-Called by `netdra.node.pods.attachments` before a sandbox is attached, and after it with the outcome. A plugin type has
+Called by `netdra.node.sandboxes.hooks` before a sandbox is attached, and after it with the outcome. A plugin type has
 one circuit, which a timeout opens for 5 s, then for twice as long each time up to 5 minutes. When that is over one
 sandbox is let through to try.
 """

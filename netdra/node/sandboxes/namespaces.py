@@ -2,7 +2,7 @@
 
 CRI-O removes a sandbox's namespace before it reports the stop, and a containerd that was restarted reports no stop of
 an older sandbox. Virtual devices in a namespace end with it (default_device_exit_batch() in net/core/dev.c), so
-`netdra.node.pods.network` holds it from before the first device is moved in until the last one is out.
+`netdra.node.sandboxes.network` holds it from before the first device is moved in until the last one is out.
 
 It is held by a descriptor and by nothing else (decision D22): descriptors end with the process, so no namespace is held
 for a pod that ends while there is no daemon. The next daemon holds those of the checkpoints that are still there.

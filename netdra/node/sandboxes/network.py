@@ -1,6 +1,6 @@
 """A sandbox's network and its claims' CDI specifications: both there, or neither. Blocking; called in worker threads.
 
-Called by `netdra.node.pods.attachments`, `reconcile` and `orphans`, which have the sandbox's turn (`table`).
+Called by `netdra.node.sandboxes.hooks`, `reconcile` and `orphans`, which have the sandbox's turn (`table`).
 """
 
 from __future__ import annotations
@@ -20,18 +20,16 @@ from netdra.chain.outcome import DeviceOutcome, device_outcomes, recorded_outcom
 from netdra.chain.report import AttachError, CollectReport, DetachReport
 from netdra.chain.site import Settings
 from netdra.kernel import netns
-from netdra.model.claim import ResourceClaim
 from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
-from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedPort
-from netdra.model.schema import CNIPluginSchema
+from netdra.model.plan import ClaimReference, Plan
 from netdra.node import faults, metrics
 from netdra.node.nri.hooks import Sandbox
-from netdra.node.pods.status import Outcome, attached
-from netdra.node.pods.table import Table, Undone
+from netdra.node.sandboxes.status import ClaimDevices, Outcome, attached
+from netdra.node.sandboxes.table import Table, Undone
 from netdra.node.view import HeldDevice
 from netdra.ops.metrics import measured
+from netdra.rules.plans import CheckedPlans
 from netdra.topology.devices import DeviceKey
-from netdra.topology.ports import with_ports
 
 COLLECT_SECONDS = 2.0  # no sandbox begins for half of it, which is less than a hook has
 _AFTERWARDS = 0.05  # seconds of a budget that are reserved for the work after the chain
@@ -99,37 +97,16 @@ class Network:
         """The checkpoint of a sandbox whose network is complete in its namespace, else None."""
         return checks.standing(self.settings.state, sandbox.id, sandbox.netns)
 
-    def with_ports(self, plans: Sequence[Plan]) -> tuple[Plan, ...]:
-        """Plans with the ports in Neutron of their VFs, as the prepared claims have them.
-
-        Raises:
-            NetdraError: a prepared claim has none, or cannot be read.
-        """
-
-        def recorded(claim: ClaimReference, planned: PlannedDevice) -> PlannedPort | None:
-            prepared = self.table.prepared.get(claim.uid)
-            devices = prepared.devices if prepared is not None else ()
-            wanted = (planned.pool, planned.device, planned.pci_address)
-            return next((device.port for device in devices if (*device.key, device.facts.pci_address) == wanted), None)
-
-        return with_ports(plans, recorded)
-
     def attach(
-        self,
-        sandbox: Sandbox,
-        claims: Sequence[ResourceClaim],
-        plans: Sequence[Plan],
-        deadline: float,
-        schemas: Sequence[CNIPluginSchema] = (),
+        self, sandbox: Sandbox, claims: Sequence[ClaimDevices], checked: CheckedPlans, deadline: float
     ) -> tuple[Outcome, ...]:
         """Attach a sandbox and let its containers be created; on any error it is as if nothing had been done.
 
         Args:
             sandbox: the pod's.
             claims: all of its claims that have devices of ours.
-            plans: their plans; none if no topology names their devices.
+            checked: their plans; none if no topology names their devices.
             deadline: when all must be done, undoing included, on the monotonic clock.
-            schemas: the cluster's plugin schemas.
 
         Raises:
             InvalidInputError: the sandbox is on the host's network.
@@ -139,20 +116,20 @@ class Network:
             raise _host_network(sandbox, claims)
         with measured(metrics.ATTACH_SECONDS):
             try:
-                self.table.attaching(sandbox, [claim.reference for claim in claims])
+                self.table.begin_attach(sandbox, [entry.claim for entry in claims])
                 faults.point("attach-begun")
-                done = self._run(plans, sandbox, deadline, schemas) if plans else ()
+                done = self._run(checked, sandbox, deadline) if checked.plans else ()
                 faults.point("attach-done")
                 _check_in_time(sandbox, deadline)
                 outcomes = attached(sandbox, claims, done)
-                self.table.attached(sandbox, outcomes)
+                self.table.complete_attach(sandbox, outcomes)
             except BaseException:
                 self.undo(sandbox.id, max(deadline, time.monotonic() + _AFTERWARDS))
                 raise
         faults.point("attach-guarded")
         return outcomes
 
-    def confirm(self, sandbox: Sandbox, claims: Sequence[ResourceClaim], saved: Saved) -> tuple[Outcome, ...]:
+    def confirm(self, sandbox: Sandbox, claims: Sequence[ClaimDevices], saved: Saved) -> tuple[Outcome, ...]:
         """Let the containers of a sandbox whose network stands be created; returns the outcomes of its claims.
 
         Raises:
@@ -160,7 +137,7 @@ class Network:
         """
         self.table.hold(sandbox)
         outcomes = attached(sandbox, claims, recorded_outcomes(saved))
-        self.table.attached(sandbox, outcomes)
+        self.table.complete_attach(sandbox, outcomes)
         return outcomes
 
     def drift(self, sandbox: Sandbox) -> tuple[str, ...]:
@@ -188,14 +165,14 @@ class Network:
         claims = self.table.claims(sandbox)
         try:
             try:
-                self.table.detaching(sandbox)
+                self.table.begin_detach(sandbox)
             except NetdraError as problem:
                 trouble.append(problem.what)
             faults.point("detach-begun")
             undone = self._detach(sandbox, deadline, netns, give_up=give_up, trouble=trouble, claims=claims)
             faults.point("detach-done")
         finally:
-            self.table.detached(sandbox, undone)
+            self.table.complete_detach(sandbox, undone)
         metrics.DETACH_SECONDS.labels("temporary" if undone.trouble else "ok").observe(time.perf_counter() - began)
         return undone
 
@@ -270,15 +247,13 @@ class Network:
         """
         return collect(msgspec.structs.replace(self.settings, budget=COLLECT_SECONDS), plans)
 
-    def _run(
-        self, plans: Sequence[Plan], sandbox: Sandbox, deadline: float, schemas: Sequence[CNIPluginSchema]
-    ) -> tuple[DeviceOutcome, ...]:
+    def _run(self, checked: CheckedPlans, sandbox: Sandbox, deadline: float) -> tuple[DeviceOutcome, ...]:
         """Run the chains, and count their steps."""
         try:
             self.table.hold(sandbox)
-            report = attach(plans, _pod(sandbox), sandbox.netns, self._within(deadline), schemas)
+            report = attach(checked, _pod(sandbox), sandbox.netns, self._within(deadline))
             metrics.attached(report)
-            return device_outcomes(plans, report.steps)
+            return device_outcomes(checked.plans, report.steps)
         except AttachError as problem:
             metrics.attached(problem.report)
             raise
@@ -317,8 +292,8 @@ def _pod(sandbox: Sandbox) -> Pod:
     return Pod(sandbox=sandbox.id, name=sandbox.name, namespace=sandbox.namespace, uid=sandbox.uid)
 
 
-def _host_network(sandbox: Sandbox, claims: Sequence[ResourceClaim]) -> InvalidInputError:
-    named = ", ".join(f'"{claim.metadata.name}"' for claim in claims)
+def _host_network(sandbox: Sandbox, claims: Sequence[ClaimDevices]) -> InvalidInputError:
+    named = ", ".join(f'"{entry.claim.name}"' for entry in claims)
     return InvalidInputError(
         f'pod "{sandbox.namespace}/{sandbox.name}" is on the host\'s network, and its claims {named} have network '
         "devices",

@@ -1,5 +1,7 @@
 """Answers the runtime's hooks: a sandbox gets its network before its first container, and gives it back after the last.
 
+A hook binds and checks nothing: it executes the plans that the pod's claims were prepared with (decision D52).
+
 `netdra.node.nri` calls it as its `SandboxHooks`, and answers in time (decision D12): a hook that is late goes on until
 its work is done or undone, because the kernel cannot be interrupted, and keeps its turn of the sandbox (`table`) until
 then. Blocking work is done in threads of three kinds, so that no work waits for another kind that may hang.
@@ -11,38 +13,53 @@ import asyncio
 import contextvars
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from netdra.model.claim import ResourceClaim
+from netdra.chain.checkpoint import Saved
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
-from netdra.model.plan import Plan
-from netdra.node.claims.checks import check_shared
+from netdra.model.plan import ClaimReference
+from netdra.node.claims.checks import changed_topologies, check_shared
+from netdra.node.claims.store import PreparedClaim
 from netdra.node.nri.hooks import LOOKUP_SHARE, REMOVE_SECONDS, Sandbox
 from netdra.node.permits import NodePermits
-from netdra.node.pods.circuits import Circuits, programs
-from netdra.node.pods.events import PodEvents, message_of, reason_of
-from netdra.node.pods.network import Network
-from netdra.node.pods.status import Outcome, failed
-from netdra.node.pods.table import Table, Undone
-from netdra.node.pods.tracker import Tracker
-from netdra.node.pods.writer import StatusWriter
+from netdra.node.sandboxes.circuits import Circuits, programs
+from netdra.node.sandboxes.events import PodEvents, message_of, reason_of
+from netdra.node.sandboxes.network import Network
+from netdra.node.sandboxes.status import ClaimDevices, Outcome, failed
+from netdra.node.sandboxes.table import Table, Undone
+from netdra.node.sandboxes.tracker import Tracker
+from netdra.node.sandboxes.writer import StatusWriter
+from netdra.node.signals import Signals
 from netdra.node.view import NodeView
 from netdra.ops.logs import about
-from netdra.topology.bind import bind
+from netdra.rules.plans import CheckedPlans, combined
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 UNDO_SECONDS = 5.0
+PREPARE_SHARE = 1 / 2
+"""The part of a hook's time that preparing a claim again may take."""
 MOST_TRIES = 5  # of taking a sandbox down whose namespace is gone, or whose plugins refuse to (decision D13)
 WORKERS = 8
 UNDO_WORKERS = 2
 """How many sandboxes whose plugins do not answer are undone at once; other sandboxes do not wait for them."""
+
+
+class PlannedClaims(Protocol):
+    """The prepared claims: `netdra.node.claims.prepare`."""
+
+    async def for_hook(self, claim: ClaimReference) -> PreparedClaim:
+        """A claim's record with its plan; the claim is prepared again if there is none.
+
+        Raises:
+            NetdraError: it cannot be prepared.
+        """
 
 
 class StoppedError(TemporaryError):
@@ -88,25 +105,23 @@ class Attachments:
 
     Attributes:
         network: acts on a sandbox.
+        claims: has the plans of the pods' claims.
         threads: do the blocking work.
-        changed: called when the held devices, or their troubles, have changed.
-        listed: called when the runtime has listed its sandboxes.
-        ended_unseen: called when a sandbox may have ended without a hook (`netdra.node.pods.orphans`).
         permits: what authors of topologies may use of the node.
         circuits: the plugins that do not answer, so that no hook waits for them.
+        signals: what others of this package must know of.
     """
 
     tracker: Tracker
     view: NodeView
     network: Network
+    claims: PlannedClaims
     writer: StatusWriter
     events: PodEvents
     threads: Threads
-    changed: Callable[[], None]
-    listed: Callable[[], None]
-    ended_unseen: Callable[[], None]
     permits: NodePermits
     circuits: Circuits
+    signals: Signals
     _background: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
     @property
@@ -117,8 +132,8 @@ class Attachments:
     async def synchronize(self, sandboxes: Sequence[Sandbox]) -> None:
         """Note which sandboxes there are; `reconcile` compares them with their networks."""
         alive = await self.in_thread(lambda: self.network.alive(sandboxes))
-        self.table.listed(alive, self.network.sandboxes_on_disk())
-        self.listed()
+        self.table.update_from_list(alive, self.network.sandboxes_on_disk())
+        self.signals.listed.emit()
 
     async def run(self, sandbox: Sandbox, budget: float) -> None:
         """Give a sandbox the network of its claims, or refuse it.
@@ -127,15 +142,14 @@ class Attachments:
             NetdraError: the sandbox has no network, and nothing of one is left.
         """
         deadline = time.monotonic() + budget
-        self.table.begins(sandbox)
+        self.table.mark_running(sandbox)
         if self.tracker.knows_to_be_claimless(sandbox):
             return
         try:
             with _about(sandbox):
-                async with self.table.turn(sandbox):
-                    await self._run(sandbox, deadline)
+                await self.table.act(sandbox, lambda: self._run(sandbox, deadline))
         except BaseException:
-            self.table.ended(sandbox.id)
+            self.table.mark_ended(sandbox.id)
             raise
 
     async def stop(self, sandbox: Sandbox, budget: float) -> None:
@@ -144,7 +158,7 @@ class Attachments:
         Raises:
             TemporaryError: not all could be undone yet; `orphans` goes on with it.
         """
-        self.table.ended(sandbox.id)
+        self.table.mark_ended(sandbox.id)
         if not self.table.is_busy(sandbox.id) and not self.has_anything(sandbox.id):
             return
         if self.hangs(sandbox.id):
@@ -188,25 +202,50 @@ class Attachments:
         """Whether a sandbox has anything to undo."""
         return self.table.has_anything(sandbox) or self.network.has_checkpoint(sandbox)
 
-    async def attach(self, sandbox: Sandbox, claims: Sequence[ResourceClaim], deadline: float) -> None:
+    async def attach(self, sandbox: Sandbox, claims: Sequence[ClaimReference], deadline: float) -> None:
         """Attach a sandbox whose turn the caller has.
 
         Raises:
             NetdraError: it is not attached; claim, pod and log say why.
         """
         try:
-            outcomes = await self._attached(sandbox, claims, deadline)
+            saved = await self._standing(sandbox)
+            if saved is not None:
+                devices = self.devices_of(claims)
+                outcomes = await self.in_thread(lambda: self.network.confirm(sandbox, devices, saved))
+            else:
+                outcomes = await self._attached(sandbox, await self._records(claims, deadline), deadline)
         except StoppedError:
             raise  # the pod has ended, or has another sandbox by now: it gets no status and no event
         except NetdraError as problem:
             if self.network.has_checkpoint(sandbox.id):
-                self.table.explain(sandbox.id, message_of(problem))
-            self.writer.update(failed(sandbox, claims, reason_of(problem), message_of(problem)))
+                self.table.set_trouble(sandbox.id, message_of(problem))
+            self.writer.update(failed(sandbox, self.devices_of(claims), reason_of(problem), message_of(problem)))
             self.events.failed(sandbox, problem)
             raise
         self.writer.update(outcomes)
         self.events.recovered(sandbox)
-        self.changed()
+        self.report_changed_topologies(sandbox, claims)
+        self.signals.held_changed.emit()
+
+    def devices_of(self, claims: Iterable[ClaimReference]) -> tuple[ClaimDevices, ...]:
+        """Claims with their devices, as their records or the watch's readings have them."""
+        devices = []
+        for claim in claims:
+            record = self.table.prepared.get(claim.uid)
+            stored = self.tracker.remembered(claim) if record is None else None
+            if record is not None:
+                devices.append(ClaimDevices.of_record(record))
+            else:
+                devices.append(ClaimDevices.of_claim(stored) if stored is not None else ClaimDevices(claim))
+        return tuple(devices)
+
+    def report_changed_topologies(self, sandbox: Sandbox, claims: Iterable[ClaimReference]) -> None:
+        """Report a pod whose network is not that of its topologies today: it keeps the one that was prepared (D52)."""
+        records = filter(None, (self.table.prepared.get(claim.uid) for claim in claims))
+        changes = [change for record in records for change in changed_topologies(record, self.view)]
+        if changes:
+            self.events.topology_changed(sandbox, "; ".join(changes))
 
     async def take_down(self, sandbox: Sandbox, seconds: float) -> None:
         """Take a sandbox down, when its turn comes.
@@ -216,16 +255,18 @@ class Attachments:
             PermanentError: not all could be undone, and the rest is given up (decision D13).
         """
         deadline = time.monotonic() + seconds
-        async with self.table.turn(sandbox):
-            give_up = self.table.tries(sandbox.id) + 1 >= MOST_TRIES
-            undone = await self.in_thread(
-                lambda: self.network.undo(sandbox.id, deadline, sandbox.netns, give_up=give_up),
-                self.threads.undoing if self.hangs(sandbox.id) else None,
-            )
-            self.circuits.hung(undone.hung)
-            self.writer.forget(sandbox.id, undone.claims)
-            self.changed()
-        self._report(sandbox, undone)
+        self._report(sandbox, await self.table.act(sandbox, lambda: self._undone(sandbox, deadline)))
+
+    async def _undone(self, sandbox: Sandbox, deadline: float) -> Undone:
+        give_up = self.table.tries(sandbox.id) + 1 >= MOST_TRIES
+        undone = await self.in_thread(
+            lambda: self.network.undo(sandbox.id, deadline, sandbox.netns, give_up=give_up),
+            self.threads.undoing if self.hangs(sandbox.id) else None,
+        )
+        self.circuits.hung(undone.hung)
+        self.writer.forget(sandbox.id, undone.claims)
+        self.signals.held_changed.emit()
+        return undone
 
     async def in_thread(self, work: Callable[[], T], threads: ThreadPoolExecutor | None = None) -> T:
         """Do blocking work in the pool, or in other threads."""
@@ -262,26 +303,40 @@ class Attachments:
         if claims:
             await self.attach(sandbox, claims, deadline)
 
+    async def _standing(self, sandbox: Sandbox) -> Saved | None:
+        if not self.network.has_checkpoint(sandbox.id):
+            return None
+        return await self.in_thread(lambda: self.network.standing(sandbox))
+
+    async def _records(self, claims: Sequence[ClaimReference], deadline: float) -> tuple[PreparedClaim, ...]:
+        """The records of a pod's claims, each with its plan.
+
+        Raises:
+            NetdraError: a claim has no record, and cannot be prepared again, or not in time.
+        """
+        try:
+            async with asyncio.timeout(max(0.0, deadline - time.monotonic()) * PREPARE_SHARE):
+                return tuple([await self.claims.for_hook(claim) for claim in claims])
+        except TimeoutError:
+            raise TemporaryError(
+                "a claim of the pod has no record on this node, and is being prepared again",
+                hint="the pod is tried again by itself",
+            ) from None
+
     async def _attached(
-        self, sandbox: Sandbox, claims: Sequence[ResourceClaim], deadline: float
+        self, sandbox: Sandbox, records: Sequence[PreparedClaim], deadline: float
     ) -> tuple[Outcome, ...]:
-        if self.network.has_checkpoint(sandbox.id):
-            saved = await self.in_thread(lambda: self.network.standing(sandbox))
-            if saved is not None:
-                return await self.in_thread(lambda: self.network.confirm(sandbox, claims, saved))
-        plans = self._plans(sandbox, claims)
-        if any(step.neutron is not None for plan in plans for step in plan.steps):
-            plans = await self.in_thread(lambda: self.network.with_ports(plans))
+        claims = [ClaimDevices.of_record(record) for record in records]
+        checked = self._plans(sandbox, records)
         self._succeed(sandbox)
         if self.table.running(sandbox.id) is None:
             raise StoppedError(f"sandbox {sandbox.id} was stopped before its network was attached")
-        plugins = programs(plans)
-        self.table.uses(sandbox.id, plugins)
-        schemas = tuple(self.permits.schemas() or ())
+        plugins = programs(checked.plans)
+        self.table.set_plugins(sandbox.id, plugins)
         self.circuits.admit(plugins)
         problem: NetdraError | None = PermanentError(f"sandbox {sandbox.id}: attaching it was cut off")
         try:
-            outcomes = await self.in_thread(lambda: self.network.attach(sandbox, claims, plans, deadline, schemas))
+            outcomes = await self.in_thread(lambda: self.network.attach(sandbox, claims, checked, deadline))
             problem = None
         except NetdraError as error:
             problem = error
@@ -296,31 +351,27 @@ class Attachments:
             other for other in self.table.all_running.values() if other.id != sandbox.id and other.is_of_pod_of(sandbox)
         ]
         for other in former:
-            self.table.ended(other.id)
+            self.table.mark_ended(other.id)
         if former:
-            self.ended_unseen()
+            self.signals.ended_unseen.emit()
 
-    def _plans(self, sandbox: Sandbox, claims: Sequence[ResourceClaim]) -> tuple[Plan, ...]:
-        """The claims' plans on this node, as it is now.
+    def _plans(self, sandbox: Sandbox, records: Sequence[PreparedClaim]) -> CheckedPlans:
+        """The plans of all of a pod's claims, with their interfaces numbered.
 
         Raises:
-            NetdraError: the claims fit no topology, another pod has a device that only one can have, or the node's
-                devices or the cluster's objects are not known.
+            NetdraError: the networks of two claims do not fit together, another pod has a device that only one can
+                have, or the node allows a plan no longer.
         """
-        if not self.view.ready:
-            raise TemporaryError(
-                "this node's interfaces and topologies are not known yet",
-                hint="the driver has only just started, or cannot reach the API server",
-            )
-        plans = bind(claims, self.view.topologies, self.view.devices).plans
-        self.permits.check(plans)
-        for claim in claims:
-            check_shared(claim, plans, self._pods_of(claim, sandbox))
-        return plans
+        checked = []
+        for record in records:
+            assert record.plan is not None
+            checked.append(self.permits.confirm(record.plan.checked))
+            check_shared(record.claim, record.plan.plans, self._pods_of(record.claim, sandbox))
+        return combined(checked)
 
-    def _pods_of(self, claim: ResourceClaim, sandbox: Sandbox) -> tuple[str, ...]:
+    def _pods_of(self, claim: ClaimReference, sandbox: Sandbox) -> tuple[str, ...]:
         """The pods that have a claim now, and the sandbox's pod, which is to have it too."""
-        users = map(self.table.running, self.table.users(claim.metadata.uid))
+        users = map(self.table.running, self.table.users(claim.uid))
         others = (user.name for user in users if user is not None and user.uid != sandbox.uid)
         return (*dict.fromkeys(others), sandbox.name)
 
