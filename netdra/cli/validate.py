@@ -264,8 +264,8 @@ def _warned(objects: Sequence[_Object], let_through: Sequence[_Object]) -> Itera
     from netdra.admission.cluster import Cluster
     from netdra.rules import contract
     from netdra.rules.classes import check_class
+    from netdra.rules.networks import overlaps
     from netdra.topology.classes import known_classes
-    from netdra.topology.networks import overlaps
     from netdra.vocabulary import added
 
     classes = [given for _, given in _of(objects, DeviceClass) if not check_class(given)]
