@@ -12,7 +12,7 @@ from bench.figures import Figure
 from netdra.exposure import expose
 from netdra.model import documents
 from netdra.model.claim import DeviceClass, ResourceClaim
-from netdra.model.inventory import Interface, Inventory, Node
+from netdra.model.inventory import Interface, Inventory, InventoryNode
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
 from netdra.slices.allocator import Allocation, Allocator
@@ -69,7 +69,7 @@ def node_slices(node: str) -> Iterator[ResourceSlice]:
         )
         for index in range(VFS)
     )
-    inventory = Inventory(node=Node(name=node), interfaces=(pf, *vfs))
+    inventory = Inventory(node=InventoryNode(name=node), interfaces=(pf, *vfs))
     yield from pack(expose(inventory, policies()), node=node)
 
 

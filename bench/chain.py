@@ -29,6 +29,7 @@ from netdra.kernel import kinds, libc, link, netns, uapi
 from netdra.kernel.netlink import Socket
 from netdra.kernel.netns import Namespace
 from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedStep
+from netdra.rules.plans import check
 from netdra.steps import builtin
 from testbed import build
 
@@ -110,7 +111,7 @@ def _own_ms(bed: Bed, steps: Sequence[PlannedStep], wanted: str, number: int) ->
     """Milliseconds of one step of a kind without the kernel's changes."""
     with _watched() as kernel:
         before = len(kernel.rounds)
-        report = attach(_plans(steps), Pod(sandbox=f"own{number}"), bed.pod.path, bed.settings)
+        report = attach(check(_plans(steps)), Pod(sandbox=f"own{number}"), bed.pod.path, bed.settings)
         changes = sum(kernel.rounds[before:])
     detach(f"own{number}", bed.settings)
     of_kind = [each.seconds for each in report.steps if each.plugin == wanted]
@@ -198,7 +199,7 @@ def _plans(steps: Sequence[PlannedStep]) -> tuple[Plan, ...]:
 
 
 def _attach(bed: Bed, steps: Sequence[PlannedStep], sandbox: str) -> None:
-    attach(_plans(steps), Pod(sandbox=sandbox), bed.pod.path, bed.settings)
+    attach(check(_plans(steps)), Pod(sandbox=sandbox), bed.pod.path, bed.settings)
 
 
 def _timed(act: Callable[[], object]) -> float:

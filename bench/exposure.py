@@ -12,7 +12,7 @@ from netdra.cel import compile_selector, device_variables
 from netdra.exposure import Exposer
 from netdra.model import documents, names
 from netdra.model.device import ExposureResult
-from netdra.model.inventory import Interface, Inventory, Node, attributes
+from netdra.model.inventory import Interface, Inventory, InventoryNode, attributes
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.slices.pack import pack
 
@@ -75,7 +75,7 @@ def inventory() -> Inventory:
             for index in range(VFS)
         )
     bridges = (Interface(if_name=f"br{index}", type="bridge", mtu=9000) for index in range(DEVICES - len(interfaces)))
-    return Inventory(node=Node(name="node"), interfaces=(*interfaces, *bridges))
+    return Inventory(node=InventoryNode(name="node"), interfaces=(*interfaces, *bridges))
 
 
 def policies_yaml() -> str:

@@ -44,15 +44,15 @@ from netdra.model.claim import (
 )
 from netdra.model.meta import ObjectMeta
 from netdra.model.names import DRIVER
-from netdra.model.plan import PlannedDevice
+from netdra.model.plan import ClaimReference, PlannedDevice
 from netdra.model.resource import ResourceSlice
 from netdra.model.topology import NetworkTopology
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore, KeptDevice, PreparedClaim, PreparedDevice, cdi_id
 from netdra.node.nri.hooks import Sandbox
-from netdra.node.pods.attachments import Threads
-from netdra.node.pods.service import Dependencies, Pods, assemble
-from netdra.node.pods.tracker import Tracker
+from netdra.node.parts import Dependencies, Pods
+from netdra.node.sandboxes.hooks import Threads
+from netdra.node.sandboxes.tracker import Tracker
 from netdra.topology.classes import device_classes
 from netdra.topology.devices import DeviceKey
 
@@ -66,17 +66,16 @@ UNPREPARE_MS = 2.0
 _READS = {uapi.RTM_GETLINK, uapi.RTM_GETADDR, uapi.RTM_GETROUTE}
 _CLAIM = "claim"
 _PHASES = (
-    "netdra.node.pods.tracker:Tracker.claims_of",
-    "netdra.node.pods.attachments:Attachments._plans",
-    "netdra.node.pods.table:Table.attaching",
-    "netdra.node.pods.table:Table.attached",
-    "netdra.node.pods.table:Table.detaching",
-    "netdra.node.pods.table:Table.hold",
-    "netdra.node.pods.network:attach",
-    "netdra.node.pods.network:detach",
-    "netdra.node.pods.network:Network.attach",
-    "netdra.node.pods.network:Network.undo",
-    "netdra.chain.attach:check_plans",
+    "netdra.node.sandboxes.tracker:Tracker.claims_of",
+    "netdra.node.sandboxes.hooks:Attachments._plans",
+    "netdra.node.sandboxes.table:Table.begin_attach",
+    "netdra.node.sandboxes.table:Table.complete_attach",
+    "netdra.node.sandboxes.table:Table.begin_detach",
+    "netdra.node.sandboxes.table:Table.hold",
+    "netdra.node.sandboxes.network:attach",
+    "netdra.node.sandboxes.network:detach",
+    "netdra.node.sandboxes.network:Network.attach",
+    "netdra.node.sandboxes.network:Network.undo",
     "netdra.chain.attach:_settled",
     "netdra.chain.attach:preflight",
     "netdra.chain.execute:Executor.do",
@@ -141,7 +140,7 @@ async def _measured(*, phases: bool) -> tuple[dict[str, list[float]], dict[str, 
             for number in range(WARM_UP + ROUNDS):
                 box = Sandbox(id=f"sb-{number}", name="pod", namespace="ns", uid="pod-uid", netns=pod.path, pid=1)
                 pods.network.table.prepared.put(prepared)
-                pods.network.table.files.prepared(prepared)
+                pods.network.table.files.write_metadata(prepared)
                 for name, call in (
                     ("RunPodSandbox", partial(pods.hooks.run, box, BUDGET)),
                     ("StopPodSandbox", partial(pods.hooks.stop, box, BUDGET)),
@@ -233,8 +232,8 @@ class _Known(Tracker):
 
     claim: ResourceClaim
 
-    async def claims_of(self, sandbox: Sandbox, seconds: float) -> tuple[ResourceClaim, ...]:
-        return (self.claim,)
+    async def claims_of(self, sandbox: Sandbox, seconds: float) -> tuple[ClaimReference, ...]:
+        return (self.claim.reference,)
 
 
 @contextmanager
@@ -261,9 +260,8 @@ def _pods(folder: Path, node: Namespace, claim: ResourceClaim) -> Pods:
     device = PlannedDevice(request="nic", pool="node", device="nic0", if_name="nic0", supported_cnis=("host-device",))
     told = PreparedDevice(requests=("nic",), pool="node", device="nic0", cdi_ids=(cdi_id(claim.metadata.uid, "nic"),))
     kept = KeptDevice(told=told, facts=device)
-    store.put(PreparedClaim(boot_id=boot_id(), claim=claim.reference, devices=(kept,)))
     view = View({("node", "nic0"): device}, {_TOPOLOGY.metadata.name: _TOPOLOGY})
-    pods = assemble(
+    pods = Pods.assembled(
         Dependencies(
             client=_NOBODY,
             node="node",
@@ -275,7 +273,9 @@ def _pods(folder: Path, node: Namespace, claim: ResourceClaim) -> Pods:
             threads=Threads.made(lambda: libc.setns(node.fd, libc.CLONE_NEWNET)),
         )
     )
-    tracker = _Known(pods.tracker.client, pods.tracker.reflector)
+    _, plan = pods.claims.bind(claim)
+    store.put(PreparedClaim(boot_id=boot_id(), claim=claim.reference, devices=(kept,), plan=plan))
+    tracker = _Known(pods.tracker.client, pods.tracker.reflector, store)
     tracker.claim = claim
     pods.hooks.tracker = tracker
     return pods

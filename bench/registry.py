@@ -32,12 +32,12 @@ from h2.connection import H2Connection
 from bench import hook
 from bench.figures import Figure
 from netdra.model.plan import PlannedDevice
-from netdra.model.registration import Outcome
+from netdra.model.registration import RegistrationOutcome
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.priority import PriorityGate
 from netdra.node.registry.connections import Caller
-from netdra.node.registry.leases import FILE, Leases
 from netdra.node.registry.service import SERVICE, Place, Registry
+from netdra.node.registry.table import FILE, RegistrationTable
 from netdra.node.view import DeviceHealth
 from netdra.node.wire import registry_pb2 as wire
 from netdra.topology.devices import DeviceKey
@@ -91,11 +91,11 @@ async def _measured(kind: str) -> list[float]:
         prepared = pods.network.table.prepared.get(claim.metadata.uid)
         assert prepared is not None
         gate = PriorityGate()
-        async with _registry(Path(folder), gate) as (path, leases), _program("runtime") as runtime, _load(kind, path):
+        async with _registry(Path(folder), gate) as (path, table), _program("runtime") as runtime, _load(kind, path):
             for number in range(ROUNDS):
                 box = Sandbox(id=f"sb-{number}", name="pod", namespace="ns", uid="pod-uid", netns=pod.path, pid=1)
                 pods.network.table.prepared.put(prepared)
-                pods.network.table.files.prepared(prepared)
+                pods.network.table.files.write_metadata(prepared)
                 for call in (pods.hooks.run, pods.hooks.stop):
                     begun = await _comes(runtime)
                     with gate.in_hand():
@@ -103,7 +103,7 @@ async def _measured(kind: str) -> list[float]:
                     seconds.append(time.monotonic() - begun)
                 await pods.claims.unprepare(claim.reference)
             if kind == "steady":
-                assert len(leases.ledger) == _DEVICES
+                assert len(table) == _DEVICES
         await pods.hooks.aclose()
     return seconds
 
@@ -130,13 +130,13 @@ class _Node:
 
     gate: PriorityGate
     devices: Mapping[DeviceKey, PlannedDevice] = field(default_factory=dict)
-    outcomes: Sequence[Outcome] = ()
+    outcomes: Sequence[RegistrationOutcome] = ()
 
 
 @asynccontextmanager
-async def _registry(folder: Path, gate: PriorityGate) -> AsyncIterator[tuple[Path, Leases]]:
+async def _registry(folder: Path, gate: PriorityGate) -> AsyncIterator[tuple[Path, RegistrationTable]]:
     """A registry that serves, with nothing about a node."""
-    leases = Leases(folder / FILE)
+    table = RegistrationTable(folder / FILE)
 
     async def states() -> AsyncIterator[Sequence[DeviceHealth]]:
         yield ()
@@ -144,11 +144,11 @@ async def _registry(folder: Path, gate: PriorityGate) -> AsyncIterator[tuple[Pat
 
     callers: Any = _Anyone()
     path = folder / "registry.sock"
-    registry = Registry(Place(path=path), leases, callers, _Node(gate), states)
+    registry = Registry(Place(path=path), table, callers, _Node(gate), states)
     serving = asyncio.create_task(registry.run())
     try:
         await registry.serving.wait()
-        yield path, leases
+        yield path, table
     finally:
         serving.cancel()
         with suppress(asyncio.CancelledError):

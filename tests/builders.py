@@ -13,7 +13,7 @@ import msgspec
 import yaml
 
 from netdra.model import documents
-from netdra.model.inventory import Interface, Inventory, Node
+from netdra.model.inventory import Interface, Inventory, InventoryNode
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.topology import NetworkTopology
 
@@ -74,7 +74,7 @@ def sriov(name: str, vfs: int, **facts: Any) -> tuple[Interface, ...]:
 
 def inventory(*interfaces: Interface, node: str = "worker-1", labels: dict[str, str] | None = None) -> Inventory:
     """The interfaces as a node's."""
-    return Inventory(node=Node(name=node, labels=labels or {}), interfaces=interfaces)
+    return Inventory(node=InventoryNode(name=node, labels=labels or {}), interfaces=interfaces)
 
 
 def policy(name: str, cel: str, *, spec: dict[str, Any] | None = None, **exposure: Any) -> DeviceExposurePolicy:

@@ -26,15 +26,15 @@ from netdra.kube.resources import CUSTOM_DEVICES, POLICIES
 from netdra.kube.store import Change, Store
 from netdra.model.custom_device import CustomDevice
 from netdra.model.device import Features
-from netdra.model.inventory import Interface, Inventory, Node
+from netdra.model.inventory import Interface, Inventory, InventoryNode
 from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.registration import DeviceFile
 from netdra.model.resource import ResourceSlice
 from netdra.node.publishing.offering import Offering
-from netdra.node.publishing.publisher import STORED_SLICES, Publisher, Slices, StoredSlice, Written, of_node
+from netdra.node.publishing.publisher import STORED_SLICES, PoolWrites, Publisher, Slices, StoredSlice, of_node
 from netdra.node.publishing.reconcile import owner_of
-from netdra.node.publishing.registered import Facts
+from netdra.node.publishing.registered import NodeRegistrations
 from netdra.node.publishing.reporter import Reporter
 
 AT_ONCE = 64
@@ -63,7 +63,7 @@ class Pattern:
     NAME = "hollow"
 
     def __init__(self, interfaces: tuple[Interface, ...]) -> None:
-        self._inventory = Inventory(node=Node(name=self.NAME), interfaces=interfaces)
+        self._inventory = Inventory(node=InventoryNode(name=self.NAME), interfaces=interfaces)
         self._offering = Offering(self.NAME, {})
 
     def look(self, policies: Sequence[DeviceExposurePolicy], registered: Registered = NOTHING) -> Mapping[str, Slices]:
@@ -131,7 +131,7 @@ class HollowNodes:
     policies: Store[DeviceExposurePolicy] = field(default_factory=Store)
     labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     custom_devices: Store[CustomDevice] = field(default_factory=Store)
-    _facts: dict[str, Facts] = field(default_factory=dict)
+    _facts: dict[str, NodeRegistrations] = field(default_factory=dict)
     _patterns: dict[str, Pattern] = field(default_factory=dict)
     _status: NodeNetworkStatus = field(default_factory=NodeNetworkStatus)
     _work: asyncio.Event = field(default_factory=asyncio.Event)
@@ -145,15 +145,15 @@ class HollowNodes:
             interfaces: what each of them has.
         """
         async with AsyncExitStack() as undo:
-            undo.enter_context(self.policies.following(self._policy_changed))
+            undo.enter_context(self.policies.following(self._on_policy_change))
             client = await undo.enter_async_context(self.connect())
             async with asyncio.TaskGroup() as tasks:
                 running = [tasks.create_task(Reflector(client, POLICIES, self.policies).run())]
                 await self.policies.wait_synced()
                 if self.labels:
-                    self._facts = {name: Facts(tuple) for name in uids}
+                    self._facts = {name: NodeRegistrations(tuple) for name in uids}
                     self._patterns = {name: Pattern(interfaces) for name in uids}
-                    undo.enter_context(self.custom_devices.following(self._custom_device_changed))
+                    undo.enter_context(self.custom_devices.following(self._on_custom_device_change))
                     running.append(tasks.create_task(Reflector(client, CUSTOM_DEVICES, self.custom_devices).run()))
                     await self.custom_devices.wait_synced()
                 begun = asyncio.Semaphore(AT_ONCE)
@@ -177,7 +177,7 @@ class HollowNodes:
         """Wait until every node has published what it wants to, and something is true of it."""
         for node in self.nodes.values():
             await node.store.until(lambda node=node: met(node))  # type: ignore[misc]
-            await node.publisher.settled()
+            await node.publisher.wait_published()
 
     async def _publish(
         self,
@@ -212,17 +212,17 @@ class HollowNodes:
             self.told = time.monotonic()
             await self._work.wait()
 
-    def _policy_changed(self, change: Change[DeviceExposurePolicy]) -> None:
+    def _on_policy_change(self, change: Change[DeviceExposurePolicy]) -> None:
         # As in the node daemon: what the controller says of a policy is no reason for a pass.
         if change.old is None or change.new is None or change.old.spec != change.new.spec:
             self._work.set()
 
-    def _custom_device_changed(self, change: Change[CustomDevice]) -> None:
+    def _on_custom_device_change(self, change: Change[CustomDevice]) -> None:
         # Every node takes it, whether it means anything there or not.
-        told = [facts.changed(change, self.labels[name]) for name, facts in self._facts.items()]
+        told = [facts.apply(change, self.labels[name]) for name, facts in self._facts.items()]
         if any(told):
             self._work.set()
 
 
-def _note(node: HollowNode, _pool: str, _written: Written) -> None:
+def _note(node: HollowNode, _pool: str, _written: PoolWrites) -> None:
     node.written = time.monotonic()

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from netdra.chain import attach as chains
+from netdra.chain.checkpoint import Pod
+from netdra.chain.report import AttachReport
+from netdra.chain.site import Settings
 from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedStep
+from netdra.model.schema import CNIPluginSchema
+from netdra.rules.plans import check
 from netdra.steps import builtin
 from netdra.topology.attachment import completed
 from netdra.topology.bind import unbound
 from netdra.topology.graph import compile_topology
 from tests.builders import topology
+
+
+def attach(
+    plans: Sequence[Plan], pod: Pod, netns: str, settings: Settings, schemas: Iterable[CNIPluginSchema] = ()
+) -> AttachReport:
+    """Check plans and attach them, as `netdra attach` does."""
+    return chains.attach(check(plans, schemas), pod, netns, settings)
 
 
 def step(

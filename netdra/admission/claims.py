@@ -17,11 +17,10 @@ from netdra.admission.messages import ALLOWED, AdmissionRequest, Verdict
 from netdra.model import suggestions
 from netdra.model.claim import DeviceClaim, DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.errors import UNREADABLE
+from netdra.model.findings import Finding, Path
 from netdra.model.names import DRIVER
-from netdra.topology.claims import check_claim
-from netdra.topology.findings import Finding
-from netdra.topology.requested import device_claim
-from netdra.topology.values import Path
+from netdra.rules.claims import check_claim
+from netdra.topology.selectors import device_claim
 
 MAX_GUESSES, MAX_COMPARED, MAX_DIFFERENCE = 8, 200, 3
 """How many unknown classes of a claim are named, with how many others each is compared, and by how much longer ones."""

@@ -13,16 +13,16 @@ import msgspec
 
 from netdra.admission.messages import AdmissionRequest
 from netdra.cel.vocabulary import Added
-from netdra.exposure.foresight import Reported
+from netdra.exposure.foresight import InterfaceReports
 from netdra.model.claim import DeviceClass
 from netdra.model.custom_device import CustomDevice
 from netdra.model.errors import UNREADABLE, InvalidInputError
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
+from netdra.rules.schemas import plugins
 from netdra.topology.classes import parameters
 from netdra.topology.networks import ranges
-from netdra.topology.schema_check import plugins
 
 Topologies = Mapping[str, NetworkTopology]
 _topology = msgspec.json.Decoder(NetworkTopology)
@@ -50,7 +50,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     waiting: int = 0
     nowhere: str = ""
     added: Added = Added()
-    reported: Reported = Reported()
+    reported: InterfaceReports = InterfaceReports()
 
 
 NOTHING = Cluster()

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from netdra.admission.cluster import Cluster, topologies_of_class
 from netdra.admission.nodes import Nodes
 from netdra.cel.vocabulary import Added
-from netdra.exposure.foresight import asked_for, folded
+from netdra.exposure.foresight import folded, referenced_attributes
 from netdra.kube.client import Client
 from netdra.kube.errors import NotFoundError
 from netdra.kube.reflector import Reflector
@@ -41,7 +41,7 @@ from netdra.model.custom_device import CustomDevice
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
-from netdra.topology import shipped
+from netdra.rules import shipped
 from netdra.topology.classes import known_classes
 from netdra.topology.users import is_attached, topologies_of, users
 from netdra.vocabulary import added
@@ -169,7 +169,7 @@ class Copy:
             new: the policy as it will be, None if it is deleted.
             trusted: whether the API server asks; other clients learn of published attributes alone.
         """
-        asked = asked_for([] if new is None else [new.spec.selector.cel], published=not trusted)
+        asked = referenced_attributes([] if new is None else [new.spec.selector.cel], published=not trusted)
         reported = await self.nodes.reported(asked, new)
         if new is not None:
             reported = replace(reported, seen=folded(reported.seen, new.spec.selector.cel))

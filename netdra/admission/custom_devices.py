@@ -10,8 +10,8 @@ from netdra.exposure.check import node_errors
 from netdra.exposure.registered import errors
 from netdra.model import names
 from netdra.model.custom_device import CustomDevice, CustomDeviceSelector
+from netdra.model.findings import Finding
 from netdra.model.suggestions import listed
-from netdra.topology.findings import Finding
 
 
 def review(new: CustomDevice, custom_devices: Mapping[str, CustomDevice], nowhere: str = "") -> Verdict:

@@ -66,13 +66,10 @@ async def run(client: Client, process: Process, settings: Settings) -> None:
     process.health.ready("certificate", lambda: keeper.check(datetime.now(UTC)))
     async with Workers() as workers:
         server = Server(copy, workers, process, settings.clients)
-        runner = await server.start(settings.address, settings.port, tls)
-        log.info("listening on %s port %d", settings.address, settings.port)
-        try:
+        async with server.serving(settings.address, settings.port, tls):
+            log.info("listening on %s port %d", settings.address, settings.port)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(copy.run())
                 tasks.create_task(keeper.run())
                 await copy.wait_synced()
                 spare_what_is_loaded()
-        finally:
-            await runner.cleanup()

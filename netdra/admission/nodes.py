@@ -13,9 +13,9 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-from netdra.exposure.foresight import Reported, Seen
-from netdra.kube.resources import ClusterNode
+from netdra.exposure.foresight import InterfaceReports, SimilarInterfaces
 from netdra.kube.store import Change, Store
+from netdra.model.core import ClusterNode
 from netdra.model.custom_device import CustomDevice, CustomDeviceSelector
 from netdra.model.inventory import AttributeValue
 from netdra.model.node_network import InterfaceGroup, NodeInterfaces
@@ -40,10 +40,10 @@ class _Kind:
     def __init__(self, key: Key) -> None:
         self.key = key
 
-    def seen(self, count: int, nodes: int, *, holds: bool) -> Seen:
+    def seen(self, count: int, nodes: int, *, holds: bool) -> SimilarInterfaces:
         """A number of such interfaces, on these nodes."""
         facts, unknown, unreadable, standings, devices = self.key
-        return Seen(dict(facts), unknown, unreadable, dict(standings), devices, count, f"{nodes:x}", holds)
+        return SimilarInterfaces(dict(facts), unknown, unreadable, dict(standings), devices, count, f"{nodes:x}", holds)
 
 
 Part = tuple[_Kind, int]
@@ -66,10 +66,10 @@ class _Selection:
         self.nodes: dict[_Kind, int] = {}
         self.stale = dict.fromkeys(nodes)
         self._kinds: dict[Key, _Kind] = {}
-        self._seen: tuple[Seen, ...] | None = None
+        self._seen: tuple[SimilarInterfaces, ...] | None = None
 
     @property
-    def seen(self) -> tuple[Seen, ...]:
+    def seen(self) -> tuple[SimilarInterfaces, ...]:
         """The interfaces of all nodes."""
         if self._seen is None:
             self._seen = tuple(kind.seen(count, self.nodes[kind], holds=True) for kind, count in self.counts.items())
@@ -107,7 +107,7 @@ class Nodes:
         """Note the nodes that report anew, while this is entered."""
         return self.reports.following(self._outdate)
 
-    async def reported(self, asked: frozenset[str], policy: DeviceExposurePolicy | None) -> Reported:
+    async def reported(self, asked: frozenset[str], policy: DeviceExposurePolicy | None) -> InterfaceReports:
         """The nodes' reports, by these attributes.
 
         Args:
@@ -122,16 +122,16 @@ class Nodes:
         await self._refresh(selection, asked)
         left, nodes = len(selection.stale), len(self.reports.objects)
         if len(selection.counts) > MOST_SEEN:
-            return Reported((), nodes, nodes)
+            return InterfaceReports((), nodes, nodes)
         selector = policy.spec.node_selector if policy is not None else None
         if selector is None:
-            return Reported(selection.seen, nodes - left, left)
+            return InterfaceReports(selection.seen, nodes - left, left)
         chosen = {
             name
             for name in selection.of_nodes
             if name in self.nodes.objects and selector.matches(self.nodes.objects[name].metadata.labels)
         }
-        return Reported(tuple(self._apart(selection, chosen)), nodes - left, left)
+        return InterfaceReports(tuple(self._apart(selection, chosen)), nodes - left, left)
 
     def nowhere(self, device: CustomDevice) -> str:
         """Why a CustomDevice is applied on no present node; "" if it is applied on some, or that is unknown.
@@ -172,7 +172,7 @@ class Nodes:
                 await asyncio.sleep(0)
                 turn = time.monotonic()
 
-    def _apart(self, selection: _Selection, chosen: Container[str]) -> Iterator[Seen]:
+    def _apart(self, selection: _Selection, chosen: Container[str]) -> Iterator[SimilarInterfaces]:
         """The interfaces of chosen nodes, and those of the others."""
         counts: dict[tuple[_Kind, bool], list[int]] = {}
         for node, parts in selection.of_nodes.items():
@@ -217,7 +217,7 @@ def _parts(group: InterfaceGroup, asked: frozenset[str]) -> Iterator[tuple[Key, 
         return
     # Interfaces that are only counted are pods' own, and no policy has matched them: they are left out.
     for name in group.names:
-        own = {key: value for key, value in group.told_by(name, common, unknown).items() if key in asked}
+        own = {key: value for key, value in group.derived_from(name, common, unknown).items() if key in asked}
         yield _key({**facts, **own}, missing - own.keys(), rest), 1
 
 

@@ -11,10 +11,10 @@ from netdra.admission.cluster import Cluster
 from netdra.admission.messages import Verdict
 from netdra.cel.analysis import examine
 from netdra.exposure.check import check, try_out
-from netdra.exposure.foresight import UNCHANGED, Change, Foresight, Reported, Seen
+from netdra.exposure.foresight import UNCHANGED, DeviceChange, Foresight, InterfaceReports, SimilarInterfaces
 from netdra.exposure.unwise import misspelt_plugins, warnings
 from netdra.model.policy import DeviceExposurePolicy
-from netdra.topology import shipped
+from netdra.rules import shipped
 from netdra.vocabulary import of_interfaces
 
 _TOO_MUCH = "takes too long to be tried on all that nodes report; `netdra plan --cluster` tells what it will do"
@@ -61,7 +61,7 @@ class _Effect:
         self.hidden = self.allocated = self.offered = self.taken = self.left = self.unknown = self.matched = 0
         self.hidden_on = self.offered_on = self.taken_on = self.left_on = 0
 
-    def add(self, seen: Seen, change: Change | None) -> None:
+    def add(self, seen: SimilarInterfaces, change: DeviceChange | None) -> None:
         if change is None:
             self.unknown += seen.count
             return
@@ -69,15 +69,15 @@ class _Effect:
             return
         nodes = int(seen.nodes, 16)
         self.matched += seen.count * change.matched
-        self.hidden += seen.count * len(change.gone)
-        self.allocated += seen.count * sum(device.allocated for device in change.gone)
-        self.offered += seen.count * len(change.come)
-        taken = sum(policy == self._policy for policy in change.taken.values())
-        left = len(change.taken) - taken
+        self.hidden += seen.count * len(change.removed)
+        self.allocated += seen.count * sum(device.allocated for device in change.removed)
+        self.offered += seen.count * len(change.added)
+        taken = sum(policy == self._policy for policy in change.reassigned.values())
+        left = len(change.reassigned) - taken
         self.taken += seen.count * taken
         self.left += seen.count * left
-        self.hidden_on |= nodes if change.gone else 0
-        self.offered_on |= nodes if change.come else 0
+        self.hidden_on |= nodes if change.removed else 0
+        self.offered_on |= nodes if change.added else 0
         self.taken_on |= nodes if taken else 0
         self.left_on |= nodes if left else 0
 
@@ -86,7 +86,7 @@ def effect(
     policies: Iterable[DeviceExposurePolicy],
     old: DeviceExposurePolicy | None,
     new: DeviceExposurePolicy | None,
-    reported: Reported,
+    reported: InterfaceReports,
     in_time: Callable[[], bool],
 ) -> str:
     """The effect of a policy in one sentence; "" if it has none, or no node reports.
@@ -114,7 +114,7 @@ def effect(
     return _sentence(outcome, reported, written=new is not None)
 
 
-def _sentence(change: _Effect, reported: Reported, *, written: bool) -> str:
+def _sentence(change: _Effect, reported: InterfaceReports, *, written: bool) -> str:
     parts = []
     if change.hidden:
         allocated = f", {change.allocated} of them allocated" if change.allocated else ""

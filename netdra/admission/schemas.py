@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from netdra.admission.cluster import Cluster
 from netdra.admission.messages import Verdict
 from netdra.admission.topologies import SHOWN
+from netdra.model.findings import Finding
 from netdra.model.names import SHIPPED_LABEL
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.suggestions import listed
-from netdra.topology import contract, graph, schema_check, shipped
-from netdra.topology.findings import Finding
+from netdra.rules import contract, shipped
+from netdra.rules.schemas import check_graph, plugins
+from netdra.topology import graph
 
 
 def review(new: CNIPluginSchema, cluster: Cluster) -> Verdict:
@@ -63,8 +65,8 @@ def _unfit(new: CNIPluginSchema, cluster: Cluster) -> Iterator[str]:
     """Topologies that the schema would have refused."""
     contracts = shipped.contracts([new.spec.plugin], [new])
     for name, topology in sorted(cluster.topologies.items()):
-        if new.spec.plugin not in schema_check.plugins(topology.spec.steps):
+        if new.spec.plugin not in plugins(topology.spec.steps):
             continue
         compiled, _ = graph.examine(topology)
-        if compiled is not None and schema_check.check(compiled, contracts):
+        if compiled is not None and check_graph(compiled, contracts):
             yield name

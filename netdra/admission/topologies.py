@@ -8,14 +8,14 @@ from msgspec.structs import replace
 
 from netdra.admission.cluster import Cluster, topologies_of_class
 from netdra.admission.messages import Verdict
+from netdra.model.findings import Finding, about
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.suggestions import closest, listed
 from netdra.model.topology import BUILTIN_TYPES, NetworkTopology, NetworkTopologySpec
-from netdra.topology import contract, shipped
+from netdra.rules import contract, shipped
+from netdra.rules.topologies import check_names, check_together, check_topology, check_unwise
 from netdra.topology.classes import class_name
-from netdra.topology.findings import Finding, about
 from netdra.topology.networks import overlaps
-from netdra.topology.validation import check_names, check_together, check_topology, check_unwise
 
 SHOWN = 5
 

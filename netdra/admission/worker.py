@@ -13,7 +13,7 @@ from netdra import cel
 from netdra.admission.cluster import Cluster
 from netdra.admission.messages import AdmissionRequest, Kind, Verdict
 from netdra.admission.review import review
-from netdra.topology import shipped
+from netdra.rules import shipped
 from netdra.workers import process
 
 

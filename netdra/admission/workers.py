@@ -18,7 +18,7 @@ from netdra.admission.cluster import Cluster
 from netdra.admission.messages import AdmissionRequest, Verdict
 from netdra.admission.metrics import WORKERS_REPLACED
 from netdra.admission.worker import Task
-from netdra.workers.pool import SECONDS, BusyError, EndedError, LateError, Pool, command
+from netdra.workers.pool import SECONDS, WorkerEndedError, WorkerPool, WorkersBusyError, WorkerTimeoutError, command
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class Workers:
             seconds: how long a review may take.
             command: the workers' command.
         """
-        self.pool = Pool(command, count, seconds=seconds)
+        self.pool = WorkerPool(command, count, seconds=seconds)
         self._most = max(1, count - 1)
         self._turns: dict[str, tuple[asyncio.Semaphore, set[object]]] = {}
 
@@ -66,10 +66,10 @@ class Workers:
         try:
             async with self._turn(asker):
                 return _verdict.decode(await self.pool.ask(Task(request, cluster)))
-        except BusyError:
+        except WorkersBusyError:
             return Verdict((f"{named}: netdra's webhook is busy; try again",))
-        except (LateError, EndedError) as problem:
-            WORKERS_REPLACED.labels("late" if isinstance(problem, LateError) else "broken").inc()
+        except (WorkerTimeoutError, WorkerEndedError) as problem:
+            WORKERS_REPLACED.labels("late" if isinstance(problem, WorkerTimeoutError) else "broken").inc()
             log.warning("%s: %s", named, problem.what)
             return Verdict((f"{named}: {problem.what}; {problem.hint}",))
 
@@ -91,7 +91,7 @@ class Workers:
                 async with asyncio.timeout(TURN_SECONDS):
                     await room.acquire()
             except TimeoutError:
-                raise BusyError("too many questions at once", hint="try again") from None
+                raise WorkersBusyError("too many questions at once", hint="try again") from None
             try:
                 yield
             finally:

@@ -1,14 +1,14 @@
 """Attach a pod: run its plans in its network namespace, all or nothing.
 
 Called by the node daemon when a sandbox starts, by the lab and by `netdra attach`. All errors that can be known before
-are found before anything is touched. Then the checkpoint is begun, and from there on every way out is either a complete
-network or an undone one.
+are found before anything is touched: by the rules, without which there are no `CheckedPlans`, and by `preflight`. Then
+the checkpoint is begun, and from there on every way out is either a complete network or an undone one.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing, suppress
 
 import msgspec
@@ -26,37 +26,27 @@ from netdra.chain.report import AttachReport, FailedAttachReport, attach_error, 
 from netdra.chain.site import Settings
 from netdra.cni.config import Attachment, check_attachment
 from netdra.model.errors import TemporaryError
-from netdra.model.plan import Plan
-from netdra.model.schema import CNIPluginSchema
-from netdra.topology import confine, schema_check
+from netdra.rules.plans import CheckedPlans
 from netdra.topology.binaries import translated_plan
-from netdra.topology.checks import check_plans
-from netdra.topology.findings import refuse
 
 
-def attach(
-    plans: Sequence[Plan], pod: Pod, netns: str, settings: Settings, schemas: Iterable[CNIPluginSchema] = ()
-) -> AttachReport:
+def attach(checked: CheckedPlans, pod: Pod, netns: str, settings: Settings) -> AttachReport:
     """Give a pod the networks of its plans.
 
     A complete network is not made again; one that was begun and not ended (a crash) is undone first.
 
     Args:
-        plans: one for each topology of each of the pod's claims, bound together so that no interfaces clash.
+        checked: one plan for each topology of each of the pod's claims, which the rules have checked together.
         pod: the pod.
         netns: the path of the pod's network namespace.
         settings: how chains are run here.
-        schemas: the cluster's plugin schemas, as far as they are known.
 
     Raises:
         AttachError: a step failed; its report says what, and what was undone.
-        InvalidInputError: nothing was done: the kernel would refuse a step of a plan.
         NetdraError: nothing was done: a plan cannot be run, a plugin or the namespace is missing.
     """
     started = time.monotonic()
-    named = confine.check(plans, confine.contracts_of(plans))
-    refuse((*check_plans(plans), *schema_check.check_programs(plans, schemas), *named))
-    plans = tuple(map(translated_plan, plans))
+    plans = tuple(map(translated_plan, checked.plans))
     graph = tasks(plans)
     check_attachment(Attachment(container_id=pod.sandbox, if_name="lo", netns=netns, arguments=sites.arguments(pod)))
     with sites.open_pod(netns) as space:

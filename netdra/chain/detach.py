@@ -23,7 +23,7 @@ from netdra.chain.report import DetachReport, UndoReport, name_of
 from netdra.chain.site import Settings
 from netdra.cni.errors import PluginError
 from netdra.model.errors import NetdraError
-from netdra.steps.allocated import GivenBack
+from netdra.steps.allocated import Returned
 
 
 def detach(
@@ -144,7 +144,7 @@ def to_undo(graph: Mapping[str, Task], saved: Saved, *, same_boot: bool) -> list
     return [key for key in graph if key not in saved.steps or not saved.steps[key].undone]
 
 
-def _undo_one(task: Task, act: Callable[[], GivenBack]) -> UndoReport:
+def _undo_one(task: Task, act: Callable[[], Returned]) -> UndoReport:
     named = name_of(task.topology, task.step)
     started = time.monotonic()
     try:

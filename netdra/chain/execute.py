@@ -30,7 +30,7 @@ from netdra.model import decoders
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.model.result import StepResult
 from netdra.steps import allocated, builtin
-from netdra.steps.allocated import Allocated, GivenBack
+from netdra.steps.allocated import Allocated, Returned
 from netdra.steps.contract import Order, Site
 
 _IN_THREADS = ("netdra.cni", "netdra.model.result", "netdra.steps")  # what is decoded beside other steps
@@ -103,7 +103,7 @@ class Executor:
         result = self._apply(task, config, previous)
         self.journal.append(Done(step=key, result=result, notes=tuple(self.site.notes)))
 
-    def undo(self, key: str) -> GivenBack:
+    def undo(self, key: str) -> Returned:
         """Undo a step that has begun; return what had to be restored, and what could not be but does not matter.
 
         Raises:
@@ -117,7 +117,7 @@ class Executor:
         self.journal.append(Undone(step=key))
         return given
 
-    def release(self, key: str) -> GivenBack:
+    def release(self, key: str) -> Returned:
         """Give back what outlives a restart of the machine: by a binary's DEL, or as the lease of a built-in step.
 
         Works also for a step of which nothing more is known.
@@ -129,13 +129,13 @@ class Executor:
         state = self.journal.saved.steps.get(key)
         config = state.config if state is not None else task.step.config
         if task.is_binary:
-            return GivenBack(notes=self._delete(task, config))
+            return Returned(notes=self._delete(task, config))
         if state is not None:
             builtin.release(state.undo, self.site)
             self._give_up(task, state)
         else:
             builtin.release_planned(order_of(task, config, StepResult()), self.site)
-        return GivenBack()
+        return Returned()
 
     def check(self, key: str) -> tuple[str, ...]:
         """A step's drift, in words.
@@ -243,7 +243,7 @@ class Executor:
                 raise
         return {RECORD: msgspec.to_builtins(record)}
 
-    def _undo_binary(self, task: Task, state: StepState) -> GivenBack:
+    def _undo_binary(self, task: Task, state: StepState) -> Returned:
         """Call DEL, and then restore the device where it is not as it was, whatever the plugin answers."""
         notes: tuple[str, ...] = ()
         problem: NetdraError | None = None
@@ -265,7 +265,7 @@ class Executor:
                 what, hung = problem.what, _hung(problem)
                 raise NotUndoneError(what, restored=given.restored, refused=refused, hung=hung) from None
             notes = (f"its plugin refuses its config on DEL too; its device is what it was: {problem.what}",)
-        return GivenBack(given.restored, (*notes, *given.notes))
+        return Returned(given.restored, (*notes, *given.notes))
 
     def _unreleased(self, task: Task, config: Mapping[str, Any]) -> NetdraError | None:
         """Release the lease that a program failed to release; return why it is not released."""
@@ -275,17 +275,17 @@ class Executor:
             return problem
         return None
 
-    def _undo_builtin(self, task: Task, state: StepState) -> GivenBack:
+    def _undo_builtin(self, task: Task, state: StepState) -> Returned:
         try:
-            return GivenBack(notes=builtin.undo(task.step.type, state.undo, self.site))
+            return Returned(notes=builtin.undo(task.step.type, state.undo, self.site))
         except NetdraError as problem:
             # An IPAM plugin's failure alone says nothing of the device.
             stranded = bool(_holds(task, state)) and not isinstance(problem, PluginError)
             raise NotUndoneError(problem.what, stranded=stranded, hung=_hung(problem)) from None
 
-    def _device_back(self, state: StepState) -> GivenBack:
+    def _device_back(self, state: StepState) -> Returned:
         if RECORD not in state.undo:
-            return GivenBack()
+            return Returned()
         record = msgspec.convert(state.undo[RECORD], Allocated)
         folder, sandbox = self._settings.state, self.site.container_id
         with self._own_sockets() as site:

@@ -3,40 +3,37 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import click
 import msgspec
 
 from netdra.chain.checkpoint import Pod
 from netdra.chain.report import AttachError, AttachReport
+from netdra.chain.site import Settings
 from netdra.cli import chains, shared, terminal
 from netdra.model.errors import InvalidInputError
 from netdra.model.result import StepDevice
 
 
 @click.command(name="attach")
-@click.option("--netns", metavar="PATH", required=True, help="The pod's network namespace.")
-@click.option(
+@shared.option("--netns", "PATH", "The pod's network namespace.", required=True)
+@shared.option(
     "--plan",
+    "FILE",
+    "Plans, or a NetworkTopology whose root steps name their devices; may be given several times.",
     "plan_paths",
-    metavar="FILE",
     multiple=True,
     required=True,
-    help="Plans, or a NetworkTopology whose root steps name their devices; may be given several times.",
 )
-@click.option("--sandbox", metavar="ID", help="What the pod is known by; the name of the namespace without it.")
+@shared.option("--sandbox", "ID", "What the pod is known by; the name of the namespace without it.")
 @shared.allow_device_file
 @chains.settings_options
-@chains.output_option
+@shared.output("table", "json", "yaml")
 def command(
     netns: str,
     plan_paths: tuple[str, ...],
     sandbox: str | None,
-    state: Path,
-    cni_path: str,
-    host_root: str,
-    timeout: float,
+    settings: Settings,
     allow_device_files: tuple[str, ...],
     output: str,
 ) -> None:
@@ -49,6 +46,7 @@ def command(
     """
     from netdra.chain import checkpoint
     from netdra.chain.attach import attach
+    from netdra.rules.plans import check
 
     planned = [chains.planned(path) for path in plan_paths]
     plans = [plan for plans, _ in planned for plan in plans]
@@ -56,12 +54,11 @@ def command(
     if not os.path.exists(netns):  # noqa: PTH110 (a path that is too long is not there; Path raises)
         raise InvalidInputError(f'--netns "{netns}" is not there', hint="see the named ones with: ls /run/netns")
     pod = Pod(sandbox=sandbox or chains.sandbox_of(netns))
-    settings = chains.settings(state, cni_path, host_root, timeout)
     settings = msgspec.structs.replace(settings, device_files=allow_device_files)
     try:
-        report = attach(plans, pod, netns, settings, schemas)
+        report = attach(check(plans, schemas), pod, netns, settings)
     except KeyboardInterrupt:
-        left = checkpoint.path_of(state, pod.sandbox).exists()
+        left = checkpoint.path_of(settings.state, pod.sandbox).exists()
         terminal.tell(f"interrupted; {f'finish with: netdra detach {pod.sandbox}' if left else 'all is undone'}")
         raise
     except AttachError as problem:

@@ -6,14 +6,12 @@ from pathlib import Path
 
 import click
 
-from netdra.cli import inputs
+from netdra.cli import inputs, shared
 from netdra.cli.discover import report
 from netdra.discovery.capture import anonymize, to_text
-from netdra.discovery.overrides import with_host_use, with_uplinks
 from netdra.discovery.scan import scan, scan_recorded
-from netdra.model import names
 from netdra.model.errors import InvalidInputError
-from netdra.model.inventory import Node
+from netdra.model.inventory import InventoryNode
 
 
 @click.command(name="capture")
@@ -21,12 +19,12 @@ from netdra.model.inventory import Node
 @click.option(
     "--anonymize", "anonymous", is_flag=True, help="Make up MAC and IP addresses, aliases and the node's name."
 )
-@click.option("--sysfs", "root", metavar="ROOT", help="A recorded tree that stands for /sys, instead of this machine.")
-@click.option(
+@shared.option("--sysfs", "ROOT", "A recorded tree that stands for /sys, instead of this machine.", "root")
+@shared.option(
     "--node",
+    "NAME",
+    "The node's name in Kubernetes; by default this machine's host name, or \"recorded\" with --sysfs.",
     "node_name",
-    metavar="NAME",
-    help="The node's name in Kubernetes; by default this machine's host name, or \"recorded\" with --sysfs.",
 )
 @inputs.uplink_option
 @inputs.host_use_option
@@ -43,14 +41,10 @@ def command(
     With --anonymize, what was equal stays equal and relations are kept. PCI addresses stay as they are, and so do names
     of interfaces, but for a MAC address in one.
     """
-    if node_name is not None and not names.is_subdomain(node_name):
-        raise InvalidInputError(f'--node "{node_name}" is no node name', hint="a node's name is a DNS subdomain")
-    node = None if node_name is None else Node(name=node_name)
-    inventory = scan(node) if root is None else scan_recorded(root, node)
-    if uplinks:
-        inventory = with_uplinks(inventory, uplinks)
-    if used:
-        inventory = with_host_use(inventory, used)
+    if node_name is not None:
+        inputs.check_node(node_name)
+    node = None if node_name is None else InventoryNode(name=node_name)
+    inventory = inputs.with_uses(scan(node) if root is None else scan_recorded(root, node), uplinks, used)
     report(inventory)
     text = to_text(anonymize(inventory) if anonymous else inventory)
     if file == "-":

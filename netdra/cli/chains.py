@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -18,61 +17,49 @@ from netdra.model.plan import Plan
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-output_option = click.option(
-    "--output", "-o", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True
-)
 MAX_TIMEOUT = 24 * 3600.0
 
 
-_STATE = click.option(
-    "--state",
-    metavar="DIR",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=DEFAULT_STATE,
-    show_default=True,
-    help="Where the checkpoints are.",
-)
-_CNI_PATH = click.option(
-    "--cni-path",
-    metavar="DIR[:DIR]",
-    envvar="CNI_PATH",
-    default=":".join(DEFAULT_DIRECTORIES),
-    show_default=True,
-    help="Where plugin binaries are.",
-)
-_ROOT = click.option(
-    "--host-root",
-    metavar="DIR",
-    default="/",
-    show_default=True,
-    help="The root in which plugin binaries run; /proc/1/root from inside a container.",
-)
-_TIMEOUT = click.option(
-    "--timeout",
-    metavar="SECONDS",
-    type=click.FloatRange(min=0.1, max=MAX_TIMEOUT),
-    callback=shared.seconds,
-    default=30.0,
-    show_default=True,
-    help="How long all of it may take, undoing included.",
-)
-
-
-def settings_options(command: F) -> F:
-    """The options that `settings` makes Settings of."""
-    for option in (_TIMEOUT, _ROOT, _CNI_PATH, _STATE):
-        command = option(command)
-    return command
-
-
-def settings(state: Path, cni_path: str, host_root: str, timeout: float) -> Settings:
-    """How chains are run, from the options."""
+def _settings(state: Path, cni_path: str, host_root: str, timeout: float) -> Settings:
     directories = tuple(directory for directory in cni_path.split(":") if directory)
     return Settings(
         state=state, plugins=PluginPath(directories=directories, root=host_root), budget=timeout, step_timeout=timeout
     )
+
+
+settings_options = shared.group(
+    "settings",
+    _settings,
+    shared.option(
+        "--state",
+        "DIR",
+        "Where the checkpoints are.",
+        type=click.Path(file_okay=False, path_type=Path),
+        default=DEFAULT_STATE,
+    ),
+    shared.option(
+        "--cni-path",
+        "DIR[:DIR]",
+        "Where plugin binaries are.",
+        envvar="CNI_PATH",
+        default=":".join(DEFAULT_DIRECTORIES),
+    ),
+    shared.option(
+        "--host-root",
+        "DIR",
+        "The root in which plugin binaries run; /proc/1/root from inside a container.",
+        default="/",
+    ),
+    shared.option(
+        "--timeout",
+        "SECONDS",
+        "How long all of it may take, undoing included.",
+        type=click.FloatRange(min=0.1, max=MAX_TIMEOUT),
+        callback=shared.seconds,
+        default=30.0,
+    ),
+)
+"""How chains are run, as the command's argument `settings`."""
 
 
 def plans(path: str) -> list[Plan]:
@@ -120,9 +107,7 @@ def sandbox_of(netns: str) -> str:
 
 def show(report: msgspec.Struct, output: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a report: as a table of these rows, or whole as JSON or YAML."""
-    if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(report)))
-    elif output == "yaml":
-        click.echo(documents.to_yaml(report), nl=False)
+    if output != "table":
+        terminal.print_data(report, output)
     elif rows:
         terminal.print_table(columns, rows)

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import click
 
 from netdra.chain.report import StepCheck
-from netdra.cli import chains, terminal
+from netdra.chain.site import Settings
+from netdra.cli import chains, shared, terminal
 
 
 @click.command(name="check")
 @click.argument("sandbox")
 @chains.settings_options
-@chains.output_option
-def command(sandbox: str, state: Path, cni_path: str, host_root: str, timeout: float, output: str) -> None:
+@shared.output("table", "json", "yaml")
+def command(sandbox: str, settings: Settings, output: str) -> None:
     """Ask every step of SANDBOX whether what it made is still so, and show what has drifted.
 
     Built-in steps compare with the kernel, binaries are called with CHECK. The exit code is 1 if there is drift.
     """
     from netdra.chain.check import check
 
-    report = check(sandbox, chains.settings(state, cni_path, host_root, timeout))
+    report = check(sandbox, settings)
     for problem in report.problems:
         terminal.tell(f"sandbox {sandbox}: {problem}")
     rows = [(step.step, step.plugin, _state(step), "; ".join(step.drift) or step.skipped) for step in report.steps]

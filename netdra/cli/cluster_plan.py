@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 import click
 import msgspec
 
 from netdra.cli import terminal
+from netdra.cli.shared import ClusterAccess
 from netdra.exposure.check import check
-from netdra.exposure.foresight import Foresight, Seen
+from netdra.exposure.foresight import Foresight, SimilarInterfaces
 from netdra.exposure.grouping import pool_name
-from netdra.model import documents, names
+from netdra.model import names
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import Interface
 from netdra.model.node_network import InterfaceGroup, NodeNetwork
@@ -32,7 +32,7 @@ _ROOTS = frozenset({"pf", "nic", "representor"})
 _NONE = "-"
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class DeviceChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """One device of one node, as it is printed in JSON and YAML.
 
     Attributes:
@@ -66,7 +66,7 @@ class ClusterNow(msgspec.Struct, frozen=True, kw_only=True):
 def show(
     written: Sequence[DeviceExposurePolicy],
     without: Sequence[str],
-    where: tuple[Path | None, str | None],
+    cluster: ClusterAccess,
     nodes: Sequence[str],
     *,
     diff: bool,
@@ -77,7 +77,7 @@ def show(
     Args:
         written: the policies that would be written.
         without: the names of the policies that would be deleted.
-        where: the kubeconfig and its context.
+        cluster: the way to it.
         nodes: the nodes that are looked at; none means all of them.
         diff: whether only changes are printed.
         output: "table", or "json" or "yaml".
@@ -89,7 +89,7 @@ def show(
     for policy in written:
         for text in check(policy):
             terminal.tell(f'policy "{policy.name}": {text}')
-    now = asyncio.run(_read(*where))
+    now = asyncio.run(_read(cluster))
     policies = {policy.name for policy in now.policies}
     for name in without:
         if name not in policies:
@@ -104,20 +104,18 @@ def show(
     chosen = [line for line in lines if (not nodes or line.node in nodes) and (line.differs or not diff)]
     if output == "table":
         _print(chosen)
-        return
-    value = documents.plain({"devices": chosen})
-    text = msgspec.json.format(msgspec.json.encode(value)).decode() if output == "json" else documents.to_yaml(value)
-    click.echo(text.rstrip("\n"))
+    else:
+        terminal.print_data({"devices": chosen}, output)
 
 
 def compare(
     now: ClusterNow, written: Sequence[DeviceExposurePolicy], without: Sequence[str] = ()
-) -> tuple[list[Line], list[str]]:
+) -> tuple[list[DeviceChange], list[str]]:
     """Every device of every node now and after policies are written or deleted, and notes on unknown facts. Pure."""
     stands = {policy.name: policy for policy in now.policies}
     changed = [entry for entry in written if entry.name not in stands or stands[entry.name].spec != entry.spec]
     removed = [stands[name] for name in {*without, *(policy.name for policy in changed)} if name in stands]
-    lines: list[Line] = []
+    lines: list[DeviceChange] = []
     notes: list[str] = []
     published = _published(now.slices)
     for report in sorted(now.reports, key=lambda report: report.name):
@@ -138,7 +136,7 @@ def compare(
     if silent:
         notes.append(f"{_listed(silent)}: no report, so nothing is said of what policies would do there")
     lines += [
-        Line(node=node, pool=pool, device=device, now="?", after="?")
+        DeviceChange(node=node, pool=pool, device=device, now="?", after="?")
         for node in silent
         for device, pool in published.get(node, {}).items()
     ]
@@ -155,7 +153,7 @@ class _Node:
         self._foresight = foresight
         self.unknown = 0
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[DeviceChange]:
         reported: set[str] = set()
         for group in self._groups:
             for name in group.names:
@@ -166,21 +164,21 @@ class _Node:
         # Published, and not in the report yet, or no longer.
         for device, pool in self._pools.items():
             if device not in reported:
-                yield Line(node=self._node, pool=pool, device=device, now="?", after="?")
+                yield DeviceChange(node=self._node, pool=pool, device=device, now="?", after="?")
 
-    def _of(self, group: InterfaceGroup, name: str) -> Iterator[Line]:
+    def _of(self, group: InterfaceGroup, name: str) -> Iterator[DeviceChange]:
         facts, unknown = group.facts(name)
         unreadable = tuple(names.qualified(name) for name in group.unreadable)
         plain = {key: value for key, value in facts.items() if not isinstance(value, tuple)}
-        seen = Seen(plain, tuple(sorted(unknown)), unreadable, group.policies, group.devices)
+        seen = SimilarInterfaces(plain, tuple(sorted(unknown)), unreadable, group.policies, group.devices)
         change = self._foresight.of(seen)
         self.unknown += change is None
-        gone = change.gone if change is not None else ()
-        taken = change.taken if change is not None else {}
+        gone = change.removed if change is not None else ()
+        taken = change.reassigned if change is not None else {}
         for device in group.devices:
             called, now = device.called(name), device.policy or "?"
             after = "" if device in gone else taken.get(device.suffix, now)
-            yield Line(
+            yield DeviceChange(
                 node=self._node,
                 pool=self._pool(group, name, called),
                 device=called,
@@ -188,9 +186,9 @@ class _Node:
                 after="?" if change is None else after,
                 allocated=device.allocated,
             )
-        for suffix, policy in (change.come if change is not None else {}).items():
+        for suffix, policy in (change.added if change is not None else {}).items():
             called = names.label(name + suffix)
-            yield Line(node=self._node, pool=self._pool(group, name, called), device=called, after=policy)
+            yield DeviceChange(node=self._node, pool=self._pool(group, name, called), device=called, after=policy)
 
     def _pool(self, group: InterfaceGroup, name: str, device: str) -> str:
         """The pool that a device is in, or would be; "?" for interfaces that may be on a NIC, and so in its pool."""
@@ -213,7 +211,7 @@ def _published(slices: Iterable[ResourceSlice]) -> dict[str, dict[str, str]]:
     return published
 
 
-def _print(lines: Sequence[Line]) -> None:
+def _print(lines: Sequence[DeviceChange]) -> None:
     rows = (
         (line.node, line.pool, line.device, line.now or _NONE, line.after or _NONE, "yes" if line.allocated else "")
         for line in lines
@@ -236,12 +234,11 @@ def _listed(choices: Iterable[str]) -> str:
     return listed(sorted(choices)) or "there is none"
 
 
-async def _read(kubeconfig: Path | None, context: str | None) -> ClusterNow:
+async def _read(cluster: ClusterAccess) -> ClusterNow:
     from netdra.kube import resources
-    from netdra.kube.client import Client, Selection
-    from netdra.kube.connection import connect, find_config
+    from netdra.kube.client import Selection
 
-    async with Client(connect(find_config(kubeconfig, context))) as client:
+    async with cluster.client() as client:
         driver = Selection(field_selector=f"spec.driver={names.DRIVER}")
         nodes, reports, policies, slices = await asyncio.gather(
             client.list(resources.NODES),

@@ -5,18 +5,13 @@ from __future__ import annotations
 import os
 import select
 import signal
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
-import msgspec
 
 from netdra.cli import terminal
+from netdra.cli.shared import PATH, option
 from netdra.model.errors import InvalidInputError
-
-_FOLDER = click.Path(path_type=Path)
-_Decorated = Callable[..., Any]
 
 
 @click.group(name="cni-plugin")
@@ -24,36 +19,29 @@ def command() -> None:
     """The binaries of CNI plugins on this node: installed whole or not at all, and only netdra's own are replaced."""
 
 
-def _folder(function: _Decorated) -> _Decorated:
-    return click.option(
-        "--cni-folder",
-        "folder",
-        metavar="DIR",
-        type=_FOLDER,
-        default="/opt/cni/bin",
-        show_default=True,
-        help="The node's folder of CNI plugins.",
-    )(function)
+def _checked(_context: click.Context, _option: click.Parameter, given: str) -> str:
+    plain = given.removeprefix("sha256:")
+    if plain and not (len(plain) == 64 and set(plain) <= set("0123456789abcdef")):
+        raise InvalidInputError(f"{given!r} is no SHA-256", hint="64 hexadecimal digits, as sha256sum prints them")
+    return plain
 
 
-def _source(function: _Decorated) -> _Decorated:
-    digest = click.option(
-        "--digest", metavar="SHA256", default="", help="What the binary's SHA-256 must be; any, if it is not given."
-    )
-    source = click.option("--source", metavar="FILE", type=_FOLDER, required=True, help="The binary to install.")
-    return source(digest(function))
-
-
-_READY = click.option(
-    "--ready", metavar="FILE", type=_FOLDER, default=None, help="A file that is there for as long as all is well."
+_folder = option(
+    "--cni-folder", "DIR", "The node's folder of CNI plugins.", "folder", type=PATH, default="/opt/cni/bin"
 )
+_source = option("--source", "FILE", "The binary to install.", type=PATH, required=True)
+_digest = option(
+    "--digest", "SHA256", "What the binary's SHA-256 must be; any, if it is not given.", default="", callback=_checked
+)
+_ready = option("--ready", "FILE", "A file that is there for as long as all is well.", type=PATH)
 
 
 @command.command(name="install", short_help="Install a plugin, and keep it installed.")
 @click.argument("name")
 @_source
+@_digest
 @_folder
-@_READY
+@_ready
 @click.option("--once", is_flag=True, help="End as soon as it is installed.")
 def run_install(name: str, source: Path, digest: str, folder: Path, ready: Path | None, once: bool) -> None:
     """Install a binary as the CNI plugin NAME, and install it again if somebody deletes it, until SIGTERM.
@@ -61,10 +49,10 @@ def run_install(name: str, source: Path, digest: str, folder: Path, ready: Path 
     What was installed is kept by its SHA-256 below --cni-folder, in .netdra. A file of that name which is not among
     these is not replaced, and a binary that does not answer VERSION is not installed: the one before stays.
     """
-    from netdra.node.installer import Keeper, Wanted
+    from netdra.node.installer import PluginInstallation, PluginKeeper
 
-    stop = _stopped()
-    keeper = Keeper(Wanted(source=source, folder=folder, name=name, digest=_digest(digest)), ready)
+    stop = _watch_for_stop()
+    keeper = PluginKeeper(PluginInstallation(source=source, folder=folder, name=name, digest=digest), ready)
     keeper.check()
     terminal.tell(f'CNI plugin "{name}": installed in {folder}, sha256 {keeper.digest}')
     if not once:
@@ -74,13 +62,13 @@ def run_install(name: str, source: Path, digest: str, folder: Path, ready: Path 
 @command.command(name="remove", short_help="Remove a plugin that netdra installed.")
 @click.argument("name")
 @_folder
-@_READY
+@_ready
 @click.option("--stay", is_flag=True, help="Do not end before SIGTERM.")
 def run_remove(name: str, folder: Path, ready: Path | None, stay: bool) -> None:
     """Remove the CNI plugin NAME, if it is one that netdra installed; a file that somebody else put there stays."""
     from netdra.node.installer import remove
 
-    stop = _stopped()
+    stop = _watch_for_stop()
     removed = remove(folder, name)
     terminal.tell(f'CNI plugin "{name}": {"removed from" if removed else "nothing of netdra in"} {folder}')
     if ready is not None:
@@ -94,36 +82,27 @@ def run_remove(name: str, folder: Path, ready: Path | None, stay: bool) -> None:
 @command.command(name="describe", short_help="Say what a binary is.")
 @click.argument("name")
 @_source
-@click.option(
+@_digest
+@option(
     "--schema",
+    "FILE",
+    "The CNIPluginSchema that comes with it; without this option schema.yaml beside the binary, if it is there.",
     "schema_path",
-    metavar="FILE",
-    type=_FOLDER,
-    default=None,
-    help="The CNIPluginSchema that comes with it; without this option schema.yaml beside the binary, if it is there.",
+    type=PATH,
 )
-@click.option(
-    "--report", metavar="FILE", type=_FOLDER, default=None, help="Where to write it packed, for a container's message."
-)
+@option("--report", "FILE", "Where to write it packed, for a container's message.", type=PATH)
 def run_describe(name: str, source: Path, digest: str, schema_path: Path | None, report: Path | None) -> None:
     """Print the SHA-256, the versions of CNI and the CNIPluginSchema of the binary of the CNI plugin NAME."""
-    from netdra.node.installer import Wanted, describe
+    from netdra.node.installer import PluginInstallation, describe
 
-    wanted = Wanted(source=source, folder=source.parent, name=name, digest=_digest(digest))
+    wanted = PluginInstallation(source=source, folder=source.parent, name=name, digest=digest)
     described = describe(wanted, schema_path)
-    click.echo(msgspec.json.format(msgspec.json.encode(described), indent=2))
+    terminal.print_data(described, "json")
     if report is not None:
         report.write_text(described.as_text())
 
 
-def _digest(text: str) -> str:
-    plain = text.removeprefix("sha256:")
-    if plain and not (len(plain) == 64 and set(plain) <= set("0123456789abcdef")):
-        raise InvalidInputError(f"{text!r} is no SHA-256", hint="64 hexadecimal digits, as sha256sum prints them")
-    return plain
-
-
-def _stopped() -> int:
+def _watch_for_stop() -> int:
     """A descriptor that is readable after SIGTERM or SIGINT."""
     stop, end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(end)

@@ -4,48 +4,43 @@ from __future__ import annotations
 
 import socket
 import uuid
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 import click
 
 from netdra.cli import daemons, shared
+from netdra.cli.shared import option
 
 if TYPE_CHECKING:
-    from netdra.controller.neutron import Settings as Cloud
+    from netdra.controller.neutron import NeutronSettings
 
 
 @click.command(name="controller")
 @daemons.cluster_options
 @shared.namespace
-@click.option(
-    "--identity", metavar="NAME", envvar="NETDRA_POD", default="", help="The name of this process in the election."
-)
-@click.option(
+@option("--identity", "NAME", "The name of this process in the election.", envvar="NETDRA_POD", default="")
+@option(
     "--image",
-    metavar="REFERENCE",
+    "REFERENCE",
+    "netdra's own image, by which CNIPlugins are installed on nodes; without it, they are not.",
     envvar="NETDRA_IMAGE",
     default="",
-    help="netdra's own image, by which CNIPlugins are installed on nodes; without it, they are not.",
 )
-@click.option(
+@option(
     "--cni-folder",
-    metavar="DIR",
+    "DIR",
+    "The folder of CNI plugins on the nodes, into which CNIPlugins are installed.",
     default="/opt/cni/bin",
-    show_default=True,
-    help="The folder of CNI plugins on the nodes, into which CNIPlugins are installed.",
 )
-@shared.neutron_clouds
-@shared.neutron_cloud
-@shared.neutron_physnets
-@click.option(
+@shared.cloud
+@option(
     "--neutron-check-interval",
-    metavar="SECONDS",
+    "SECONDS",
+    "How often the cluster's ports in Neutron are looked through for orphans, and for what was changed there.",
     type=click.FloatRange(min=1.0),
     callback=shared.seconds,
     default=600.0,
-    show_default=True,
-    help="How often the cluster's ports in Neutron are looked through for orphans, and for what was changed there.",
 )
 def command(
     options: daemons.Options,
@@ -53,9 +48,7 @@ def command(
     identity: str,
     image: str,
     cni_folder: str,
-    neutron_clouds: Path | None,
-    neutron_cloud: str,
-    neutron_physnets: Path | None,
+    cloud: shared.CloudAccess,
     neutron_check_interval: float,
 ) -> None:
     """Make the DeviceClasses of NetworkTopologies, and keep the status of topologies, policies and plugin schemas.
@@ -66,32 +59,31 @@ def command(
 
     Several may run: one is elected by a Lease and works, the others wait.
     """
-    from netdra.controller.daemon import Settings
+    from netdra.controller.daemon import ControllerSettings
     from netdra.controller.daemon import run as work
     from netdra.controller.metrics import CONTROLLER
 
     if not PurePosixPath(cni_folder).is_absolute() or ".." in PurePosixPath(cni_folder).parts:
         raise click.BadParameter(f"--cni-folder {cni_folder}: give an absolute path")
-    settings = Settings(
+    settings = ControllerSettings(
         namespace,
         identity or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}",
         image=image,
         cni_folder=cni_folder,
-        neutron=_cloud(neutron_clouds, neutron_cloud, neutron_physnets, neutron_check_interval),
+        neutron=_cloud(cloud, neutron_check_interval),
     )
     daemons.run("controller", (CONTROLLER,), lambda client, process: work(client, process, settings), options)
 
 
-def _cloud(clouds: Path | None, name: str, physnets: Path | None, interval: float) -> Cloud | None:
+def _cloud(cloud: shared.CloudAccess, interval: float) -> NeutronSettings | None:
     """The cloud of the options, as far as it can be known now: its file is read again at each login.
 
     Raises:
-        click.UsageError: an option makes no sense without another one.
-        CloudsError: a file cannot be used.
+        click.UsageError, CloudsError: as `CloudAccess.defaults`.
     """
-    defaults = shared.neutron_defaults(clouds, name, physnets)
-    if clouds is None:
+    defaults = cloud.defaults()
+    if cloud.neutron_clouds is None:
         return None
-    from netdra.controller.neutron import Settings as Cloud
+    from netdra.controller.neutron import NeutronSettings
 
-    return Cloud(clouds, name, defaults, interval)
+    return NeutronSettings(cloud.neutron_clouds, cloud.neutron_cloud, defaults, interval)

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import yaml
 
+from netdra.cli.shared import option
 from netdra.model import crd, kinds
 from netdra.model.errors import InvalidInputError
 
@@ -19,11 +20,11 @@ def text(kind: crd.CustomKind) -> str:
 
 
 @click.command(name="crds")
-@click.option(
+@option(
     "--output-dir",
-    metavar="DIR",
+    "DIR",
+    "Write one file for each kind into this folder instead of all to stdout.",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Write one file for each kind into this folder instead of all to stdout.",
 )
 def command(output_dir: Path | None) -> None:
     """Print the CustomResourceDefinitions that a cluster needs before netdra runs on it."""

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from netdra.ops.metrics import Catalogue
     from netdra.ops.process import Process
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 _SPARE_SECONDS = 5
 
 
@@ -40,61 +39,51 @@ class Options:
     """The options of every daemon.
 
     Attributes:
-        kubeconfig, context: the way to the API server.
-        log_format, log_level: of `netdra.ops.logs`.
+        cluster: the way to the API server.
+        log_format, log_level, verbose: of `netdra.ops.logs`; verbose is the level debug.
         health_address: where /metrics, /healthz and /readyz are; "" for nowhere.
         health_socket: a unix socket that serves them too.
         drain_seconds: how long the daemon works on after SIGTERM, not ready any more.
         stop_seconds: how long the work in hand may take then, and the end after it.
     """
 
-    kubeconfig: Path | None
-    context: str | None
+    cluster: shared.ClusterAccess
     log_format: Literal["text", "json"]
     log_level: str
+    verbose: bool
     health_address: str
     health_socket: Path | None
     drain_seconds: float
     stop_seconds: float
 
 
-def cluster_options(command: Command) -> Command:
-    """Give a command the options of a daemon, as its argument `options`."""
-
-    @functools.wraps(command)
-    def gathered(*, verbose: bool, log_level: str, **given: Any) -> Any:
-        common = {name: given.pop(name) for name in _NAMES}
-        return command(options=Options(**common, log_level="debug" if verbose else log_level), **given)
-
-    finished: Any = gathered
-    for option in reversed(_OPTIONS):
-        finished = option(finished)
-    wrapped: Command = finished
-    return wrapped
+def _options(kubeconfig: Path | None, context: str | None, **given: Any) -> Options:
+    return Options(cluster=shared.ClusterAccess(kubeconfig, context), **given)
 
 
-_NAMES = ("kubeconfig", "context", "log_format", "health_address", "health_socket", "drain_seconds", "stop_seconds")
-_OPTIONS = (
-    click.option(
+cluster_options = shared.group(
+    "options",
+    _options,
+    shared.option(
         "--kubeconfig",
-        metavar="PATH",
-        type=click.Path(path_type=Path),
-        help="A kubeconfig file; without it, the pod's service account, $KUBECONFIG or ~/.kube/config.",
+        "PATH",
+        "A kubeconfig file; without it, the pod's service account, $KUBECONFIG or ~/.kube/config.",
+        type=shared.PATH,
     ),
-    click.option("--context", metavar="NAME", help="The kubeconfig's context."),
-    click.option(
+    shared.option("--context", "NAME", "The kubeconfig's context."),
+    shared.option(
         "--health-address",
-        metavar="[HOST]:PORT",
+        "[HOST]:PORT",
+        "Serve /metrics, /healthz and /readyz over HTTP there, e.g. :8080; by default nowhere.",
         envvar="NETDRA_HEALTH_ADDRESS",
         default="",
-        help="Serve /metrics, /healthz and /readyz over HTTP there, e.g. :8080; by default nowhere.",
     ),
-    click.option(
+    shared.option(
         "--health-socket",
-        metavar="PATH",
+        "PATH",
+        "Serve them on a unix socket too, for netdra-health; --health-address then waits until its port is free.",
         envvar="NETDRA_HEALTH_SOCKET",
-        type=click.Path(path_type=Path),
-        help="Serve them on a unix socket too, for netdra-health; --health-address then waits until its port is free.",
+        type=shared.PATH,
     ),
     click.option(
         "--log-format", type=click.Choice(FORMATS), envvar="NETDRA_LOG_FORMAT", default="text", show_default=True
@@ -103,25 +92,24 @@ _OPTIONS = (
         "--log-level", type=click.Choice(LEVELS), envvar="NETDRA_LOG_LEVEL", default="info", show_default=True
     ),
     click.option("--verbose", "-v", is_flag=True, help="Log every request: --log-level debug."),
-    click.option(
+    shared.option(
         "--drain-seconds",
-        metavar="N",
+        "N",
+        "How long to work on after SIGTERM, not ready any more.",
         type=click.FloatRange(0, 300),
         callback=shared.seconds,
         default=0.0,
-        show_default=True,
-        help="How long to work on after SIGTERM, not ready any more.",
     ),
-    click.option(
+    shared.option(
         "--stop-seconds",
-        metavar="N",
+        "N",
+        "How long what has begun may take after that.",
         type=click.FloatRange(0.1, 300),
         callback=shared.seconds,
         default=20.0,
-        show_default=True,
-        help="How long what has begun may take after that.",
     ),
 )
+"""The options of a daemon, as the command's argument `options`."""
 
 
 def run(
@@ -143,7 +131,8 @@ def run(
     """
     from netdra.ops.metrics import LOG_LINES
 
-    set_up(options.log_format, options.log_level, count=lambda level: LOG_LINES.labels(level).inc())
+    level = "debug" if options.verbose else options.log_level
+    set_up(options.log_format, level, count=lambda level: LOG_LINES.labels(level).inc())
     try:
         asyncio.run(_run(name, catalogues, work, options))
     except OSError as problem:
@@ -156,8 +145,6 @@ async def _run(
     work: Callable[[Client, Process], Awaitable[None]],
     options: Options,
 ) -> None:
-    from netdra.kube.client import Client
-    from netdra.kube.connection import connect, find_config
     from netdra.kube.metrics import KUBE
     from netdra.ops import server
     from netdra.ops.metrics import INFO, PROCESS
@@ -168,7 +155,7 @@ async def _run(
     process = Process(name, on_stop=functools.partial(_limit, options))
     INFO.labels(__version__, name).set(1)
     async with AsyncExitStack() as opened:
-        client = await opened.enter_async_context(Client(connect(find_config(options.kubeconfig, options.context))))
+        client = await opened.enter_async_context(options.cluster.client())
         pages = server.Told(process.health, (PROCESS, KUBE, *catalogues), os.environ.get("POD_UID", ""))
         if options.health_socket is not None:
             with listening("--health-socket", options.health_socket, "name a path in a folder that is there"):

@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from netdra.cli import chains, terminal
+from netdra.cli import chains, shared, terminal
 
 if TYPE_CHECKING:
     from netdra.chain.report import UndoReport
+    from netdra.chain.site import Settings
 
 
 @click.command(name="detach")
 @click.argument("sandbox", required=False)
-@click.option("--netns", metavar="PATH", default="", help="The pod's network namespace, if it has moved.")
+@shared.option("--netns", "PATH", "The pod's network namespace, if it has moved.", default="")
 @click.option("--give-up", is_flag=True, help="Put the checkpoint aside if something cannot be undone even now.")
 @chains.settings_options
-@chains.output_option
-def command(
-    sandbox: str | None,
-    netns: str,
-    give_up: bool,
-    state: Path,
-    cni_path: str,
-    host_root: str,
-    timeout: float,
-    output: str,
-) -> None:
+@shared.output("table", "json", "yaml")
+def command(sandbox: str | None, netns: str, give_up: bool, settings: Settings, output: str) -> None:
     """Undo the networks of SANDBOX from its checkpoint alone; without SANDBOX, that named like the namespace.
 
     It needs neither the plan nor the namespace, and may be called again. Everything is tried; if something is left,
@@ -39,7 +30,6 @@ def command(
 
     if not sandbox and not netns:
         raise click.UsageError("name a SANDBOX, or its namespace with --netns")
-    settings = chains.settings(state, cni_path, host_root, timeout)
     report = detach(sandbox or chains.sandbox_of(netns), settings, netns, give_up=give_up)
     for problem in report.problems:
         terminal.tell(problem)

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from netdra.cli import terminal
+from netdra.cli import shared, terminal
 from netdra.discovery.scan import VANISHED, scan, scan_recorded
 from netdra.model import names
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import Interface, Inventory, attributes
 
 if TYPE_CHECKING:
-    from netdra.discovery.watch import Change
+    from netdra.discovery.watch import InterfaceChanges
 
 _COLUMNS = ("INTERFACE", "TYPE", "STATE", "MAC", "MTU", "MBIT/S", "PCI", "NUMA", "DRIVER", "MASTER", "MORE")
 _LISTS = (("ipv4", "ipv4"), ("ipv6", "ipv6"), ("altName", "alt_names"), ("hostUse", "host_use"))
@@ -25,8 +25,8 @@ _PLACE = (("totalVFs", "total_vfs"), ("pfPciAddress", "pf_pci_address"), ("devPo
 
 
 @click.command(name="discover")
-@click.option("--output", "-o", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
-@click.option("--sysfs", "root", metavar="ROOT", help="A recorded tree that stands for /sys, instead of this machine.")
+@shared.output("table", "json", "yaml")
+@shared.option("--sysfs", "ROOT", "A recorded tree that stands for /sys, instead of this machine.", "root")
 @click.option("--watch", is_flag=True, help="Go on and tell each change; ends with Ctrl-C.")
 def command(output: str, root: str | None, watch: bool) -> None:
     """Print every network interface with the attributes that its device has in a ResourceSlice.
@@ -45,7 +45,7 @@ def command(output: str, root: str | None, watch: bool) -> None:
     if output == "table":
         _print_table(inventory)
     else:
-        _print_data([facts(interface) for interface in inventory.interfaces], output)
+        terminal.print_data([facts(interface) for interface in inventory.interfaces], output)
     report(inventory)
 
 
@@ -65,15 +65,6 @@ def report(inventory: Inventory) -> None:
     for what, count in inventory.unreadable.items():
         named = f": {', '.join(inventory.vanished)}" if what == VANISHED else ""
         terminal.tell(f"could not be read ({'once' if count == 1 else f'{count} times'}): {what}{named}")
-
-
-def _print_data(value: Any, output: str) -> None:
-    if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
-        return
-    import yaml
-
-    click.echo(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120), nl=False)
 
 
 def _print_table(inventory: Inventory) -> None:
@@ -144,7 +135,7 @@ def _watch(output: str) -> None:
         return
 
 
-def _print_change(change: Change, output: str) -> None:
+def _print_change(change: InterfaceChanges, output: str) -> None:
     if output == "table":
         _print_lines(change)
         return
@@ -160,10 +151,10 @@ def _print_changes(kind: str, interfaces: Iterable[Interface], output: str) -> N
             click.echo(msgspec.json.encode(value))
         else:
             click.echo("---")
-            _print_data(value, output)
+            terminal.print_data(value, output)
 
 
-def _print_lines(change: Change) -> None:
+def _print_lines(change: InterfaceChanges) -> None:
     """One line for each change: + came, - went, ~ has other facts."""
     for interface in change.removed:
         _print_line(f"- {interface.device_name} ({interface.type})")

@@ -10,11 +10,10 @@ import click
 import msgspec
 
 from netdra.cli import devices, inputs, shared, terminal
-from netdra.model import documents
 from netdra.model.device import Decision, ExposedCounterSet, ExposedDevice, ExposureResult, PolicyVerdict, Problem
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import Interface, Inventory
-from netdra.model.registration import DeviceFile, Outcome, Registration
+from netdra.model.registration import DeviceFile, Registration, RegistrationOutcome
 from netdra.model.suggestions import listed
 
 OUTCOMES = {
@@ -29,40 +28,27 @@ OUTCOMES = {
 }
 
 
-class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class InterfaceExplanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """All decisions on one interface, as they are printed in JSON and YAML."""
 
     decision: Decision
     devices: tuple[ExposedDevice, ...] = ()
     counter_sets: tuple[ExposedCounterSet, ...] = ()
     problems: tuple[Problem, ...] = ()
-    registered: tuple[Outcome, ...] = ()
+    registered: tuple[RegistrationOutcome, ...] = ()
 
 
 @click.command(name="explain")
 @click.argument("interface")
-@inputs.policies_option
-@inputs.inventory_option
-@inputs.node_option
-@inputs.uplink_option
-@inputs.host_use_option
-@shared.physnet
+@inputs.policies_option(required=True)
+@inputs.inventory_options
 @inputs.feature_option
-@click.option(
-    "--registry-socket",
-    metavar="PATH",
-    type=click.Path(path_type=Path),
-    help="Ask this node's device registry what programs say, too.",
-)
-@click.option("--output", "-o", type=click.Choice(["text", "json", "yaml"]), default="text", show_default=True)
+@shared.option("--registry-socket", "PATH", "Ask this node's device registry what programs say, too.", type=shared.PATH)
+@shared.output("text", "json", "yaml")
 def command(
     interface: str,
     policy_paths: tuple[str, ...],
-    inventory_path: str | None,
-    node_name: str | None,
-    uplinks: tuple[str, ...],
-    used: tuple[str, ...],
-    physnets: tuple[str, ...],
+    recorded: inputs.RecordedInventory,
     gates: tuple[str, ...],
     registry_socket: Path | None,
     output: str,
@@ -75,26 +61,24 @@ def command(
     from netdra.exposure.registered import Registered
 
     features = inputs.features(gates)
-    inputs.check_stdin(*policy_paths, inventory_path)
-    inventory = inputs.inventory(inventory_path, node_name, uplinks, used, physnets)
+    inputs.check_stdin(*policy_paths, recorded.inventory_path)
+    inventory = recorded.read()
     policies, registrations = inputs.policies(policy_paths, inventory.node.labels)
     files: dict[str, DeviceFile] = {}
     if registry_socket is not None:
-        registrations = (*registrations, *_registered(registry_socket, files))
+        registrations = (*registrations, *_read_registrations(registry_socket, files))
     registered = Registered(registrations)
     devices_of_files = registered.file_devices(inventory.interfaces, lambda path: files[path])
     inventory = msgspec.structs.replace(inventory, interfaces=(*inventory.interfaces, *devices_of_files))
     result = expose(inventory, policies, features=features, registered=registered)
     explanations = [_explanation(decision, result) for decision in _decisions(interface, inventory, result)]
-    if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(documents.plain(explanations))))
-    elif output == "yaml":
-        click.echo(documents.to_yaml(explanations), nl=False)
+    if output != "text":
+        terminal.print_data(explanations, output, apart=True)
     else:
         click.echo(terminal.printable("\n\n".join("\n".join(_lines(explanation)) for explanation in explanations)))
 
 
-def _registered(path: Path, files: dict[str, DeviceFile]) -> Iterator[Registration]:
+def _read_registrations(path: Path, files: dict[str, DeviceFile]) -> Iterator[Registration]:
     """The registrations of the node's device registry; CustomDevices are read from the files.
 
     The registry's verdicts on device files are put into `files`: only the driver knows which are allowed.
@@ -151,7 +135,7 @@ def _names(interface: Interface) -> Iterator[str]:
     )
 
 
-def _explanation(decision: Decision, result: ExposureResult) -> Explanation:
+def _explanation(decision: Decision, result: ExposureResult) -> InterfaceExplanation:
     made = tuple(
         device
         for device in result.devices
@@ -159,7 +143,7 @@ def _explanation(decision: Decision, result: ExposureResult) -> Explanation:
     )
     drawn = {(device.pool, name) for device in made for name in device.consumes}
     blamed = {verdict.policy for verdict in decision.verdicts if verdict.outcome == "invalid"}
-    return Explanation(
+    return InterfaceExplanation(
         decision=decision,
         devices=made,
         counter_sets=tuple(
@@ -178,7 +162,7 @@ def _explanation(decision: Decision, result: ExposureResult) -> Explanation:
     )
 
 
-def _lines(explanation: Explanation) -> Iterator[str]:
+def _lines(explanation: InterfaceExplanation) -> Iterator[str]:
     decision = explanation.decision
     name = decision.if_name or decision.device_name
     yield f"{name} ({decision.interface})" if decision.interface != name else name
@@ -215,7 +199,7 @@ def _lines(explanation: Explanation) -> Iterator[str]:
         yield from (f"  {devices.problem_text(problem)}" for problem in problems)
 
 
-def _outcome_line(outcome: Outcome) -> str:
+def _outcome_line(outcome: RegistrationOutcome) -> str:
     names = ", ".join((*outcome.attributes, *outcome.capacity))
     text = "; ".join(filter(None, (names, outcome.problem))) or "it is to be a device"
     source = f'CustomDevice "{outcome.custom_device}"' if outcome.custom_device else "the registry's socket"

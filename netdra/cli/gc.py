@@ -8,22 +8,21 @@ from pathlib import Path
 import click
 
 from netdra.chain.report import NetworkCollected
-from netdra.cli import chains, terminal
+from netdra.chain.site import Settings
+from netdra.cli import chains, shared, terminal
 
 
 @click.command(name="gc")
-@click.option(
+@shared.option(
     "--plan",
+    "FILE",
+    "Plans or topologies of networks that may have no sandbox any more; may be given several times.",
     "plan_paths",
-    metavar="FILE",
     multiple=True,
-    help="Plans or topologies of networks that may have no sandbox any more; may be given several times.",
 )
 @chains.settings_options
-@chains.output_option
-def command(
-    plan_paths: tuple[str, ...], state: Path, cni_path: str, host_root: str, timeout: float, output: str
-) -> None:
+@shared.output("table", "json", "yaml")
+def command(plan_paths: tuple[str, ...], settings: Settings, output: str) -> None:
     """Call GC of every plugin that has it (CNI 1.1), once for each network, with all attachments that are still valid.
 
     Valid is what the checkpoints in --state say: a plugin frees everything else that it keeps for the network, such as
@@ -32,7 +31,7 @@ def command(
     from netdra.chain.collect import collect
 
     plans = [plan for path in plan_paths for plan in chains.plans(path)]
-    report = collect(chains.settings(state, cni_path, host_root, timeout), plans)
+    report = collect(settings, plans)
     for problem in report.problems:
         terminal.tell(problem)
     rows = [
@@ -41,13 +40,12 @@ def command(
     ]
     chains.show(report, output, ("NETWORK", "PLUGIN", "VALID", "OUTCOME", "DETAIL"), rows)
     if not report.networks and report.is_clean:
-        terminal.tell(f"nothing to collect: {_why(state, plan_paths)}")
+        terminal.tell(f"nothing to collect: {_why(settings.state, plan_paths)}")
     if not report.is_clean:
         sys.exit(4)
 
 
 def _why(state: Path, plan_paths: tuple[str, ...]) -> str:
-    """Why no plugin was asked."""
     from netdra.chain import checkpoint
 
     if plan_paths or (state.is_dir() and checkpoint.load_all(state)[0]):

@@ -7,17 +7,15 @@ import sys
 
 import click
 
-from netdra.cli import inputs, terminal
+from netdra.cli import inputs, shared, terminal
 from netdra.model.errors import InvalidInputError
 from netdra.model.topology import NetworkTopology
 
 
 @click.command(name="graph")
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
-@click.option("--topology", "wanted", metavar="NAME", help="Draw this one of the topologies in the files.")
-@click.option(
-    "--output", "-o", type=click.Choice(["terminal", "mermaid", "svg"]), default="terminal", show_default=True
-)
+@shared.option("--topology", "NAME", "Draw this one of the topologies in the files.", "wanted")
+@shared.output("terminal", "mermaid", "svg")
 def command(paths: tuple[str, ...], wanted: str | None, output: str) -> None:
     """Draw the graph of NetworkTopologies: devices with heavy borders, and what is built on them.
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import NamedTuple, TextIO, TypeVar
 
 import click
 import msgspec
 
-from netdra.cli import terminal
+from netdra.cli import shared, terminal
 from netdra.model import documents, names, yaml_text
 from netdra.model.custom_device import CustomDevice
 from netdra.model.device import Features
@@ -40,43 +40,117 @@ ALLOCATABLE = {"pods": "110"}
 OURS = (f"{names.GROUP}/", f"{names.SCHEMA_GROUP_VERSION.split('/')[0]}/", "resource.k8s.io/")
 """The API groups whose objects are checked; all others are passed over, so that whole manifests can be given."""
 
-_POLICIES: dict[str, Any] = {
-    "metavar": "PATH",
-    "multiple": True,
-    "help": "A file with DeviceExposurePolicies (and CustomDevices), or a folder of such; may be given several times.",
-}
-policies_option = click.option("--policies", "policy_paths", required=True, **_POLICIES)
-some_policies_option = click.option("--policies", "policy_paths", **_POLICIES)
-inventory_option = click.option(
-    "--inventory",
-    "inventory_path",
-    metavar="FILE",
-    help="An inventory that `netdra capture` recorded; without it, this machine's interfaces.",
-)
-node_option = click.option(
-    "--node", "node_name", metavar="NAME", help="The node's name in Kubernetes, if it is another than the inventory's."
-)
-uplink_option = click.option(
+
+class RecordedInventory(NamedTuple):
+    """The options of an inventory: a recorded one or this machine's, and what of it is otherwise.
+
+    Attributes:
+        inventory_path: the file; this machine's inventory without it.
+        node_name: the node's name, if it is another than the inventory's.
+        uplinks: the uplinks of a recorded tree.
+        used: the interfaces of a recorded tree that the host uses.
+        physnets: the physical networks of NICs, `PHYSNET=NIC,NIC`; the inventory's own if none is given.
+    """
+
+    inventory_path: str | None
+    node_name: str | None
+    uplinks: Sequence[str]
+    used: Sequence[str]
+    physnets: Sequence[str]
+
+    def read(self) -> Inventory:
+        """The inventory.
+
+        Raises:
+            InvalidInputError: the file cannot be read, or holds no inventory; a node cannot have the name.
+            NetdraError: this machine's interfaces cannot be listed.
+        """
+        path, node = self.inventory_path, self.node_name
+        if node is not None:
+            check_node(node)
+        scanned = _scanned() if path is None else documents.inventory(text(path), name(path))
+        scanned = with_uses(scanned, self.uplinks, self.used)
+        if self.physnets:
+            from netdra.discovery.overrides import with_physnets
+            from netdra.exposure.physnets import read
+
+            scanned = with_physnets(scanned, read(self.physnets))
+        facts = scanned.node
+        if not facts.allocatable:
+            facts = msgspec.structs.replace(facts, allocatable=ALLOCATABLE)
+        return msgspec.structs.replace(scanned, node=msgspec.structs.replace(facts, name=node or facts.name))
+
+
+def policies_option(*, required: bool) -> shared.Decorator:
+    """The option --policies."""
+    what = "A file with DeviceExposurePolicies (and CustomDevices), or a folder of such; may be given several times."
+    return shared.option("--policies", "PATH", what, "policy_paths", required=required, multiple=True)
+
+
+uplink_option = shared.option(
     "--uplink",
+    "NAME|none",
+    "Of a recorded tree: an interface that carries the node's own traffic; may be given several times.",
     "uplinks",
-    metavar="NAME|none",
     multiple=True,
-    help="Of a recorded tree: an interface that carries the node's own traffic; may be given several times.",
 )
-host_use_option = click.option(
+host_use_option = shared.option(
     "--host-use",
+    "NAME|none",
+    "Of a recorded tree: an interface that the host itself uses; may be given several times.",
     "used",
-    metavar="NAME|none",
     multiple=True,
-    help="Of a recorded tree: an interface that the host itself uses; may be given several times.",
 )
-feature_option = click.option(
+inventory_options = shared.group(
+    "recorded",
+    RecordedInventory,
+    shared.option(
+        "--inventory",
+        "FILE",
+        "An inventory that `netdra capture` recorded; without it, this machine's interfaces.",
+        "inventory_path",
+    ),
+    shared.option(
+        "--node", "NAME", "The node's name in Kubernetes, if it is another than the inventory's.", "node_name"
+    ),
+    uplink_option,
+    host_use_option,
+    shared.physnet,
+)
+feature_option = shared.option(
     "--feature",
+    "GATE=true|false",
+    f"What the API server takes, other than Kubernetes 1.37 by default: {', '.join(GATES)}.",
     "gates",
-    metavar="GATE=true|false",
     multiple=True,
-    help=f"What the API server takes, other than Kubernetes 1.37 by default: {', '.join(GATES)}.",
 )
+
+
+def check_node(node: str) -> None:
+    """Check the value of --node.
+
+    Raises:
+        InvalidInputError: a node cannot have the name.
+    """
+    if not names.is_subdomain(node):
+        raise InvalidInputError(f'--node "{node}" is no node name', hint="a node's name is a DNS subdomain")
+
+
+def with_uses(recorded: Inventory, uplinks: Sequence[str], used: Sequence[str]) -> Inventory:
+    """The inventory with the values of --uplink and --host-use; its own where none is given.
+
+    Raises:
+        InvalidInputError: there is no such interface.
+    """
+    if uplinks:
+        from netdra.discovery.overrides import with_uplinks
+
+        recorded = with_uplinks(recorded, uplinks)
+    if used:
+        from netdra.discovery.overrides import with_host_use
+
+        recorded = with_host_use(recorded, used)
+    return recorded
 
 
 def text(path: str) -> str:
@@ -104,7 +178,6 @@ def text(path: str) -> str:
 
 
 def _unread(problem: OSError) -> str:
-    """What to do about a file that cannot be read."""
     if isinstance(problem, FileNotFoundError | NotADirectoryError):
         return 'name a file that is there, or "-" for standard input'
     if isinstance(problem, IsADirectoryError):
@@ -126,7 +199,7 @@ def objects(paths: Sequence[str], kind: type[Kind]) -> list[Kind]:
     there = everything(paths)
     chosen: list[Kind] = [item for item in there if isinstance(item, kind)]
     if not chosen:
-        raise InvalidInputError(f"{sources(paths)}: no {kind.__name__}", hint=holding(there))
+        raise missing(kind.__name__, paths, there)
     return chosen
 
 
@@ -147,7 +220,7 @@ def policies(
     there = everything(paths)
     written = [policy for policy in there if isinstance(policy, DeviceExposurePolicy)]
     if not written:
-        raise InvalidInputError(f"{sources(paths)}: no DeviceExposurePolicy", hint=holding(there))
+        raise missing(DeviceExposurePolicy.__name__, paths, there)
     chosen = (of_custom_device(device, labels) for device in there if isinstance(device, CustomDevice))
     return written, tuple(registration for registration in chosen if registration is not None)
 
@@ -167,15 +240,11 @@ def check_stdin(*paths: str | None) -> None:
         raise click.UsageError("standard input can be read once: only one input can be -")
 
 
-def as_list(items: Iterable[object]) -> dict[str, Any]:
-    """Objects as the List of JSON that kubectl and these commands read."""
-    return {"apiVersion": "v1", "kind": "List", "items": [documents.plain(item) for item in items]}
-
-
-def holding(there: Sequence[documents.Document]) -> str:
-    """The kinds that are there instead of the wanted one, as a hint."""
+def missing(wanted: str, paths: Sequence[str], there: Sequence[documents.Document]) -> InvalidInputError:
+    """The error where files have none of the wanted objects; its hint has the kinds that are there instead."""
     kinds = sorted({item.kind for item in there})
-    return f"found there: {', '.join(kinds)}" if kinds else "there is no object at all"
+    hint = f"found there: {', '.join(kinds)}" if kinds else "there is no object at all"
+    return InvalidInputError(f"{sources(paths)}: no {wanted}", hint=hint)
 
 
 def everything(paths: Sequence[str]) -> list[documents.Document]:
@@ -191,50 +260,6 @@ def is_foreign(value: object) -> bool:
     """Whether a document is an object of an API group that is not ours."""
     version = value.get("apiVersion") if isinstance(value, dict) else None
     return isinstance(version, str) and bool(version) and not version.startswith(OURS)
-
-
-def inventory(
-    path: str | None,
-    node: str | None,
-    uplinks: Sequence[str] = (),
-    used: Sequence[str] = (),
-    physnets: Sequence[str] = (),
-) -> Inventory:
-    """A recorded inventory or this machine's, under another node's name if one is given.
-
-    Args:
-        path: of the file; this machine's inventory without it.
-        node: the name.
-        uplinks: the uplinks of a recorded tree, from `--uplink`.
-        used: the interfaces of a recorded tree that the host uses, from `--host-use`.
-        physnets: the physical networks of NICs, `PHYSNET=NIC,NIC`; the inventory's own if none is given.
-
-    Raises:
-        InvalidInputError: the file cannot be read, or holds no inventory; a node cannot have the name.
-        NetdraError: this machine's interfaces cannot be listed.
-    """
-    if node is not None and not names.is_subdomain(node):
-        raise InvalidInputError(f'--node "{node}" is no node name', hint="a node's name is a DNS subdomain")
-    scanned = _scanned() if path is None else documents.inventory(text(path), name(path))
-    if uplinks:
-        from netdra.discovery.overrides import with_uplinks
-
-        scanned = with_uplinks(scanned, uplinks)
-    if used:
-        from netdra.discovery.overrides import with_host_use
-
-        scanned = with_host_use(scanned, used)
-    if physnets:
-        from netdra.discovery.overrides import with_physnets
-        from netdra.exposure.physnets import read
-
-        scanned = with_physnets(scanned, read(physnets))
-    if not scanned.node.allocatable:
-        node_facts = msgspec.structs.replace(scanned.node, allocatable=ALLOCATABLE)
-        scanned = msgspec.structs.replace(scanned, node=node_facts)
-    if node is None:
-        return scanned
-    return msgspec.structs.replace(scanned, node=msgspec.structs.replace(scanned.node, name=node))
 
 
 def features(gates: Sequence[str]) -> Features:

@@ -6,12 +6,11 @@ import shutil
 import sys
 import textwrap
 import time
-from typing import Any
 
 import click
 import msgspec
 
-from netdra.cli import terminal
+from netdra.cli import shared, terminal
 from netdra.lab import demo, isolation
 from netdra.lab.chapters import Chapter, epilogue
 from netdra.model.errors import PermanentError
@@ -23,7 +22,7 @@ def command() -> None:
 
 
 @command.command(name="demo", short_help="Show the whole way, in a story.")
-@click.option("--output", "-o", type=click.Choice(["story", "json"]), default="story", show_default=True)
+@shared.output("story", "json")
 def run_demo(output: str) -> None:
     """From a node's interfaces to a pod's network and back: discover, expose, publish, allocate, attach, undo.
 
@@ -41,8 +40,7 @@ def run_demo(output: str) -> None:
     if output == "story":
         _tell(chapters[-1], len(chapters))
     else:
-        data: dict[str, Any] = {chapter.name: chapter.data for chapter in chapters}
-        click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2))
+        terminal.print_data({chapter.name: chapter.data for chapter in chapters}, output)
     if left != isolation.Traces():
         raise PermanentError("the demo left something behind", hint="see the last chapter, and report it")
 

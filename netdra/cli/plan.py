@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
-import msgspec
 
 from netdra.cli import devices, inputs, shared, terminal
-from netdra.model import documents
 from netdra.model.device import ExposedDevice, ExposureResult, Features
 from netdra.model.inventory import Inventory
 from netdra.model.policy import DeviceExposurePolicy
@@ -18,34 +14,24 @@ _COLUMNS = ("POOL", "DEVICE", "KIND", "CNI PLUGINS", "CAPACITY", "TAKES", "POLIC
 
 
 @click.command(name="plan")
-@inputs.some_policies_option
-@inputs.inventory_option
-@inputs.node_option
-@inputs.uplink_option
-@inputs.host_use_option
-@shared.physnet
+@inputs.policies_option(required=False)
+@inputs.inventory_options
 @inputs.feature_option
-@click.option("--cluster", is_flag=True, help="Every node of the cluster, as it is now and as it would be.")
-@click.option("--diff", is_flag=True, help="With --cluster: only what changes.")
-@click.option("--without", metavar="NAME", multiple=True, help="With --cluster: a policy that would be deleted.")
-@click.option("--kubeconfig", metavar="PATH", type=click.Path(path_type=Path), help="With --cluster: where it is.")
-@click.option("--context", metavar="NAME", help="With --cluster: the kubeconfig's context.")
 @click.option(
-    "--output", "-o", type=click.Choice(["yaml", "json", "table"]), help="By default yaml, or table with --cluster."
+    "--cluster", "of_cluster", is_flag=True, help="Every node of the cluster, as it is now and as it would be."
 )
+@click.option("--diff", is_flag=True, help="With --cluster: only what changes.")
+@shared.option("--without", "NAME", "With --cluster: a policy that would be deleted.", multiple=True)
+@shared.cluster("With --cluster: where it is.", "With --cluster: the kubeconfig's context.")
+@shared.output("yaml", "json", "table", text="By default yaml, or table with --cluster.")
 def command(
     policy_paths: tuple[str, ...],
-    inventory_path: str | None,
-    node_name: str | None,
-    uplinks: tuple[str, ...],
-    used: tuple[str, ...],
-    physnets: tuple[str, ...],
+    recorded: inputs.RecordedInventory,
     gates: tuple[str, ...],
-    cluster: bool,
+    of_cluster: bool,
     diff: bool,
     without: tuple[str, ...],
-    kubeconfig: Path | None,
-    context: str | None,
+    cluster: shared.ClusterAccess,
     output: str | None,
 ) -> None:
     """Print the ResourceSlices that DeviceExposurePolicies make of a node's network interfaces.
@@ -59,38 +45,41 @@ def command(
     is written.
     """
     only_here = {
-        "--inventory": inventory_path,
-        "--uplink": uplinks,
-        "--host-use": used,
-        "--physnet": physnets,
+        "--inventory": recorded.inventory_path,
+        "--uplink": recorded.uplinks,
+        "--host-use": recorded.used,
+        "--physnet": recorded.physnets,
         "--feature": gates,
     }
-    only_there = {"--diff": diff, "--without": without, "--kubeconfig": kubeconfig, "--context": context}
-    for option, given in (only_here if cluster else only_there).items():
+    only_there = {
+        "--diff": diff,
+        "--without": without,
+        "--kubeconfig": cluster.kubeconfig,
+        "--context": cluster.context,
+    }
+    for option, given in (only_here if of_cluster else only_there).items():
         if given:
-            raise click.UsageError(f"{option} {'and --cluster exclude each other' if cluster else 'needs --cluster'}")
-    if not policy_paths and not (cluster and without):
+            why = "and --cluster exclude each other" if of_cluster else "needs --cluster"
+            raise click.UsageError(f"{option} {why}")
+    if not policy_paths and not (of_cluster and without):
         raise click.UsageError("Missing option '--policies'.")
-    if cluster:
+    if of_cluster:
         from netdra.cli import cluster_plan
 
         policies = inputs.objects(policy_paths, DeviceExposurePolicy) if policy_paths else []
-        nodes = () if node_name is None else (node_name,)
-        where = kubeconfig, context
-        cluster_plan.show(policies, without, where, nodes, diff=diff, output=output or "table")
+        nodes = () if recorded.node_name is None else (recorded.node_name,)
+        cluster_plan.show(policies, without, cluster, nodes, diff=diff, output=output or "table")
         return
-    inputs.check_stdin(*policy_paths, inventory_path)
-    inventory = inputs.inventory(inventory_path, node_name, uplinks, used, physnets)
-    _plan(policy_paths, inventory, inputs.features(gates), output or "yaml")
+    inputs.check_stdin(*policy_paths, recorded.inventory_path)
+    _plan(policy_paths, recorded.read(), inputs.features(gates), output or "yaml")
 
 
 def _plan(policy_paths: tuple[str, ...], inventory: Inventory, features: Features, output: str) -> None:
-    """One node's slices."""
     from netdra.exposure import expose
     from netdra.exposure.registered import Registered
     from netdra.exposure.unwise import misspelt_plugins
+    from netdra.rules import shipped
     from netdra.slices.pack import layout
-    from netdra.topology import shipped
 
     policies, registrations = inputs.policies(policy_paths, inventory.node.labels)
     result = expose(inventory, policies, features=features, registered=Registered(registrations))
@@ -106,10 +95,8 @@ def _plan(policy_paths: tuple[str, ...], inventory: Inventory, features: Feature
         terminal.tell(devices.nothing_offered(result.decisions))
     if output == "table":
         _print_table(packed.slices, result)
-    elif output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(inputs.as_list(packed.slices))))
     else:
-        click.echo(documents.to_yaml(packed.slices), nl=False)
+        terminal.print_objects(packed.slices, output)
 
 
 def _print_table(slices: tuple[ResourceSlice, ...], result: ExposureResult) -> None:

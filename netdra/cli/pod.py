@@ -14,34 +14,15 @@ import msgspec
 from netdra.cli import inputs
 from netdra.model import documents, suggestions
 from netdra.model.claim import ResourceClaim, ResourceClaimTemplate
+from netdra.model.core import BareObject, ClusterPod, PodClaim, PodSpec
 from netdra.model.documents import Document
 from netdra.model.errors import InvalidInputError
 from netdra.model.meta import ObjectMeta, OwnerReference
 from netdra.model.resource import Wire
 
 
-class _Named(Wire, frozen=True):
-    name: str
-    resource_claim_name: str | None = None
-    resource_claim_template_name: str | None = None
-
-
-class _PodSpec(Wire, frozen=True):
-    resource_claims: tuple[_Named, ...] | None = None
-
-
-class _Status(Wire, frozen=True):
-    resource_claim_statuses: tuple[_Named, ...] | None = None
-
-
-class _Pod(Wire, frozen=True):
-    metadata: ObjectMeta
-    spec: _PodSpec
-    status: _Status = _Status()
-
-
 class _Template(Wire, frozen=True):
-    spec: _PodSpec
+    spec: PodSpec
 
 
 class _Ordinals(Wire, frozen=True):
@@ -53,12 +34,11 @@ class _WorkloadSpec(Wire, frozen=True):
     ordinals: _Ordinals | None = None
 
 
-class _Workload(Wire, frozen=True):
-    metadata: ObjectMeta
+class _Workload(BareObject, frozen=True):
     spec: _WorkloadSpec
 
 
-class Pod(msgspec.Struct, frozen=True, kw_only=True):
+class ShownPod(msgspec.Struct, frozen=True, kw_only=True):
     """A pod that is, or will be.
 
     Attributes:
@@ -71,11 +51,11 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
     called: str
     name: str
     namespace: str
-    claims: tuple[_Named, ...]
+    claims: tuple[PodClaim, ...]
     made: dict[str, str] = {}
 
 
-class PodClaim(msgspec.Struct, frozen=True, kw_only=True):
+class ShownClaim(msgspec.Struct, frozen=True, kw_only=True):
     """One of a pod's claims: the pod's name for it, its object in the files, and the claim that is made of that.
 
     Entries that name one object have one claim.
@@ -86,8 +66,8 @@ class PodClaim(msgspec.Struct, frozen=True, kw_only=True):
     claim: ResourceClaim
 
 
-_KINDS: dict[tuple[str, str], type[_Pod | _Workload]] = {
-    ("v1", "Pod"): _Pod,
+_KINDS: dict[tuple[str, str], type[ClusterPod | _Workload]] = {
+    ("v1", "Pod"): ClusterPod,
     ("apps/v1", "Deployment"): _Workload,
     ("apps/v1", "StatefulSet"): _Workload,
     ("apps/v1", "DaemonSet"): _Workload,
@@ -96,7 +76,7 @@ _KINDS: dict[tuple[str, str], type[_Pod | _Workload]] = {
 _EXPECTED = "Pod, Deployment, StatefulSet, DaemonSet or Job"
 
 
-def read(path: str, others: Sequence[str]) -> tuple[Pod, list[Document]]:
+def read(path: str, others: Sequence[str]) -> tuple[ShownPod, list[Document]]:
     """The pod of a file, and the objects that netdra knows in it and in other files; each file is read once.
 
     Args:
@@ -106,7 +86,7 @@ def read(path: str, others: Sequence[str]) -> tuple[Pod, list[Document]]:
     Raises:
         InvalidInputError: a file cannot be read, or holds an object that breaks its schema; or there is not one pod.
     """
-    pods: list[Pod] = []
+    pods: list[ShownPod] = []
     parsed: list[Document] = []
     own = {_same(file) for file in inputs.files([path])}
     for file in once([*others, path]):
@@ -118,10 +98,9 @@ def read(path: str, others: Sequence[str]) -> tuple[Pod, list[Document]]:
             elif not inputs.is_foreign(value):
                 parsed.append(documents.decode(value, place))
     if len(pods) != 1:
-        shown = inputs.name(path)
         if not pods:
-            raise InvalidInputError(f"{shown}: no {_EXPECTED}", hint=inputs.holding(parsed))
-        what = f"{shown}: one {_EXPECTED} can be shown, and there are {len(pods)} of them"
+            raise inputs.missing(_EXPECTED, [path], parsed)
+        what = f"{inputs.name(path)}: one {_EXPECTED} can be shown, and there are {len(pods)} of them"
         raise InvalidInputError(what, hint="give one of them a file of its own")
     return pods[0], parsed
 
@@ -135,12 +114,12 @@ def _same(file: str) -> str:
     return file if file == "-" else str(Path(file).resolve())
 
 
-def _pod(value: dict[str, Any], kind: type[_Pod | _Workload], place: str) -> Pod:
+def _pod(value: dict[str, Any], kind: type[ClusterPod | _Workload], place: str) -> ShownPod:
     object_ = documents.convert(value, kind, f"{place}: {value['kind']}")
     name = object_.metadata.name or f"{object_.metadata.generate_name}xxxxx"
     called = f'{value["kind"]} "{name}"'
     made: dict[str, str] = {}
-    if isinstance(object_, _Pod):
+    if isinstance(object_, ClusterPod):
         spec = object_.spec
         statuses = object_.status.resource_claim_statuses or ()
         made = {status.name: status.resource_claim_name for status in statuses if status.resource_claim_name}
@@ -150,17 +129,19 @@ def _pod(value: dict[str, Any], kind: type[_Pod | _Workload], place: str) -> Pod
         name += f"-{ordinals.start}" if value["kind"] == "StatefulSet" else "-xxxxx"
     if not spec.resource_claims:
         raise InvalidInputError(f"{called} names no claims", hint="name them in the pod's spec.resourceClaims")
-    return Pod(called=called, name=name, namespace=object_.metadata.namespace, claims=spec.resource_claims, made=made)
+    return ShownPod(
+        called=called, name=name, namespace=object_.metadata.namespace, claims=spec.resource_claims, made=made
+    )
 
 
-def claims(pod: Pod, objects: Sequence[Document]) -> list[PodClaim]:
+def claims(pod: ShownPod, objects: Sequence[Document]) -> list[ShownClaim]:
     """The claims of a pod, in its order.
 
     Raises:
         InvalidInputError: the pod names an object that is not there.
     """
     written: dict[tuple[str, str], ResourceClaim] = {}
-    listed: list[PodClaim] = []
+    listed: list[ShownClaim] = []
     for at, entry in enumerate(pod.claims):
         kind, name = _meant(pod, at, entry, objects)
         object_ = _object(pod, at, entry, kind, name, objects)
@@ -169,7 +150,7 @@ def claims(pod: Pod, objects: Sequence[Document]) -> list[PodClaim]:
             claim = of_template(object_, pod.name, f"{pod.name}-{entry.name}", pod.namespace)
         else:
             claim = written.setdefault((object_.metadata.namespace, name), object_)
-        listed.append(PodClaim(name=entry.name, origin=f"{kind} {name}", claim=claim))
+        listed.append(ShownClaim(name=entry.name, origin=f"{kind} {name}", claim=claim))
     return listed
 
 
@@ -180,7 +161,7 @@ def of_template(template: ResourceClaimTemplate, pod: str, name: str, namespace:
     return ResourceClaim(metadata=metadata, spec=template.spec.spec)
 
 
-def _meant(pod: Pod, at: int, entry: _Named, objects: Sequence[Document]) -> tuple[str, str]:
+def _meant(pod: ShownPod, at: int, entry: PodClaim, objects: Sequence[Document]) -> tuple[str, str]:
     """The kind and the name of an entry's object; that of the claim that was made, if the files have it."""
     if entry.resource_claim_name:
         return ResourceClaim.__name__, entry.resource_claim_name
@@ -196,7 +177,7 @@ def _meant(pod: Pod, at: int, entry: _Named, objects: Sequence[Document]) -> tup
 
 
 def _object(
-    pod: Pod, at: int, entry: _Named, kind: str, name: str, objects: Sequence[Document]
+    pod: ShownPod, at: int, entry: PodClaim, kind: str, name: str, objects: Sequence[Document]
 ) -> ResourceClaim | ResourceClaimTemplate:
     candidates = list(_candidates(kind, name, pod.namespace, objects))
     if not candidates:
@@ -222,5 +203,5 @@ def _candidates(
             yield item
 
 
-def _entry(pod: Pod, at: int, entry: _Named) -> str:
+def _entry(pod: ShownPod, at: int, entry: PodClaim) -> str:
     return f'{pod.called}, spec.resourceClaims[{at}] "{entry.name}"'

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from pathlib import Path
 
 import click
 
+from netdra.cli import shared as shared_options
 from netdra.cli import terminal
-from netdra.model import documents
 from netdra.model.errors import TemporaryError
 from netdra.model.meta import ObjectMeta
 from netdra.model.policy import (
@@ -18,7 +17,7 @@ from netdra.model.policy import (
     DeviceExposurePolicy,
     DeviceExposurePolicySpec,
     Exposure,
-    Selector,
+    PolicySelector,
     SupportedCNIPlugin,
 )
 from netdra.model.resource import CapacityRequestPolicy
@@ -32,14 +31,13 @@ _TYPE = 'device.attributes["dra.networking"].type'
 @click.option(
     "--plugin", type=click.Choice(["macvlan", "ipvlan"]), default="macvlan", show_default=True, help="What attaches it."
 )
-@click.option(
+@shared_options.option(
     "--type",
+    "TYPE",
+    "Which interfaces, in the words of `netdra discover`; may be given several times.",
     "types",
-    metavar="TYPE",
     multiple=True,
     default=["nic", "pf"],
-    show_default=True,
-    help="Which interfaces, in the words of `netdra discover`; may be given several times.",
 )
 @click.option("--host-uplink", is_flag=True, help="Also what carries the node's own traffic.")
 @click.option(
@@ -47,19 +45,15 @@ _TYPE = 'device.attributes["dra.networking"].type'
     is_flag=True,
     help="Make it in the cluster, once netdra answers there. One of that name that is there already stays as it is.",
 )
-@click.option(
-    "--kubeconfig", metavar="PATH", type=click.Path(path_type=Path), help="With --create: the way to the cluster."
-)
-@click.option("--context", metavar="NAME", help="With --create: the kubeconfig's context.")
-@click.option("--output", "-o", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
+@shared_options.cluster("With --create: the way to the cluster.", "With --create: the kubeconfig's context.")
+@shared_options.output("yaml", "json")
 def command(
     name: str,
     plugin: str,
     types: tuple[str, ...],
     host_uplink: bool,
     create: bool,
-    kubeconfig: Path | None,
-    context: str | None,
+    cluster: shared_options.ClusterAccess,
     output: str,
 ) -> None:
     """Print a policy: `shared` offers each physical interface to as many pods as the node takes.
@@ -67,24 +61,18 @@ def command(
     Every other policy comes before it, and what the host has for itself alone is not taken away: pods get a share. To
     use it, give it to `kubectl apply -f -`, or add --create.
     """
-    import msgspec
-
-    if not create and (kubeconfig is not None or context is not None):
+    if not create and cluster.is_given:
         raise click.UsageError("--kubeconfig and --context are for --create: without it, the policy is only printed")
     policy = shared(name, plugin, types, host_uplink=host_uplink)
     if create:
-        made = asyncio.run(_created(policy, kubeconfig, context))
+        made = asyncio.run(_create(policy, cluster))
         stays = "is there already and stays as it is; delete it first to have it as netdra makes it"
         terminal.tell(f'DeviceExposurePolicy "{name}" {"was made" if made else stays}')
         return
-    plain = documents.plain(policy)
-    if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(plain)))
-    else:
-        click.echo(documents.to_yaml(plain), nl=False)
+    terminal.print_data(policy, output)
 
 
-async def _created(policy: DeviceExposurePolicy, kubeconfig: Path | None, context: str | None) -> bool:
+async def _create(policy: DeviceExposurePolicy, cluster: shared_options.ClusterAccess) -> bool:
     """Make a policy; False if there is one of its name.
 
     After an installation the API server needs a while to know the kind and the webhook.
@@ -93,13 +81,11 @@ async def _created(policy: DeviceExposurePolicy, kubeconfig: Path | None, contex
         ApiError: the API server refuses the policy, or cannot take it for two minutes.
     """
     from netdra.kube.backoff import Backoff
-    from netdra.kube.client import Client
-    from netdra.kube.connection import connect, find_config
     from netdra.kube.errors import AlreadyExistsError, NotFoundError
     from netdra.kube.resources import POLICIES
 
     deadline, backoff = time.monotonic() + _PATIENCE_SECONDS, Backoff()
-    async with Client(connect(find_config(kubeconfig, context))) as client:
+    async with cluster.client() as client:
         while True:
             try:
                 await client.create(POLICIES, policy)
@@ -122,7 +108,7 @@ def shared(name: str, plugin: str, types: tuple[str, ...], *, host_uplink: bool)
         kind="DeviceExposurePolicy",
         metadata=ObjectMeta(name=name),
         spec=DeviceExposurePolicySpec(
-            selector=Selector(cel=" || ".join(f'{_TYPE} == "{kind}"' for kind in types)),
+            selector=PolicySelector(cel=" || ".join(f'{_TYPE} == "{kind}"' for kind in types)),
             priority=0,
             exposure=Exposure(
                 allow_multiple_allocations=True,

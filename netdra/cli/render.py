@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from netdra.cli import inputs, pod, terminal
+from netdra.cli import inputs, pod, shared, terminal
 from netdra.cni.config import NetworkConfig, request
 from netdra.model import documents, names
 from netdra.model.claim import (
@@ -75,29 +75,27 @@ class Rendered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
 
 @click.command(name="render")
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
-@click.option(
+@shared.option(
     "--claim",
+    "PATH",
+    "The claims, or claim templates, of one pod in its order; several times for several files.",
     "claim_paths",
-    metavar="PATH",
     multiple=True,
-    help="The claims, or claim templates, of one pod in its order; several times for several files.",
 )
-@click.option(
+@shared.option(
     "--pod",
+    "PATH",
+    "A Pod, Deployment, StatefulSet, DaemonSet or Job: show its claims, in its order, with all that is known.",
     "pod_path",
-    metavar="PATH",
-    help="A Pod, Deployment, StatefulSet, DaemonSet or Job: show its claims, in its order, with all that is known.",
 )
-@click.option(
+@shared.option(
     "--slices",
+    "PATH",
+    "ResourceSlices: claims that are not allocated are allocated from them, and devices are shown as they are.",
     "slice_paths",
-    metavar="PATH",
     multiple=True,
-    help="ResourceSlices: claims that are not allocated are allocated from them, and devices are shown as they are.",
 )
-@click.option(
-    "--output", "-o", type=click.Choice(["table", "json", "yaml", "plan"]), default="table", show_default=True
-)
+@shared.output("table", "json", "yaml", "plan")
 @click.option("--classes", is_flag=True, help="Show the DeviceClasses that the controller will make, in YAML or JSON.")
 def command(
     paths: tuple[str, ...],
@@ -116,14 +114,14 @@ def command(
     static addresses, with slices PCI addresses.
     """
     inputs.check_stdin(pod_path, *slice_paths, *pod.once([*paths, *claim_paths]))
-    shown: pod.Pod | None = None
+    shown: pod.ShownPod | None = None
     if pod_path is not None:
         shown, objects = pod.read(pod_path, [*paths, *claim_paths])
     else:
         objects = inputs.everything(pod.once([*paths, *claim_paths]))
     topologies = {topology.name: topology for topology in objects if isinstance(topology, NetworkTopology)}
     if not topologies:
-        raise InvalidInputError(f"{inputs.sources(paths)}: no NetworkTopology", hint=inputs.holding(objects))
+        raise inputs.missing(NetworkTopology.__name__, paths, objects)
     if classes:
         _print_classes(topologies.values(), output)
         return
@@ -140,21 +138,19 @@ def command(
     _print(bound, listed, output)
 
 
-def _print(bound: Binding, listed: Sequence[pod.PodClaim], output: str) -> None:
+def _print(bound: Binding, listed: Sequence[pod.ShownClaim], output: str) -> None:
     """The plans, in one of the forms of `--output`; with a pod, known values are put in place of references."""
     called = {entry.claim.reference: entry.name for entry in reversed(listed)}
     if output == "plan":
-        click.echo(msgspec.json.format(msgspec.json.encode(bound.plans)))
+        terminal.print_data(bound.plans, "json")
         return
     rendered = [
         _foreseen(plan, step, called[plan.claim]) if listed else _rendered(plan, step)
         for plan in bound.plans
         for step in plan.steps
     ]
-    if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(rendered)))
-    elif output == "yaml":
-        click.echo(documents.to_yaml(rendered), nl=False)
+    if output in ("json", "yaml"):
+        terminal.print_data(rendered, output, apart=True)
     else:
         if listed:
             _print_claims(listed, bound)
@@ -163,8 +159,7 @@ def _print(bound: Binding, listed: Sequence[pod.PodClaim], output: str) -> None:
             click.echo(f"\nKnown only when the steps have run: {', '.join(left)}")
 
 
-def _print_claims(listed: Sequence[pod.PodClaim], bound: Binding) -> None:
-    """The pod's claims, each with its interfaces."""
+def _print_claims(listed: Sequence[pod.ShownClaim], bound: Binding) -> None:
     rows = []
     for entry in listed:
         steps = [step for plan in bound.plans if plan.claim == entry.claim.reference for step in plan.steps]
@@ -186,10 +181,7 @@ def _foreseen(plan: Plan, step: PlannedStep, called: str) -> Rendered:
 
 def _print_classes(topologies: Iterable[NetworkTopology], output: str) -> None:
     made = [device_class for topology in topologies for device_class in device_classes(topology)]
-    if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(inputs.as_list(made))))
-    else:
-        click.echo("---\n".join(documents.to_yaml(documents.plain(item)) for item in made), nl=False)
+    terminal.print_objects(made, "json" if output == "json" else "yaml")
 
 
 def _bound(
@@ -223,22 +215,17 @@ def _bound(
 
 
 def _claims(objects: Sequence[Document], paths: Sequence[str]) -> Iterator[ResourceClaim]:
-    is_any = False
-    for item in objects:
+    claims = [item for item in objects if isinstance(item, ResourceClaim | ResourceClaimTemplate)]
+    for item in claims:
         if isinstance(item, ResourceClaim):
-            is_any = True
             yield item
-        elif isinstance(item, ResourceClaimTemplate):
-            is_any = True
-            # As for the first pod of a StatefulSet.
+        else:  # as for the first pod of a StatefulSet
             yield pod.of_template(item, f"{item.metadata.name}-0", item.metadata.name)
-    if not is_any:
-        what = f"{inputs.sources(paths)}: no ResourceClaim and no ResourceClaimTemplate"
-        raise InvalidInputError(what, hint=inputs.holding(objects))
+    if not claims:
+        raise inputs.missing("ResourceClaim and no ResourceClaimTemplate", paths, objects)
 
 
 def _classes_of(claim: ResourceClaim) -> set[str]:
-    """The DeviceClasses that a claim's requests are for."""
     wishes = claim.spec.devices.requests
     exact = {wish.exactly.device_class_name for wish in wishes if wish.exactly is not None}
     return exact | {choice.device_class_name for wish in wishes for choice in wish.first_available}

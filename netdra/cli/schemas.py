@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import click
-import msgspec
 
-from netdra.cli import inputs, terminal
-from netdra.model import documents, suggestions
+from netdra.cli import shared, terminal
+from netdra.model import suggestions
 from netdra.model.errors import InvalidInputError
-from netdra.topology import shipped
+from netdra.rules import shipped
 
 _COLUMNS = ("TYPE", "EXECUTION", "VERSION", "REQUIRED", "OPTIONAL")
 
 
 @click.command(name="schemas")
 @click.argument("types", metavar="[TYPE]...", nargs=-1)
-@click.option("--output", "-o", type=click.Choice(["table", "json", "yaml"]), help="By default table, of a TYPE yaml.")
+@shared.output("table", "json", "yaml", text="By default table, of a TYPE yaml.")
 def command(types: tuple[str, ...], output: str | None) -> None:
     """Print the plugin schemas that netdra brings along: all in a table, or those of some TYPEs whole.
 
@@ -41,7 +40,5 @@ def command(types: tuple[str, ...], output: str | None) -> None:
             for entry in chosen
         )
         terminal.print_table(_COLUMNS, rows)
-    elif form == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(inputs.as_list(chosen))))
     else:
-        click.echo("---\n".join(documents.to_yaml(documents.plain(entry)) for entry in chosen), nl=False)
+        terminal.print_objects(chosen, form)

@@ -1,20 +1,82 @@
-"""Options that several commands have, in the same words and with the same defaults."""
+"""Options of commands: `option` declares one, `group` passes several as one argument; shared ones are declared here."""
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import click
 
 from netdra.model.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    from netdra.kube.client import Client
+    from netdra.kube.kubeconfig import Config
     from netdra.neutron.physnets import PhysnetDefault
 
-_FOLDER = click.Path(path_type=Path)
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Decorator(Protocol):
+    """Adds options to a command."""
+
+    def __call__(self, command: Command, /) -> Command:
+        """Add them, and return the command."""
+
+
+PATH = click.Path(path_type=Path)
+
+
+def option(flag: str, metavar: str | None, text: str, name: str | None = None, **rest: Any) -> Decorator:
+    """A command's option with a value.
+
+    Args:
+        flag: `--name`.
+        metavar: the value's name in help.
+        text: the help.
+        name: of the command's argument, where it is not the flag's.
+        rest: as of `click.option`; a default that is not empty is shown in help.
+    """
+    names = (flag,) if name is None else (flag, name)
+    shown = rest.get("default") not in (None, "")
+    decorator: Decorator = click.option(*names, metavar=metavar, help=text, show_default=shown, **rest)
+    return decorator
+
+
+def output(*forms: str, text: str | None = None) -> Decorator:
+    """The option --output; the first form is the default, unless the help `text` says otherwise."""
+    default = forms[0] if text is None else None
+    choices = click.Choice(forms)
+    return click.option("--output", "-o", type=choices, default=default, show_default=text is None, help=text)
+
+
+def group(argument: str, kind: Callable[..., Any], *options: Decorator) -> Decorator:
+    """Options whose values a command gets as one argument.
+
+    Args:
+        argument: its name.
+        kind: the type that takes the values, by the options' names.
+        options: in the order of the help.
+    """
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def grouped(*args: Any, **given: Any) -> Any:
+            own = {name: given.pop(name) for name in names}
+            return command(*args, **{argument: kind(**own)}, **given)
+
+        finished: Any = grouped
+        before = len(getattr(grouped, "__click_params__", ()))
+        for add in reversed(options):
+            finished = add(finished)
+        names = [parameter.name for parameter in finished.__click_params__[before:]]
+        wrapped: Command = finished
+        return wrapped
+
+    return decorate
 
 
 def seconds(_context: click.Context, _option: click.Parameter, given: float) -> float:
@@ -24,58 +86,73 @@ def seconds(_context: click.Context, _option: click.Parameter, given: float) -> 
     return given
 
 
-namespace = click.option(
-    "--namespace",
-    metavar="NAME",
-    envvar="NETDRA_NAMESPACE",
-    default="netdra",
-    show_default=True,
-    help="netdra's namespace.",
-)
+class ClusterAccess(NamedTuple):
+    """The options that name an API server: a kubeconfig file, and one of its contexts."""
 
-name = click.option(
-    "--name",
-    metavar="NAME",
-    envvar="NETDRA_NAME",
-    default="netdra",
-    show_default=True,
-    help="What netdra's objects are called: the release's name.",
-)
+    kubeconfig: Path | None
+    context: str | None
 
-kubelet_root = click.option(
-    "--kubelet-root",
-    metavar="DIR",
-    type=_FOLDER,
-    default="/var/lib/kubelet",
-    show_default=True,
-    help="The kubelet's folder.",
-)
+    @property
+    def is_given(self) -> bool:
+        """Whether either option is given."""
+        return self != (None, None)
 
-nri_socket = click.option(
-    "--nri-socket",
-    metavar="PATH",
-    type=_FOLDER,
-    default="/var/run/nri/nri.sock",
-    show_default=True,
-    help="The runtime's NRI.",
-)
+    def config(self) -> Config:
+        """The configuration that the options lead to.
 
-registry_socket = click.option(
+        Raises:
+            InvalidInputError: there is none, it cannot be read, or it contradicts itself.
+        """
+        from netdra.kube.kubeconfig import find_config
+
+        return find_config(*self)
+
+    def client(self) -> Client:
+        """A client of the API server, to be entered.
+
+        Raises:
+            InvalidInputError: as `config`.
+        """
+        from netdra.kube.client import Client
+        from netdra.kube.connection import connect
+
+        return Client(connect(self.config()))
+
+
+def cluster(kubeconfig: str, context: str = "The kubeconfig's context.") -> Decorator:
+    """The options --kubeconfig and --context with these helps, as the command's argument `cluster`."""
+    return group(
+        "cluster",
+        ClusterAccess,
+        option("--kubeconfig", "PATH", kubeconfig, type=PATH),
+        option("--context", "NAME", context),
+    )
+
+
+namespace = option("--namespace", "NAME", "netdra's namespace.", envvar="NETDRA_NAMESPACE", default="netdra")
+name = option(
+    "--name", "NAME", "What netdra's objects are called: the release's name.", envvar="NETDRA_NAME", default="netdra"
+)
+kubelet_root = option("--kubelet-root", "DIR", "The kubelet's folder.", type=PATH, default="/var/lib/kubelet")
+nri_socket = option("--nri-socket", "PATH", "The runtime's NRI.", type=PATH, default="/var/run/nri/nri.sock")
+cdi_dir = option("--cdi-dir", "DIR", "Where CDI files are written.", type=PATH, default="/var/run/cdi")
+cni_path = option("--cni-path", "DIR", "CNI plugins' folders.", type=PATH, multiple=True, default=["/opt/cni/bin"])
+physnet = option(
+    "--physnet",
+    "PHYSNET=NIC,...",
+    "NICs that are wired to a physical network, by name or PCI address; may be given several times.",
+    "physnets",
+    multiple=True,
+)
+registry_socket = option(
     "--socket",
-    metavar="PATH",
-    type=_FOLDER,
+    "PATH",
+    "The node's device registry.",
+    type=PATH,
     envvar="NETDRA_REGISTRY_SOCKET",
     default="/run/netdra/registry.sock",
-    show_default=True,
-    help="The node's device registry.",
 )
-
-registry_token = click.option(
-    "--token-file",
-    metavar="PATH",
-    type=_FOLDER,
-    help="A pod's token, projected for the audience dra.networking.",
-)
+registry_token = option("--token-file", "PATH", "A pod's token, projected for the audience dra.networking.", type=PATH)
 
 
 def token(path: Path | None) -> str:
@@ -90,15 +167,6 @@ def token(path: Path | None) -> str:
         raise InvalidInputError(f"--token-file {path}: {problem}", hint="name the file of a projected token") from None
 
 
-physnet = click.option(
-    "--physnet",
-    "physnets",
-    metavar="PHYSNET=NIC,...",
-    multiple=True,
-    help="NICs that are wired to a physical network, by name or PCI address; may be given several times.",
-)
-
-
 def _device_files(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
     if not given:
         return given
@@ -110,69 +178,62 @@ def _device_files(_context: click.Context, _option: click.Parameter, given: tupl
     return given
 
 
-allow_device_file = click.option(
+allow_device_file = option(
     "--allow-device-file",
+    "GLOB",
+    "Device files that providers may register and pods be given, e.g. /dev/fpga*; by default none.",
     "allow_device_files",
-    metavar="GLOB",
     multiple=True,
     callback=_device_files,
-    help="Device files that providers may register and pods be given, e.g. /dev/fpga*; by default none.",
-)
-
-cdi_dir = click.option(
-    "--cdi-dir",
-    metavar="DIR",
-    type=_FOLDER,
-    default="/var/run/cdi",
-    show_default=True,
-    help="Where CDI files are written.",
-)
-
-cni_path = click.option(
-    "--cni-path",
-    metavar="DIR",
-    type=_FOLDER,
-    multiple=True,
-    default=["/opt/cni/bin"],
-    show_default=True,
-    help="CNI plugins' folders.",
-)
-
-neutron_clouds = click.option(
-    "--neutron-clouds",
-    metavar="FILE",
-    type=_FOLDER,
-    help="A clouds.yaml: who logs in to the cloud whose Neutron has ports for VFs; without it, none is asked.",
-)
-
-neutron_cloud = click.option(
-    "--neutron-cloud", metavar="NAME", default="", help="Which cloud of the file; the only one without the option."
-)
-
-neutron_physnets = click.option(
-    "--neutron-physnets",
-    metavar="FILE",
-    type=_FOLDER,
-    help="The networks that VFs get ports of where their topology names none: 'physnet2: {network: blue}'.",
 )
 
 
-def neutron_defaults(clouds: Path | None, cloud: str, physnets: Path | None) -> Mapping[str, PhysnetDefault]:
-    """Check the options of a cloud as far as that is possible now: clouds.yaml is read again at each login.
+class CloudAccess(NamedTuple):
+    """The options of a cloud whose Neutron has ports for VFs."""
 
-    Returns:
-        By physical network, the network of ports whose step names none.
+    neutron_clouds: Path | None
+    neutron_cloud: str
+    neutron_physnets: Path | None
 
-    Raises:
-        click.UsageError: an option makes no sense without another one.
-        CloudsError: a file cannot be used.
-    """
-    if clouds is None:
-        if cloud or physnets is not None:
-            raise click.UsageError("--neutron-cloud and --neutron-physnets need --neutron-clouds: name a clouds.yaml")
-        return {}
-    from netdra.neutron import clouds as files
-    from netdra.neutron import physnets as defaults
+    def defaults(self) -> Mapping[str, PhysnetDefault]:
+        """Check the options as far as that is possible now: clouds.yaml is read again at each login.
 
-    files.read(clouds, cloud)
-    return defaults.read(physnets) if physnets is not None else {}
+        Returns:
+            By physical network, the network of ports whose step names none.
+
+        Raises:
+            click.UsageError: an option makes no sense without another one.
+            CloudsError: a file cannot be used.
+        """
+        clouds, cloud, physnets = self
+        if clouds is None:
+            if cloud or physnets is not None:
+                raise click.UsageError(
+                    "--neutron-cloud and --neutron-physnets need --neutron-clouds: name a clouds.yaml"
+                )
+            return {}
+        from netdra.neutron import clouds as files
+        from netdra.neutron import physnets as defaults
+
+        files.read(clouds, cloud)
+        return defaults.read(physnets) if physnets is not None else {}
+
+
+cloud = group(
+    "cloud",
+    CloudAccess,
+    option(
+        "--neutron-clouds",
+        "FILE",
+        "A clouds.yaml: who logs in to the cloud whose Neutron has ports for VFs; without it, none is asked.",
+        type=PATH,
+    ),
+    option("--neutron-cloud", "NAME", "Which cloud of the file; the only one without the option.", default=""),
+    option(
+        "--neutron-physnets",
+        "FILE",
+        "The networks that VFs get ports of where their topology names none: 'physnet2: {network: blue}'.",
+        type=PATH,
+    ),
+)
+"""The options of a cloud, as the command's argument `cloud`."""

@@ -10,8 +10,7 @@ from typing import Literal
 import click
 import msgspec
 
-from netdra.cli import inputs, terminal
-from netdra.model import documents
+from netdra.cli import inputs, shared, terminal
 from netdra.model.claim import (
     AllocationResult,
     DeviceClass,
@@ -29,7 +28,7 @@ from netdra.slices.allocator import Allocation, Allocator, NodeExplanation, clai
 _COLUMNS = ("CLAIM", "RESULT", "NODE", "REQUEST", "DEVICE", "POOL", "CONSUMES")
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ClaimOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """The outcome of one claim, as it is printed in JSON and YAML.
 
     Attributes:
@@ -49,34 +48,32 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
 
 
 @click.command(name="simulate")
-@click.option(
+@shared.option(
     "--slices",
+    "PATH",
+    "ResourceSlices, as `netdra plan` or kubectl prints them: a file or a folder; may be given several times.",
     "slice_paths",
-    metavar="PATH",
     multiple=True,
     required=True,
-    help="ResourceSlices, as `netdra plan` or kubectl prints them: a file or a folder; may be given several times.",
 )
-@click.option(
+@shared.option(
     "--claims",
+    "PATH...",
+    "ResourceClaims and ResourceClaimTemplates, and their DeviceClasses and NetworkTopologies: files or folders.",
     "claim_paths",
-    metavar="PATH...",
     multiple=True,
     required=True,
-    help="ResourceClaims and ResourceClaimTemplates, and their DeviceClasses and NetworkTopologies: files or folders.",
 )
 @click.argument("more_claims", metavar="", nargs=-1)
-@click.option(
-    "--node", "nodes", metavar="NAME", multiple=True, help="Try this node only; may be given several times, in order."
-)
-@click.option(
+@shared.option("--node", "NAME", "Try this node only; may be given several times, in order.", "nodes", multiple=True)
+@shared.option(
     "--admin-namespace",
+    "NAME",
+    "A namespace whose label allows admin access; may be given several times.",
     "admin_namespaces",
-    metavar="NAME",
     multiple=True,
-    help="A namespace whose label allows admin access; may be given several times.",
 )
-@click.option("--output", "-o", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@shared.output("table", "json", "yaml")
 @click.pass_context
 def command(
     context: click.Context,
@@ -112,9 +109,7 @@ def command(
     if output == "table":
         _print_table(outcomes, refused)
     else:
-        data = {"claims": documents.plain(outcomes), "refused": refused}
-        text = msgspec.json.format(msgspec.json.encode(data)).decode() if output == "json" else documents.to_yaml(data)
-        click.echo(text.rstrip("\n"))
+        terminal.print_data({"claims": outcomes, "refused": refused}, output)
     context.exit(1 if refused else 0)
 
 
@@ -136,8 +131,7 @@ def _claims(objects: Sequence[Document], paths: Sequence[str]) -> list[ResourceC
         if isinstance(claim, ResourceClaim | ResourceClaimTemplate)
     ]
     if not claims:
-        what = f"{inputs.sources(paths)}: no ResourceClaim and no ResourceClaimTemplate"
-        raise InvalidInputError(what, hint=inputs.holding(objects))
+        raise inputs.missing("ResourceClaim and no ResourceClaimTemplate", paths, objects)
     seen: set[str] = set()
     for claim in claims:
         if claim_key(claim) in seen:
@@ -161,18 +155,18 @@ def _checked(nodes: Sequence[str], slices: Sequence[ResourceSlice]) -> Sequence[
     return nodes
 
 
-def _play(allocator: Allocator, claims: Sequence[ResourceClaim], nodes: Sequence[str] | None) -> Iterator[Outcome]:
+def _play(allocator: Allocator, claims: Sequence[ResourceClaim], nodes: Sequence[str] | None) -> Iterator[ClaimOutcome]:
     for claim in _watched(claims):
         if claim.status.allocation is not None:
-            yield Outcome(claim=claim_key(claim), result="held", allocation=claim.status.allocation)
+            yield ClaimOutcome(claim=claim_key(claim), result="held", allocation=claim.status.allocation)
             continue
         answer = allocator.allocate(claim, nodes=nodes)
         if isinstance(answer, Allocation):
             allocation = answer.claims[0].status.allocation
-            yield Outcome(claim=claim_key(claim), result="allocated", node=answer.node, allocation=allocation)
+            yield ClaimOutcome(claim=claim_key(claim), result="allocated", node=answer.node, allocation=allocation)
             continue
         explanation = allocator.explain(claim, nodes=nodes)
-        yield Outcome(
+        yield ClaimOutcome(
             claim=claim_key(claim),
             result="refused",
             reason=answer.reason,
@@ -182,7 +176,6 @@ def _play(allocator: Allocator, claims: Sequence[ResourceClaim], nodes: Sequence
 
 
 def _watched(claims: Sequence[ResourceClaim]) -> Iterator[ResourceClaim]:
-    """The claims, with a progress bar on a terminal."""
     if not sys.stderr.isatty():
         yield from claims
         return
@@ -190,7 +183,7 @@ def _watched(claims: Sequence[ResourceClaim]) -> Iterator[ResourceClaim]:
         yield from progress
 
 
-def _print_table(outcomes: Sequence[Outcome], refused: int) -> None:
+def _print_table(outcomes: Sequence[ClaimOutcome], refused: int) -> None:
     terminal.print_table(_COLUMNS, itertools.chain.from_iterable(map(_rows, outcomes)))
     for outcome in outcomes:
         if outcome.result == "refused":
@@ -200,7 +193,7 @@ def _print_table(outcomes: Sequence[Outcome], refused: int) -> None:
         click.echo(f"\n{refused} claim{'s' * (refused != 1)} refused")
 
 
-def _rows(outcome: Outcome) -> Iterator[tuple[str, ...]]:
+def _rows(outcome: ClaimOutcome) -> Iterator[tuple[str, ...]]:
     """A claim's lines: one a device, its name on the first."""
     for number, result in enumerate(outcome.allocation.devices.results if outcome.allocation else (None,)):
         head = (shown(outcome.claim), outcome.result, outcome.node) if number == 0 else ("", "", "")

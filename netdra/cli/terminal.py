@@ -16,7 +16,7 @@ import textwrap
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import TextIO, cast
+from typing import Any, TextIO, cast
 
 import click
 
@@ -63,6 +63,30 @@ def path(name: str) -> str:
 def tell(message: str) -> None:
     """A message on stderr, beginning with the program's name."""
     click.echo(printable(f"netdra: {message}"), err=True)
+
+
+def print_data(value: Any, output: str, *, apart: bool = False) -> None:
+    """A value on stdout.
+
+    Args:
+        value: of the model, or plain.
+        output: json or yaml.
+        apart: whether the items of a list are YAML documents of their own.
+    """
+    import msgspec
+
+    from netdra.model import documents
+
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
+    else:
+        click.echo(documents.to_yaml(value if apart else [value]), nl=False)
+
+
+def print_objects(objects: Sequence[Any], output: str) -> None:
+    """Objects of Kubernetes on stdout: in JSON a List, as kubectl and these commands read it, in YAML documents."""
+    as_list = {"apiVersion": "v1", "kind": "List", "items": objects}
+    print_data(as_list if output == "json" else objects, output, apart=True)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[str] = ()) -> None:

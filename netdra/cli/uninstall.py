@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
-import msgspec
 
 from netdra.cli import shared, terminal
-from netdra.model import documents
 
 if TYPE_CHECKING:
     from netdra.controller.uninstall import Holders
@@ -36,13 +33,7 @@ release "uninstalling" until then; to keep it, or to remove it all the same, hav
   helm upgrade RELEASE CHART --reuse-values --set uninstall.force=true
   helm uninstall RELEASE"""
 
-_KUBECONFIG = click.option(
-    "--kubeconfig", metavar="PATH", type=click.Path(path_type=Path), help="As of the daemons: the way to the cluster."
-)
-_CONTEXT = click.option("--context", metavar="NAME", help="The kubeconfig's context.")
-_OUTPUT = click.option(
-    "--output", "-o", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True
-)
+_CLUSTER = shared.cluster("As of the daemons: the way to the cluster.")
 
 
 @click.group(name="uninstall")
@@ -51,11 +42,10 @@ def command() -> None:
 
 
 @command.command()
-@_KUBECONFIG
-@_CONTEXT
+@_CLUSTER
 @click.option("--force", is_flag=True, help="Say what will happen to those who have devices, and succeed.")
-@_OUTPUT
-def check(kubeconfig: Path | None, context: str | None, force: bool, output: str) -> None:
+@shared.output("table", "json", "yaml")
+def check(cluster: shared.ClusterAccess, force: bool, output: str) -> None:
     """Say what still needs netdra: ResourceClaims with its devices, CNIPlugins, and ports that Neutron still has.
 
     Pods with such claims could not end without it, and programs that it installed would stay on the nodes. Nothing is
@@ -63,7 +53,7 @@ def check(kubeconfig: Path | None, context: str | None, force: bool, output: str
     """
     from netdra.controller.uninstall import holders
 
-    holders_left = _asked(kubeconfig, context, holders)
+    holders_left = _ask(cluster, holders)
     _show(holders_left, output)
     if not (holders_left.count or holders_left.plugins or holders_left.neutron_ports):
         terminal.tell("no ResourceClaim has a device of netdra's, no CNIPlugin is installed, and no port is in Neutron")
@@ -74,12 +64,11 @@ def check(kubeconfig: Path | None, context: str | None, force: bool, output: str
 
 
 @command.command()
-@_KUBECONFIG
-@_CONTEXT
+@_CLUSTER
 @shared.namespace
 @shared.name
-@_OUTPUT
-def clean(kubeconfig: Path | None, context: str | None, namespace: str, name: str, output: str) -> None:
+@shared.output("table", "json", "yaml")
+def clean(cluster: shared.ClusterAccess, namespace: str, name: str, output: str) -> None:
     """Remove what netdra's processes made and nobody else removes, once they are gone.
 
     DeviceClasses of topologies, shipped plugin schemas, NodeNetworks, netdra's ResourceSlices, DaemonSets of
@@ -93,19 +82,16 @@ def clean(kubeconfig: Path | None, context: str | None, namespace: str, name: st
     async def work(client: Client) -> list[Removed]:
         return [removed async for removed in removing(client, Installation(namespace, name))]
 
-    removed = _asked(kubeconfig, context, work)
+    removed = _ask(cluster, work)
     if output == "table":
         terminal.print_table(("REMOVED", "NAME"), [(item.kind, item.name) for item in removed])
     else:
-        _print(removed, output)
+        terminal.print_data(removed, output)
 
 
-def _asked(kubeconfig: Path | None, context: str | None, work: Callable[[Client], Awaitable[T]]) -> T:
-    from netdra.kube.client import Client
-    from netdra.kube.connection import connect, find_config
-
+def _ask(cluster: shared.ClusterAccess, work: Callable[[Client], Awaitable[T]]) -> T:
     async def ask() -> T:
-        async with Client(connect(find_config(kubeconfig, context))) as client:
+        async with cluster.client() as client:
             return await work(client)
 
     return asyncio.run(ask())
@@ -113,7 +99,7 @@ def _asked(kubeconfig: Path | None, context: str | None, work: Callable[[Client]
 
 def _show(left: Holders, output: str) -> None:
     if output != "table":
-        _print(left, output)
+        terminal.print_data(left, output)
         return
     rows = [(claim.claim, ", ".join(claim.pods) or "-", ", ".join(claim.devices)) for claim in left.claims]
     if rows:
@@ -125,11 +111,3 @@ def _show(left: Holders, output: str) -> None:
     if left.neutron_ports:
         terminal.print_table(("NEUTRONPORT",), [(name,) for name in left.neutron_ports])
     sys.stdout.flush()  # before the messages on stderr, if both go to one log
-
-
-def _print(value: Any, output: str) -> None:
-    plain = msgspec.to_builtins(value)
-    if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(plain), indent=2).decode())
-    else:
-        click.echo(documents.to_yaml([plain]), nl=False)

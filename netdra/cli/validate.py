@@ -9,23 +9,23 @@ from typing import Literal, TypeVar, get_args
 import click
 import msgspec
 
-from netdra.cli import inputs, marks, terminal
+from netdra.cli import inputs, marks, shared, terminal
 from netdra.model import claim_rules, documents, suggestions
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.custom_device import CustomDevice
 from netdra.model.documents import Document
 from netdra.model.errors import InvalidInputError
+from netdra.model.findings import Finding
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
-from netdra.topology.findings import Finding
 from netdra.topology.values import dotted, quoted
 
 Kind = TypeVar("Kind")
 Written = ResourceClaim | ResourceClaimTemplate | DeviceClass
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class FileProblem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One error or warning as it is printed in JSON and YAML; `path` is the place in the object."""
 
     file: str
@@ -59,17 +59,17 @@ class _Object(msgspec.Struct, frozen=True):
         metadata = self.value.metadata
         return self.value.kind, metadata.namespace, metadata.name
 
-    def problem(self, finding: Finding, severity: Literal["error", "warning"] = "error") -> Problem:
+    def problem(self, finding: Finding, severity: Literal["error", "warning"] = "error") -> FileProblem:
         """A finding at its place."""
         place = dotted(finding.path, "").removeprefix(".")
         line = self.marked.line(finding.path)
         what, hint = finding.what, finding.hint
-        return Problem(file=self.file, line=line, message=what, path=place, hint=hint, severity=severity)
+        return FileProblem(file=self.file, line=line, message=what, path=place, hint=hint, severity=severity)
 
 
 @click.command(name="validate")
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
-@click.option("--output", "-o", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@shared.output("table", "json", "yaml")
 @click.option("--strict", is_flag=True, help="Take warnings for errors.")
 @click.pass_context
 def command(context: click.Context, paths: tuple[str, ...], output: str, strict: bool) -> None:
@@ -81,12 +81,12 @@ def command(context: click.Context, paths: tuple[str, ...], output: str, strict:
     the webhook, do not change it without --strict.
     """
     objects: list[_Object] = []
-    problems: list[Problem] = []
+    problems: list[FileProblem] = []
     files: list[str] = []
     for path in inputs.files(paths):
         files.append(terminal.path(path))
         for item in _read(path, files[-1]):
-            if isinstance(item, Problem):
+            if isinstance(item, FileProblem):
                 problems.append(item)
             else:
                 objects.append(item)
@@ -109,13 +109,11 @@ def command(context: click.Context, paths: tuple[str, ...], output: str, strict:
     if output == "table":
         _print(problems, len(objects))
     else:
-        data = {"problems": documents.plain(problems), "objects": len(objects)}
-        text = msgspec.json.format(msgspec.json.encode(data)).decode() if output == "json" else documents.to_yaml(data)
-        click.echo(text.rstrip("\n"))
+        terminal.print_data({"problems": problems, "objects": len(objects)}, output)
     context.exit(1 if any(problem.severity == "error" for problem in problems) else 0)
 
 
-def _read(path: str, file: str) -> Iterator[_Object | Problem]:
+def _read(path: str, file: str) -> Iterator[_Object | FileProblem]:
     """The objects of a file, and the problems of documents that are none; `file` is the path as it is shown."""
     text = inputs.text(path)
     try:
@@ -127,11 +125,11 @@ def _read(path: str, file: str) -> Iterator[_Object | Problem]:
                 document, misfits = documents.examine(marked.value, file)
             except InvalidInputError as problem:
                 what = problem.what.removeprefix(f"{file}: ")
-                yield Problem(file=file, line=marked.line(), message=what, hint=problem.hint)
+                yield FileProblem(file=file, line=marked.line(), message=what, hint=problem.hint)
                 continue
             for misfit in misfits:
                 shown = dotted(misfit.path, "").removeprefix(".")
-                yield Problem(
+                yield FileProblem(
                     file=file, line=marked.line(misfit.path), message=misfit.what, path=shown, hint=misfit.hint
                 )
             if document is not None:
@@ -139,12 +137,12 @@ def _read(path: str, file: str) -> Iterator[_Object | Problem]:
     except InvalidInputError as problem:
         number, _, rest = problem.what.removeprefix("line ").partition(": ")
         if number.isdecimal():
-            yield Problem(file=file, line=int(number), message=rest, hint=problem.hint)
+            yield FileProblem(file=file, line=int(number), message=rest, hint=problem.hint)
         else:
-            yield Problem(file=file, line=1, message=problem.what, hint=problem.hint)
+            yield FileProblem(file=file, line=1, message=problem.what, hint=problem.hint)
 
 
-def _misversioned(file: str, marked: marks.Document) -> Iterator[Problem]:
+def _misversioned(file: str, marked: marks.Document) -> Iterator[FileProblem]:
     """An object of one of our kinds whose apiVersion is almost ours."""
     kind = documents.KINDS.get(str(marked.value.get("kind")))
     if kind is None:
@@ -154,10 +152,10 @@ def _misversioned(file: str, marked: marks.Document) -> Iterator[Problem]:
     if meant := suggestions.closest(version, get_args(field.type)):
         what = f"no {kind.__name__} is of apiVersion {quoted(version)}"
         hint = f'did you mean "{meant}"?'
-        yield Problem(file=file, line=marked.line(("apiVersion",)), message=what, hint=hint, path="apiVersion")
+        yield FileProblem(file=file, line=marked.line(("apiVersion",)), message=what, hint=hint, path="apiVersion")
 
 
-def _duplicates(objects: Iterable[_Object]) -> Iterator[Problem]:
+def _duplicates(objects: Iterable[_Object]) -> Iterator[FileProblem]:
     first: dict[tuple[str, str, str], _Object] = {}
     for item in objects:
         other = first.setdefault(item.key, item)
@@ -174,20 +172,22 @@ def _of(objects: Iterable[_Object], kind: type[Kind]) -> list[tuple[_Object, Kin
 def _findings(objects: Sequence[_Object]) -> Iterator[tuple[_Object, Finding]]:
     """The errors of the objects, each by itself and all together."""
     from netdra.admission import custom_devices
-    from netdra.topology import config_check, contract, validation
+    from netdra.rules import contract
+    from netdra.rules.config import mistyped
+    from netdra.rules.topologies import check_together, check_topology
 
     for item, policy in _of(objects, DeviceExposurePolicy):
         yield from ((item, finding) for finding in _policy(policy))
     schemas: list[CNIPluginSchema] = []
     for item, schema in _of(objects, CNIPluginSchema):
         _, wrong = contract.examine(schema)
-        yield from ((item, finding) for finding in wrong or config_check.mistyped(schema))
+        yield from ((item, finding) for finding in wrong or mistyped(schema))
         schemas += [] if wrong else [schema]
     for item, topology in _of(objects, NetworkTopology):
-        yield from ((item, finding) for finding in validation.check_topology(topology, schemas))
+        yield from ((item, finding) for finding in check_topology(topology, schemas))
     topologies = {topology.name: (item, topology) for item, topology in _of(objects, NetworkTopology)}
     written = {name: topology for name, (_, topology) in topologies.items()}
-    for name, finding in validation.check_together(written):
+    for name, finding in check_together(written):
         yield topologies[name][0], finding
     for item, device in _of(objects, CustomDevice):
         yield from ((item, finding) for finding in _placed(device, custom_devices.problems(device)))
@@ -217,7 +217,7 @@ def _named(objects: Sequence[_Object]) -> Iterator[tuple[_Object, Finding, bool]
     """The errors of the selectors of policies and topologies, and the warnings for those of policies."""
     from netdra.cel import CelCompileError
     from netdra.cel.analysis import examine
-    from netdra.topology.validation import check_names
+    from netdra.rules.topologies import check_names
     from netdra.vocabulary import added, of_interfaces
 
     policies, custom = _of(objects, DeviceExposurePolicy), _of(objects, CustomDevice)
@@ -231,7 +231,7 @@ def _named(objects: Sequence[_Object]) -> Iterator[tuple[_Object, Finding, bool]
         yield from ((item, finding, wrong) for finding, wrong in check_names(topology, given) if wrong)
 
 
-def _scoped(objects: Sequence[_Object]) -> Iterator[Problem]:
+def _scoped(objects: Sequence[_Object]) -> Iterator[FileProblem]:
     """Warnings for namespaces of objects that are in none; the API server takes such an object and drops it."""
     from netdra.model import kinds
 
@@ -244,11 +244,11 @@ def _scoped(objects: Sequence[_Object]) -> Iterator[Problem]:
             yield item.problem(finding, "warning")
 
 
-def _unwise(objects: Sequence[_Object]) -> Iterator[Problem]:
+def _unwise(objects: Sequence[_Object]) -> Iterator[FileProblem]:
     """Warnings for policies that are legal and hardly meant so."""
     from netdra.exposure.check import check
     from netdra.exposure.unwise import misspelt_plugins, warnings
-    from netdra.topology import shipped
+    from netdra.rules import shipped
 
     policies = _of(objects, DeviceExposurePolicy)
     types = shipped.types() | {schema.spec.cni_type for _, schema in _of(objects, CNIPluginSchema)}
@@ -258,12 +258,12 @@ def _unwise(objects: Sequence[_Object]) -> Iterator[Problem]:
             yield from (entry.problem(finding, "warning") for finding in _placed(policy, texts))
 
 
-def _warned(objects: Sequence[_Object], let_through: Sequence[_Object]) -> Iterator[Problem]:
+def _warned(objects: Sequence[_Object], let_through: Sequence[_Object]) -> Iterator[FileProblem]:
     """The webhook's warnings for objects that it lets through, if all objects of the files were there."""
     from netdra.admission import claims, custom_devices, schemas, topologies
     from netdra.admission.cluster import Cluster
-    from netdra.topology import contract
-    from netdra.topology.class_check import check_class
+    from netdra.rules import contract
+    from netdra.rules.classes import check_class
     from netdra.topology.classes import known_classes
     from netdra.topology.networks import overlaps
     from netdra.vocabulary import added
@@ -300,10 +300,10 @@ def _warned(objects: Sequence[_Object], let_through: Sequence[_Object]) -> Itera
 
 def _claims(objects: Sequence[_Object], topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[_Object, Finding]]:
     """The errors of claims, templates and classes, and of claims with their topologies."""
-    from netdra.topology.claims import check_claim
-    from netdra.topology.class_check import check_class
+    from netdra.rules.claims import check_claim
+    from netdra.rules.classes import check_class
     from netdra.topology.classes import known_classes
-    from netdra.topology.requested import check_selectors
+    from netdra.topology.selectors import check_selectors
 
     sound: list[DeviceClass] = []
     for item, given in _of(objects, DeviceClass):
@@ -337,7 +337,7 @@ def _placed(value: DeviceExposurePolicy | CustomDevice, texts: Iterable[str]) ->
         yield Finding(what=f'{value.kind} "{value.name}": {what if path else text}', path=path)
 
 
-def _print(problems: Sequence[Problem], objects: int) -> None:
+def _print(problems: Sequence[FileProblem], objects: int) -> None:
     for problem in problems:
         click.echo(terminal.printable(problem.text))
     checked = f"{objects} object{'s' * (objects != 1)} checked"

@@ -8,52 +8,36 @@ from pathlib import Path
 import click
 
 from netdra.cli import daemons, shared
+from netdra.cli.shared import option
 
 
 @click.command(name="webhook")
 @daemons.cluster_options
-@click.option("--address", metavar="ADDRESS", default="0.0.0.0", show_default=True, help="The address to listen on.")  # noqa: S104
-@click.option(
-    "--port",
-    metavar="PORT",
-    type=click.IntRange(1, 65535),
-    default=8443,
-    show_default=True,
-    help="The port to listen on.",
-)
+@option("--address", "ADDRESS", "The address to listen on.", default="0.0.0.0")  # noqa: S104
+@option("--port", "PORT", "The port to listen on.", type=click.IntRange(1, 65535), default=8443)
 @shared.namespace
 @shared.name
-@click.option(
-    "--service",
-    metavar="NAME",
-    help="The Service that the API server calls; by default NAME-webhook.",
-)
-@click.option(
-    "--host",
-    "hosts",
-    metavar="NAME",
-    multiple=True,
-    help="A further name or address that the certificate is to be for.",
-)
-@click.option("--secret", metavar="NAME", help="Where to store the certificate; by default NAME-webhook.")
-@click.option(
+@option("--service", "NAME", "The Service that the API server calls; by default NAME-webhook.")
+@option("--host", "NAME", "A further name or address that the certificate is to be for.", "hosts", multiple=True)
+@option("--secret", "NAME", "Where to store the certificate; by default NAME-webhook.")
+@option(
     "--certificates",
-    metavar="DIR",
+    "DIR",
+    "A folder with tls.crt and tls.key, read again when they change; without it netdra makes a certificate.",
     type=click.Path(path_type=Path, file_okay=False),
-    help="A folder with tls.crt and tls.key, read again when they change; without it netdra makes a certificate.",
 )
-@click.option(
+@option(
     "--client-ca",
-    metavar="FILE",
+    "FILE",
+    "Answer reviews only of who shows a certificate of this authority.",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Answer reviews only of who shows a certificate of this authority.",
 )
-@click.option(
+@option(
     "--client-name",
+    "NAME",
+    "A common name of such a certificate; any of the authority's if none is named.",
     "client_names",
-    metavar="NAME",
     multiple=True,
-    help="A common name of such a certificate; any of the authority's if none is named.",
 )
 def command(
     options: daemons.Options,

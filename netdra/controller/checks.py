@@ -16,7 +16,7 @@ from netdra.controller.worker import PolicyTask, TopologyTask
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
-from netdra.workers.pool import SECONDS, BusyError, EndedError, LateError, Pool, command
+from netdra.workers.pool import SECONDS, WorkerEndedError, WorkerPool, WorkersBusyError, WorkerTimeoutError, command
 
 COMMAND = command("netdra.controller.worker")
 _Key = tuple[str, str]
@@ -31,9 +31,8 @@ class Checks:
 
         Args:
             seconds: how long the check of one object may take.
-            command: the worker's command.
         """
-        self.pool = Pool(command, 1, seconds=seconds)
+        self.pool = WorkerPool(command, 1, seconds=seconds)
         self._checked: dict[_Key, tuple[Any, tuple[str, ...]]] = {}
         self._late: dict[_Key, Any] = {}
 
@@ -78,13 +77,13 @@ class Checks:
             return checked[1]
         try:
             texts = _texts.decode(await self.pool.ask(task))
-        except LateError as problem:
+        except WorkerTimeoutError as problem:
             # The first time, the machine may have stood still; an answer stays until its object changes.
             if self._late.get(key) != subject:
                 self._late[key] = subject
-                raise BusyError(f"{' '.join(map(str, key))}: {problem.what}") from None
+                raise WorkersBusyError(f"{' '.join(map(str, key))}: {problem.what}") from None
             texts = (f"{problem.what}; {problem.hint}",)
-        except EndedError as problem:
+        except WorkerEndedError as problem:
             texts = (f"{problem.what}; {problem.hint}",)
         self._late.pop(key, None)
         self._checked[key] = (subject, texts)

@@ -21,7 +21,7 @@ from netdra.topology.classes import device_classes
 KIND = NetworkTopology.__name__
 
 
-class Changes(msgspec.Struct, frozen=True):
+class ClassWrites(msgspec.Struct, frozen=True):
     """The writes that a topology's classes need.
 
     Attributes:
@@ -44,13 +44,12 @@ class Changes(msgspec.Struct, frozen=True):
         return not (self.create or self.replace or self.delete or self.foreign)
 
 
-def changes(topology: NetworkTopology, present: Mapping[str, DeviceClass], features: Features) -> Changes:
+def changes(topology: NetworkTopology, present: Mapping[str, DeviceClass], features: Features) -> ClassWrites:
     """The writes for one topology; a topology that is being deleted should have no classes.
 
     Args:
         topology: a sound topology, as it is stored.
         present: all DeviceClasses by name.
-        features: the API server's.
 
     Raises:
         InvalidInputError: the topology is unsound.
@@ -61,7 +60,7 @@ def changes(topology: NetworkTopology, present: Mapping[str, DeviceClass], featu
     stale = [entry for entry in own.values() if not _belongs(entry, topology) or entry.metadata.name not in wanted]
     current = {name: entry for name, entry in own.items() if entry not in stale}
     # A class that is being deleted still has its name: the new class is made when it is gone.
-    return Changes(
+    return ClassWrites(
         names=tuple(wanted),
         create=tuple(entry for name, entry in wanted.items() if name not in present),
         replace=tuple(merged for name, entry in current.items() if (merged := _merged(entry, wanted[name])) != entry),

@@ -15,12 +15,12 @@ from typing import Any
 
 from netdra.controller import metrics, status
 from netdra.controller.checks import Checks
-from netdra.controller.classes import Changes, changes
+from netdra.controller.classes import ClassWrites, changes
 from netdra.controller.schemas import change
 from netdra.controller.state import CUSTOM_DEVICE, FEATURES, POLICY, SCHEMA, TOPOLOGY, Key, State, published
-from netdra.controller.status import Seen
+from netdra.controller.status import TopologyState
 from netdra.controller.writing import (
-    Status,
+    StatusWithConditions,
     WithStatus,
     drift,
     finalize_topology,
@@ -38,7 +38,7 @@ from netdra.model.device import Features
 from netdra.model.errors import InvalidInputError
 from netdra.model.topology import NetworkTopology
 from netdra.ops.metrics import measured
-from netdra.topology import shipped
+from netdra.rules import shipped
 
 log = logging.getLogger(__name__)
 
@@ -60,18 +60,18 @@ class Controller:
         """Begin nothing yet.
 
         Args:
-            client: the API server.
-            recorder: writes events.
             in_hand: entered around each look, which the end of the process waits for.
         """
         self._client = client
         self._recorder = recorder
         self._checks = Checks()
         self._in_hand = in_hand
-        self.work = WorkQueue[Key]("controller", self._look, fields=lambda key: {"kind": key.kind, "name": key.name})
+        self.work = WorkQueue[Key](
+            "controller", self._reconcile, fields=lambda key: {"kind": key.kind, "name": key.name}
+        )
         self.state = State(client, self.work)
         self._features = Features()
-        self._looks: Mapping[str, Callable[[str], Awaitable[None]]] = {
+        self._reconcilers: Mapping[str, Callable[[str], Awaitable[None]]] = {
             TOPOLOGY: self._topology,
             POLICY: self._policy,
             SCHEMA: self._schema,
@@ -89,15 +89,15 @@ class Controller:
         await self._learn_features("")
         await self.work.run()
 
-    async def _look(self, key: Key) -> float | None:
+    async def _reconcile(self, key: Key) -> float | None:
         """Look at one object, and write the differences.
 
         Raises:
             NetdraError: it cannot be written, or cannot be checked just now.
         """
         try:
-            with self._in_hand(), measured(metrics.LOOK_SECONDS, key.kind):
-                await self._looks[key.kind](key.name)
+            with self._in_hand(), measured(metrics.RECONCILE_SECONDS, key.kind):
+                await self._reconcilers[key.kind](key.name)
         except (ConflictError, NotFoundError) as problem:
             log.debug("%s %s changed meanwhile: %s", *key, problem)
             return AGAIN
@@ -110,33 +110,33 @@ class Controller:
             return  # its classes go with it
         findings = await self._checks.topology(topology, shipped.own_of(self.state.schemas.objects.values()))
         deleted = bool(topology.metadata.deletion_timestamp)
-        planned = Changes() if findings and not deleted else self._changes(topology)
+        planned = ClassWrites() if findings and not deleted else self._changes(topology)
         problem = await write(self._client, planned)
         self._report_drift(topology, planned)
         users = self.state.users(name)
         await finalize_topology(self._client, topology, wanted=bool(users))
-        seen = Seen(findings=findings, changes=planned, problem=problem, users=users)
+        seen = TopologyState(findings=findings, changes=planned, problem=problem, users=users)
         if (users or not deleted) and not status.is_interim(topology, seen):
             await self._write_status(TOPOLOGIES, topology, status.of_topology(topology, seen, now()))
 
-    def _changes(self, topology: NetworkTopology) -> Changes:
+    def _changes(self, topology: NetworkTopology) -> ClassWrites:
         try:
             return changes(topology, self.state.classes.objects, self._features)
         except InvalidInputError as problem:
             log.warning("%s", problem)
-            return Changes()
+            return ClassWrites()
 
-    def _report_drift(self, topology: NetworkTopology, planned: Changes) -> None:
+    def _report_drift(self, topology: NetworkTopology, planned: ClassWrites) -> None:
         """Report classes that were as they should be, and then were changed by another client."""
         if not planned.replace or not status.is_ready(topology):
             return
         other = changes(
             topology, self.state.classes.objects, Features(list_attributes=not self._features.list_attributes)
         )
-        asked_otherwise = {entry.metadata.name for entry in planned.replace} - {
+        by_features = {entry.metadata.name for entry in planned.replace} - {
             device_class.metadata.name for device_class in other.replace
         }
-        if changed := [entry.metadata.name for entry in planned.replace if entry.metadata.name not in asked_otherwise]:
+        if changed := [entry.metadata.name for entry in planned.replace if entry.metadata.name not in by_features]:
             self._recorder.emit(drift(reference(TOPOLOGIES, topology), changed))
 
     async def _policy(self, name: str) -> None:
@@ -164,7 +164,7 @@ class Controller:
             reports = self.state.custom_device_reports.of(name)
             await self._write_status(CUSTOM_DEVICES, device, status.of_custom_device(device, reports, now()))
 
-    async def _write_status(self, resource: Resource[Any], about: WithStatus, desired: Status) -> None:
+    async def _write_status(self, resource: Resource[Any], about: WithStatus, desired: StatusWithConditions) -> None:
         await write_status(self._client, self._recorder, resource, about, desired)
 
     def _forget(self) -> None:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from netdra.controller.controller import Controller
-from netdra.controller.installers import Settings as Installing
-from netdra.controller.plugins import Plugins
+from netdra.controller.installers import InstallerSettings
+from netdra.controller.plugins import ClusterPlugins
 from netdra.kube.client import Client
 from netdra.kube.events import Recorder
 from netdra.kube.health import reachable, synced
@@ -23,7 +23,7 @@ from netdra.ops.health import Check, Finding
 from netdra.ops.process import Process
 
 if TYPE_CHECKING:
-    from netdra.controller.neutron import Settings as Cloud
+    from netdra.controller.neutron import NeutronSettings
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ FLUSH_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
-class Settings:
+class ControllerSettings:
     """The controller's settings.
 
     Attributes:
@@ -48,10 +48,10 @@ class Settings:
     identity: str
     image: str = ""
     cni_folder: str = "/opt/cni/bin"
-    neutron: Cloud | None = None
+    neutron: NeutronSettings | None = None
 
 
-async def run(client: Client, process: Process, settings: Settings, terms: Terms | None = None) -> None:
+async def run(client: Client, process: Process, settings: ControllerSettings, terms: Terms | None = None) -> None:
     """Work whenever this process leads, until cancelled."""
     election = Election(client, settings.namespace, LEASE, settings.identity, terms or Terms())
     process.health.ready("leadership", election.check)
@@ -69,13 +69,13 @@ async def run(client: Client, process: Process, settings: Settings, terms: Terms
         recording.cancel()
 
 
-async def _lead(client: Client, recorder: Recorder, process: Process, settings: Settings) -> None:
+async def _lead(client: Client, recorder: Recorder, process: Process, settings: ControllerSettings) -> None:
     """Work until cancelled."""
     controller = Controller(client, recorder, process.in_hand)
-    installing = Installing(image=settings.image, cni_folder=settings.cni_folder, namespace=settings.namespace)
+    installing = InstallerSettings(image=settings.image, cni_folder=settings.cni_folder, namespace=settings.namespace)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(controller.run())
-        tasks.create_task(Plugins(client, recorder, controller.state, installing, process.in_hand).run())
+        tasks.create_task(ClusterPlugins(client, recorder, controller.state, installing, process.in_hand).run())
         if settings.neutron is not None:
             from netdra.controller.neutron import NeutronPorts
 

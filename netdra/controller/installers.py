@@ -22,7 +22,7 @@ from netdra.model.cni_plugin import CNIPlugin, CNIPluginFailure, CNIPluginStatus
 from netdra.model.meta import MAX_REPORTED, ObjectMeta, OwnerReference
 from netdra.model.schema import CNIPluginSchema, CNIPluginSchemaSpec
 from netdra.model.topology import BUILTIN_TYPES, NetworkTopology, described
-from netdra.topology import contract
+from netdra.rules import contract
 
 PLUGIN_LABEL = f"{names.GROUP}/cni-plugin"
 TEMPLATE_LABEL = f"{names.GROUP}/template"
@@ -34,7 +34,7 @@ _READY = "/run/netdra/ready"
 _MAX_TEXT = 512
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class InstallerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of the pods that install plugins.
 
     Attributes:
@@ -134,7 +134,7 @@ class DaemonSet(msgspec.Struct, frozen=True, kw_only=True):
     status: _DaemonSetStatus = _DaemonSetStatus()
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class PluginState(msgspec.Struct, frozen=True, kw_only=True):
     """The current state of a plugin.
 
     Attributes:
@@ -184,12 +184,10 @@ def daemon_set_name(plugin: str) -> str:
     return f"netdra-cni-{plugin}"
 
 
-def daemon_set(plugin: CNIPlugin, settings: Settings, mode: Mode) -> dict[str, Any]:
+def daemon_set(plugin: CNIPlugin, settings: InstallerSettings, mode: Mode) -> dict[str, Any]:
     """The DaemonSet as it should be, for a server-side apply.
 
     Args:
-        plugin: the plugin.
-        settings: the pods' settings.
         mode: whether the plugin is to be installed or removed.
     """
     labels = {"app.kubernetes.io/part-of": "netdra", "app.kubernetes.io/component": "cni-plugin"}
@@ -227,7 +225,7 @@ def template_of(manifest: Mapping[str, Any]) -> str:
     return template
 
 
-def _pod(plugin: CNIPlugin, settings: Settings, mode: Mode) -> dict[str, Any]:
+def _pod(plugin: CNIPlugin, settings: InstallerSettings, mode: Mode) -> dict[str, Any]:
     spec = plugin.spec
     volumes: list[dict[str, Any]] = [
         {"name": "cni", "hostPath": {"path": settings.cni_folder, "type": "DirectoryOrCreate"}},
@@ -264,7 +262,7 @@ def _pod(plugin: CNIPlugin, settings: Settings, mode: Mode) -> dict[str, Any]:
     }
 
 
-def _container(settings: Settings, name: str, arguments: Sequence[str]) -> dict[str, Any]:
+def _container(settings: InstallerSettings, name: str, arguments: Sequence[str]) -> dict[str, Any]:
     container: dict[str, Any] = {
         "name": name,
         "image": settings.image,
@@ -279,8 +277,8 @@ def _container(settings: Settings, name: str, arguments: Sequence[str]) -> dict[
         "volumeMounts": [],
     }
     if name == _INSTALL:
-        looks = f"import os; os.stat({_READY!r})"
-        container["readinessProbe"] = {"exec": {"command": ["python3", "-I", "-S", "-c", looks]}, "periodSeconds": 5}
+        script = f"import os; os.stat({_READY!r})"
+        container["readinessProbe"] = {"exec": {"command": ["python3", "-I", "-S", "-c", script]}, "periodSeconds": 5}
         container["volumeMounts"] += [
             {"name": "cni", "mountPath": settings.cni_folder},
             {"name": "run", "mountPath": str(PurePosixPath(_READY).parent)},
@@ -330,19 +328,18 @@ def planned_schema(
     """The write that a plugin's schema needs.
 
     Args:
-        plugin: the plugin.
         binary: the image's binary, if a node has reported it.
         present: the object of the schema's name, if there is one.
         schemas: the plugins that other schemas describe.
     """
     name = schema_name(plugin.name)
-    ours = present is not None and present.metadata.labels.get(PLUGIN_LABEL) == plugin.name
+    is_own = present is not None and present.metadata.labels.get(PLUGIN_LABEL) == plugin.name
     spec = plugin.spec.schema or (binary.schema if binary is not None else None)
-    if spec is not None and present is not None and not ours and not present.is_shipped:
+    if spec is not None and present is not None and not is_own and not present.is_shipped:
         message = f"CNIPluginSchema \"{name}\" is somebody's own, and counts in the place of the plugin's"
         return PlannedSchema(condition=Desired("SchemaApplied", True, "Own", message))
     if spec is None:
-        return _without_schema(plugin, binary, present if ours else None, schemas)
+        return _without_schema(plugin, binary, present if is_own else None, schemas)
     wanted = _schema(plugin, name, spec)
     wrong = _wrong(plugin, wanted)
     if wrong:
@@ -363,25 +360,25 @@ def planned_schema(
 
 
 def _without_schema(
-    plugin: CNIPlugin, binary: DescribedPlugin | None, ours: CNIPluginSchema | None, schemas: Iterable[str]
+    plugin: CNIPlugin, binary: DescribedPlugin | None, own: CNIPluginSchema | None, schemas: Iterable[str]
 ) -> PlannedSchema:
-    meant = described(plugin.name, is_builtin=False)
+    expected = described(plugin.name, is_builtin=False)
     if binary is None:
         condition = Desired("SchemaApplied", False, "Pending", "no node has told yet what is in the image")
-        if ours is not None:
-            message = f'CNIPluginSchema "{ours.metadata.name}" describes it'
+        if own is not None:
+            message = f'CNIPluginSchema "{own.metadata.name}" describes it'
             condition = Desired("SchemaApplied", True, "Applied", message)
         return PlannedSchema(condition=condition)
-    if meant in schemas:
-        message = f"the cluster has a schema of {meant}, and the image none"
+    if expected in schemas:
+        message = f"the cluster has a schema of {expected}, and the image none"
         condition = Desired("SchemaApplied", True, "Present", message)
     else:
         message = (
-            f"neither the image nor the cluster has a schema of {meant}, and nodes run no plugin without one: put "
+            f"neither the image nor the cluster has a schema of {expected}, and nodes run no plugin without one: put "
             "schema.yaml beside the binary, set spec.schema, or start the nodes' drivers with --allow-plugin"
         )
         condition = Desired("SchemaApplied", False, "NoSchema", message)
-    return PlannedSchema(condition=condition, verb="delete" if ours is not None else "", schema=ours)
+    return PlannedSchema(condition=condition, verb="delete" if own is not None else "", schema=own)
 
 
 def _schema(plugin: CNIPlugin, name: str, spec: CNIPluginSchemaSpec) -> CNIPluginSchema:
@@ -397,21 +394,20 @@ def _schema(plugin: CNIPlugin, name: str, spec: CNIPluginSchemaSpec) -> CNIPlugi
 
 
 def _wrong(plugin: CNIPlugin, schema: CNIPluginSchema) -> str:
-    meant = described(plugin.name, is_builtin=False)
-    if schema.spec.plugin != meant:
+    expected = described(plugin.name, is_builtin=False)
+    if schema.spec.plugin != expected:
         return (
-            f"its schema describes {schema.spec.plugin}, and the plugin is {meant}: set cniType to the object's name, "
-            "and execution: Binary if netdra has that type built in"
+            f"its schema describes {schema.spec.plugin}, and the plugin is {expected}: set cniType to the object's "
+            "name, and execution: Binary if netdra has that type built in"
         )
     _, findings = contract.examine(schema)
     return "; ".join(str(finding) for finding in findings)
 
 
-def status(plugin: CNIPlugin, seen: Seen | None, schema: PlannedSchema, now: datetime) -> CNIPluginStatus:
+def status(plugin: CNIPlugin, seen: PluginState | None, schema: PlannedSchema, now: datetime) -> CNIPluginStatus:
     """A plugin's status.
 
     Args:
-        plugin: the plugin.
         seen: its current state; None if the controller is not to install plugins.
         schema: the write and the condition of its schema.
         now: the time, with its zone.
@@ -456,7 +452,7 @@ def status(plugin: CNIPlugin, seen: Seen | None, schema: PlannedSchema, now: dat
     )
 
 
-def _installed(plugin: CNIPlugin, seen: Seen, failures: Sequence[CNIPluginFailure]) -> Desired:
+def _installed(plugin: CNIPlugin, seen: PluginState, failures: Sequence[CNIPluginFailure]) -> Desired:
     removing = bool(plugin.metadata.deletion_timestamp) and not seen.users
     named = ", ".join(failure.node for failure in failures[:MAX_REPORTED])
     if failures:

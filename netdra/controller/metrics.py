@@ -6,7 +6,7 @@ from netdra.ops.metrics import OUTCOME, SLOW, Catalogue
 
 CONTROLLER = Catalogue("Controller")
 
-LOOK_SECONDS = CONTROLLER.histogram(
+RECONCILE_SECONDS = CONTROLLER.histogram(
     "netdra_controller_reconcile_duration_seconds",
     "One look at one object, writes included.",
     "kind",

@@ -17,10 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from netdra.controller import metrics, neutron_ports
-from netdra.controller.neutron_ports import Node
+from netdra.controller.neutron_ports import AllocatedNode
 from netdra.controller.state import State
 from netdra.controller.writing import MANAGER, finalize_port, notices
 from netdra.kube.client import Client, Selection
@@ -28,17 +26,15 @@ from netdra.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
 from netdra.kube.events import ObjectReference, Recorder
 from netdra.kube.queue import AGAIN, WorkQueue
 from netdra.kube.reflector import Reflector
-from netdra.kube.resources import NEUTRON_PORTS, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
+from netdra.kube.resources import NAMESPACES, NEUTRON_PORTS, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from netdra.kube.store import Change, Store, key_of
 from netdra.model import documents, names
 from netdra.model.claim import ClaimUse, ResourceClaim
 from netdra.model.errors import NetdraError
-from netdra.model.meta import ObjectMeta
 from netdra.model.neutron_port import FINALIZER, HOST_ANNOTATION, NeutronPort, NeutronPortStatus
 from netdra.model.resource import API_VERSION
 from netdra.model.topology import NetworkTopology
-from netdra.neutron.answers import Network, Port, Wanted
-from netdra.neutron.answers import Settings as Given
+from netdra.neutron.answers import NeutronNetwork, Port, PortRequest, VfSettings
 from netdra.neutron.client import Neutron
 from netdra.neutron.errors import (
     CloudsError,
@@ -56,7 +52,7 @@ from netdra.topology.users import topologies_of
 
 log = logging.getLogger(__name__)
 
-LOOK_THROUGH_SECONDS = 600.0
+SWEEP_SECONDS = 600.0
 """Seconds between two looks through all ports of the cluster."""
 AGENT_SECONDS = 30.0
 """Seconds until a port is offered again to a host on which no agent took it."""
@@ -66,30 +62,21 @@ FIRST_SECONDS, MOST_SECONDS = 1.0, 60.0
 """The first and the longest back-off while Neutron or Keystone does not answer."""
 
 
-class Namespace(msgspec.Struct, frozen=True, kw_only=True):
-    """A namespace; the uid of kube-system is the cluster's."""
-
-    metadata: ObjectMeta
-
-
-NAMESPACES = Resource("v1", "namespaces", Namespace)
-
-
 @dataclass(frozen=True)
-class Settings:
+class NeutronSettings:
     """The cloud, and the networks of topologies that name none.
 
     Attributes:
         clouds: the clouds.yaml, read at each login.
         cloud: the name of one of its clouds; the only one if it is "".
         physnets: by physical network, the network whose ports VFs get if their topology names none.
-        look_through_seconds: seconds between two looks through the cluster's ports.
+        sweep_seconds: seconds between two looks through the cluster's ports.
     """
 
     clouds: Path
     cloud: str = ""
     physnets: Mapping[str, PhysnetDefault] = field(default_factory=dict)
-    look_through_seconds: float = LOOK_THROUGH_SECONDS
+    sweep_seconds: float = SWEEP_SECONDS
 
 
 class NeutronPorts:
@@ -100,21 +87,18 @@ class NeutronPorts:
         client: Client,
         recorder: Recorder,
         state: State,
-        settings: Settings,
+        settings: NeutronSettings,
         in_hand: Callable[[], AbstractContextManager[None]],
     ) -> None:
         """Begin nothing yet.
 
         Args:
-            client: the API server.
-            recorder: writes events.
             state: the controller's copies of claims and topologies.
-            settings: the cloud.
             in_hand: entered around each look, which the end of the process waits for.
         """
         self._client, self._recorder, self._state = client, recorder, state
         self._settings, self._in_hand = settings, in_hand
-        self._neutron = Neutron(Session(settings.clouds, settings.cloud, told=_measure))
+        self._neutron = Neutron(Session(settings.clouds, settings.cloud, on_answer=_measure))
         self._ports: Store[NeutronPort] = Store()
         self._by_claim: dict[str, set[str]] = {}
         self._cluster = ""
@@ -130,9 +114,9 @@ class NeutronPorts:
         with ExitStack() as following:
             async with self._neutron, asyncio.TaskGroup() as tasks:
                 following.callback(metrics.NEUTRON_PORTS.clear)
-                following.enter_context(self._ports.following(self._port_changed))
-                following.enter_context(state.claims.following(self._claim_changed))
-                following.enter_context(state.topologies.following(self._topology_changed))
+                following.enter_context(self._ports.following(self._on_port_change))
+                following.enter_context(state.claims.following(self._on_claim_change))
+                following.enter_context(state.topologies.following(self._on_topology_change))
                 tasks.create_task(Reflector(self._client, NEUTRON_PORTS, self._ports, vital=False).run())
                 for store in (self._ports, state.claims, state.topologies):
                     await store.wait_synced()
@@ -143,26 +127,26 @@ class NeutronPorts:
                     self.claims.add(key)
                 tasks.create_task(self.claims.run())
                 tasks.create_task(self.ports.run())
-                tasks.create_task(self._look_through_now_and_then())
+                tasks.create_task(self._run_sweeps())
 
     def _asks(self, claim: ClaimUse | None) -> bool:
         topologies = topologies_of(claim) if claim is not None else ()
         present = map(self._state.topologies.objects.get, topologies)
         return any(topology is not None and topology.asks_neutron for topology in present)
 
-    def _claim_changed(self, change: Change[ClaimUse]) -> None:
+    def _on_claim_change(self, change: Change[ClaimUse]) -> None:
         before, after = change.old, change.new
         if before is not None and after is not None and _allotted(before) == _allotted(after):
             return
         if change.key in self._by_claim or self._asks(after):
             self.claims.add(change.key)
 
-    def _topology_changed(self, change: Change[NetworkTopology]) -> None:
+    def _on_topology_change(self, change: Change[NetworkTopology]) -> None:
         if change.new is not None and change.new.asks_neutron:
             for key in self._state.users(change.key):
                 self.claims.add(key)
 
-    def _port_changed(self, change: Change[NeutronPort]) -> None:
+    def _on_port_change(self, change: Change[NeutronPort]) -> None:
         before, after = change.old, change.new
         for port, way in ((before, -1), (after, 1)):
             if port is not None:
@@ -224,7 +208,7 @@ class NeutronPorts:
         slices, host = await self._client.list(RESOURCE_SLICES, selection), name
         with suppress(NotFoundError):
             host = (await self._client.get(NODES, name)).metadata.annotations.get(HOST_ANNOTATION) or name
-        node = Node(name, host, tuple(slices))
+        node = AllocatedNode(name, host, tuple(slices))
         return {port.name: port for port in neutron_ports.wanted(claim, self._state.topologies.objects, node)}
 
     async def _port(self, key: str) -> float | None:
@@ -245,8 +229,8 @@ class NeutronPorts:
                     await finalize_port(self._client, port, wanted=True)
                     return AGAIN
                 elif not neutron_ports.is_bound(port):
-                    answer, network, given = await self._ensure(port)
-                    await self._write(port, neutron_ports.bound(port, answer, network, given, _now()))
+                    answer, network, vf_settings = await self._ensure(port)
+                    await self._write(port, neutron_ports.bound(port, answer, network, vf_settings, _now()))
             except (ConflictError, NotFoundError) as problem:
                 log.debug("NeutronPort %s changed meanwhile: %s", key, problem)
                 return AGAIN
@@ -258,7 +242,7 @@ class NeutronPorts:
                 self.claims.add(_claim_of(port))  # an administrator may have changed what the claim should have
         return None
 
-    async def _ensure(self, port: NeutronPort) -> tuple[Port, Network, Given]:
+    async def _ensure(self, port: NeutronPort) -> tuple[Port, NeutronNetwork, VfSettings]:
         """Have Neutron bind a port, which is made if it is not there.
 
         Raises:
@@ -271,17 +255,17 @@ class NeutronPorts:
             bound = await neutron.port(port.status.port_id)
             network = await neutron.network(bound.network_id)
             return bound, network, await neutron.describe(bound, network)
-        meant, subnet = None, ""
+        chosen, subnet = None, ""
         if not spec.port:
-            meant = await self._network(port)
+            chosen = await self._network(port)
             named = spec.subnet or ("" if spec.network else self._default(port).subnet)
-            subnet = (await neutron.subnet(meant, named)).id if named else ""
-        wanted = Wanted(
+            subnet = (await neutron.subnet(chosen, named)).id if named else ""
+        wanted = PortRequest(
             name=port.name,
             claim=spec.claim.uid,
             cluster=await self._cluster_uid(),
             host=spec.host,
-            network=meant.id if meant is not None else "",
+            network=chosen.id if chosen is not None else "",
             physnet=spec.physnet,
             pci_slot=spec.pci_address,
             subnet=subnet,
@@ -291,8 +275,8 @@ class NeutronPorts:
         )
         await self._check_slot(port)
         if spec.port:
-            return await neutron.take(wanted, spec.port, lambda host, pci_slot: self._has(spec.port, host, pci_slot))
-        return await neutron.ensure(wanted, meant)
+            return await neutron.adopt(wanted, spec.port, lambda host, pci_slot: self._has(spec.port, host, pci_slot))
+        return await neutron.ensure(wanted, chosen)
 
     def _has(self, port_id: str, host: str, pci_slot: str) -> bool:
         """Whether a VF has a NeutronPort that names a port, and keeps it."""
@@ -302,7 +286,7 @@ class NeutronPorts:
             for port in self._ports.objects.values()
         )
 
-    async def _network(self, port: NeutronPort) -> Network:
+    async def _network(self, port: NeutronPort) -> NeutronNetwork:
         named = port.spec.network or self._default(port).network
         return await (self._neutron.network(named) if named else self._neutron.network_of(port.spec.physnet))
 
@@ -326,8 +310,8 @@ class NeutronPorts:
 
     def _is_going(self, other: Port) -> bool:
         """Whether a port is one of ours whose claim has given its VF back."""
-        ours = [port for port in self._ports.objects.values() if port.name == other.name]
-        return any(port.metadata.deletion_timestamp for port in ours)
+        own = [port for port in self._ports.objects.values() if port.name == other.name]
+        return any(port.metadata.deletion_timestamp for port in own)
 
     async def _delete(self, port: NeutronPort) -> None:
         """Delete a port from Neutron, and let its object go.
@@ -372,11 +356,11 @@ class NeutronPorts:
         for occurrence in notices(claim, before, status.conditions):
             self._recorder.emit(occurrence)
 
-    async def _look_through_now_and_then(self) -> None:
+    async def _run_sweeps(self) -> None:
         while True:
-            await asyncio.sleep(self._settings.look_through_seconds)
+            await asyncio.sleep(self._settings.sweep_seconds)
             try:
-                problems = await self._look_through()
+                problems = await self._sweep()
             except NetdraError as problem:
                 log.warning("the cluster's ports in Neutron were not looked through: %s", problem)
                 continue
@@ -384,7 +368,7 @@ class NeutronPorts:
                 first = f"{len(problems)} of the cluster's ports in Neutron were not looked through, the first"
                 log.warning("%s: %s", first, problems[0])
 
-    async def _look_through(self) -> list[NetdraError]:
+    async def _sweep(self) -> list[NetdraError]:
         """Delete the ports of claims that are gone, and write the statuses of ports that are gone or changed.
 
         A port is deleted if it had no object in two looks: the object may have come between them. The problem of one
@@ -452,7 +436,6 @@ def _is_orphan(port: Port, neutron_port: NeutronPort | None, claims: set[str]) -
 
 
 def _claim_of(port: NeutronPort) -> str:
-    """The key of a port's claim."""
     return key_of(port.metadata.namespace, port.spec.claim.name)
 
 

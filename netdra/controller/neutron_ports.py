@@ -34,13 +34,13 @@ from netdra.model.neutron_port import (
 from netdra.model.plan import PlannedStep
 from netdra.model.resource import API_VERSION, ResourceSlice
 from netdra.model.topology import NetworkTopology
-from netdra.neutron.answers import Network, Port, Settings
+from netdra.neutron.answers import NeutronNetwork, Port, VfSettings
 from netdra.neutron.errors import CloudsError, NeutronError
 from netdra.topology.bind import bind
 from netdra.topology.devices import DeviceKey, from_slices, physnets
 
 
-class Node(msgspec.Struct, frozen=True):
+class AllocatedNode(msgspec.Struct, frozen=True):
     """The node that a claim was allocated on: its name, the host name of its NIC switch agent, and its slices."""
 
     name: str
@@ -63,11 +63,12 @@ def node_of(claim: ResourceClaim) -> str:
     return ""
 
 
-def wanted(claim: ResourceClaim, topologies: Mapping[str, NetworkTopology], node: Node) -> tuple[NeutronPort, ...]:
+def wanted(
+    claim: ResourceClaim, topologies: Mapping[str, NetworkTopology], node: AllocatedNode
+) -> tuple[NeutronPort, ...]:
     """The ports of an allocated claim.
 
     Args:
-        claim: the claim.
         topologies: by name.
         node: the node of its devices.
 
@@ -86,11 +87,11 @@ def wanted(claim: ResourceClaim, topologies: Mapping[str, NetworkTopology], node
 
 
 def _port(
-    claim: ResourceClaim, topology: str, step: PlannedStep, wired: Mapping[DeviceKey, Any], node: Node
+    claim: ResourceClaim, topology: str, step: PlannedStep, wired: Mapping[DeviceKey, Any], node: AllocatedNode
 ) -> NeutronPort:
-    device, asked = step.device, step.neutron
+    device, request = step.device, step.neutron
     assert device is not None
-    assert asked is not None
+    assert request is not None
     physnet = wired.get((device.pool, device.device))
     if not isinstance(physnet, str) or not device.pci_address:
         lacks = "pciAddress" if isinstance(physnet, str) else names.PHYSNET
@@ -121,12 +122,12 @@ def _port(
             physnet=physnet,
             pci_address=device.pci_address,
             host=node.host,
-            network=asked.network,
-            subnet=asked.subnet,
-            security_groups=asked.security_groups,
-            qos_policy=asked.qos_policy,
-            fixed_ips=asked.fixed_ips,
-            port=asked.port,
+            network=request.network,
+            subnet=request.subnet,
+            security_groups=request.security_groups,
+            qos_policy=request.qos_policy,
+            fixed_ips=request.fixed_ips,
+            port=request.port,
         ),
     )
 
@@ -139,7 +140,6 @@ def is_outdated(port: NeutronPort, wished: NeutronPort, claim: ResourceClaim) ->
     A node takes no port of another step, so one of an earlier allocation is nowhere.
 
     Args:
-        port: the object.
         wished: the one of the same name that the claim should have.
         claim: the claim, as it is now.
     """
@@ -157,14 +157,12 @@ def _allotted(spec: NeutronPortSpec) -> tuple[str, ...]:
     return spec.request, spec.topology, spec.step, spec.node_name, spec.pci_address
 
 
-def bound(port: NeutronPort, answer: Port, network: Network, given: Settings, now: datetime) -> NeutronPortStatus:
+def bound(
+    port: NeutronPort, answer: Port, network: NeutronNetwork, vf_settings: VfSettings, now: datetime
+) -> NeutronPortStatus:
     """The status of a port that Neutron has bound.
 
     Args:
-        port: the object.
-        answer: the port in Neutron.
-        network: its network.
-        given: the VF's settings.
         now: the time, with its zone.
     """
     text = f"port {answer.id} is bound on host {answer.host}"
@@ -177,7 +175,7 @@ def bound(port: NeutronPort, answer: Port, network: Network, given: Settings, no
         port_id=answer.id,
         network_id=network.id,
         network_name=network.name,
-        settings=_settings(given),
+        settings=_settings(vf_settings),
         conditions=conditions(desired, _conditions(port), port.metadata.generation, now),
     )
 
@@ -195,7 +193,6 @@ def changed(port: NeutronPort, what: str, now: datetime) -> NeutronPortStatus:
     A running pod's VF is left as it is: another MAC address or VLAN under it would be worse than the old one.
 
     Args:
-        port: the object.
         what: the differences; "" for none.
         now: the time, with its zone.
     """
@@ -230,21 +227,21 @@ def difference(port: NeutronPort, now: Port) -> str:
     """
     assert port.status is not None
     assert port.status.settings is not None
-    given, spec = port.status.settings, port.spec
-    addresses = {address.partition("/")[0] for address in given.addresses}
+    vf_settings, spec = port.status.settings, port.spec
+    addresses = {address.partition("/")[0] for address in vf_settings.addresses}
     there = {address.ip_address for address in now.fixed_ips}
     parts = [
         f"{what} {then} became {this or 'none'}"
         for what, then, this in (
-            ("MAC", given.mac, now.mac_address),
-            ("VLAN", str(given.vlan), str(now.vlan)),
+            ("MAC", vf_settings.mac, now.mac_address),
+            ("VLAN", str(vf_settings.vlan), str(now.vlan)),
             ("addresses", ", ".join(sorted(addresses)) or "none", ", ".join(sorted(there)) or "none"),
             ("host", spec.host, now.host),
             # Whoever takes the host off takes the profile off too, and once is enough to say so.
             ("PCI address", spec.pci_address, now.pci_slot or spec.pci_address),
             ("device_id", spec.claim.uid, now.device_id),
-            ("admin state", _up(is_up=given.link_state != "disable"), _up(is_up=now.admin_state_up)),
-            ("port security", _on(is_on=given.spoofchk), _on(is_on=now.port_security_enabled)),
+            ("admin state", _up(is_up=vf_settings.link_state != "disable"), _up(is_up=now.admin_state_up)),
+            ("port security", _on(is_on=vf_settings.spoofchk), _on(is_on=now.port_security_enabled)),
         )
         if then != this
     ]
@@ -267,20 +264,20 @@ def _conditions(port: NeutronPort) -> tuple[Any, ...]:
     return port.status.conditions if port.status is not None else ()
 
 
-def _settings(given: Settings) -> PortSettings:
+def _settings(vf_settings: VfSettings) -> PortSettings:
     return PortSettings(
-        mac=given.mac,
-        vlan=given.vlan,
-        mtu=given.mtu,
-        addresses=given.addresses[:MAX_ADDRESSES],
-        gateways=given.gateways[:MAX_ADDRESSES],
-        routes=tuple(PortRoute(destination=route.destination, gateway=route.nexthop) for route in given.routes)[
+        mac=vf_settings.mac,
+        vlan=vf_settings.vlan,
+        mtu=vf_settings.mtu,
+        addresses=vf_settings.addresses[:MAX_ADDRESSES],
+        gateways=vf_settings.gateways[:MAX_ADDRESSES],
+        routes=tuple(PortRoute(destination=route.destination, gateway=route.nexthop) for route in vf_settings.routes)[
             :MAX_ROUTES
         ],
-        dns=given.dns[:MAX_ADDRESSES],
-        spoofchk=given.spoofchk,
-        trust=given.trust,
-        link_state="disable" if given.link_state == "disable" else "auto",
-        min_tx_rate=given.min_tx_rate,
-        max_tx_rate=given.max_tx_rate,
+        dns=vf_settings.dns[:MAX_ADDRESSES],
+        spoofchk=vf_settings.spoofchk,
+        trust=vf_settings.trust,
+        link_state="disable" if vf_settings.link_state == "disable" else "auto",
+        min_tx_rate=vf_settings.min_tx_rate,
+        max_tx_rate=vf_settings.max_tx_rate,
     )

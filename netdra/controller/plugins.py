@@ -14,7 +14,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from netdra.controller import installers
-from netdra.controller.installers import PLUGIN_LABEL, DaemonSet, InstallerPod, PlannedSchema, Seen, Settings
+from netdra.controller.installers import (
+    PLUGIN_LABEL,
+    DaemonSet,
+    InstallerPod,
+    InstallerSettings,
+    PlannedSchema,
+    PluginState,
+)
 from netdra.controller.state import State
 from netdra.controller.status import Desired
 from netdra.controller.writing import MANAGER, write_status
@@ -29,18 +36,18 @@ from netdra.model import names
 from netdra.model.cni_plugin import CNIPlugin
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
-from netdra.topology import shipped
+from netdra.rules import shipped
 
 log = logging.getLogger(__name__)
 
 DAEMON_SETS = Resource("apps/v1", "daemonsets", DaemonSet, namespaced=True)
 PODS = Resource("v1", "pods", InstallerPod, namespaced=True)
 FINALIZER = f"{names.GROUP}/installed"
-SETTLE_SECONDS = 0.5
+DEBOUNCE_SECONDS = 0.5
 """How long further changes of pods are waited for before a status is written."""
 
 
-class Plugins:
+class ClusterPlugins:
     """The plugins of a cluster, for one term."""
 
     def __init__(
@@ -48,16 +55,13 @@ class Plugins:
         client: Client,
         recorder: Recorder,
         state: State,
-        settings: Settings,
+        settings: InstallerSettings,
         in_hand: Callable[[], AbstractContextManager[None]],
     ) -> None:
         """Begin nothing yet.
 
         Args:
-            client: the API server.
-            recorder: writes events.
             state: the controller's copies of topologies and schemas.
-            settings: the pods' settings.
             in_hand: entered around each look, which the end of the process waits for.
         """
         self._client, self._recorder, self._state = client, recorder, state
@@ -66,11 +70,11 @@ class Plugins:
         self._daemon_sets: Store[DaemonSet] = Store()
         self._pods: Store[InstallerPod] = Store()
         self._applied: dict[str, tuple[str, str, int]] = {}
-        self.queue: WorkQueue[str] = WorkQueue("cni-plugins", self._look)
+        self.queue: WorkQueue[str] = WorkQueue("cni-plugins", self._reconcile)
 
     async def run(self) -> None:
         """Work until cancelled."""
-        state, ours = self._state, Selection(namespace=self._settings.namespace, label_selector=PLUGIN_LABEL)
+        state, own = self._state, Selection(namespace=self._settings.namespace, label_selector=PLUGIN_LABEL)
         with ExitStack() as following:
             async with asyncio.TaskGroup() as tasks:
 
@@ -78,14 +82,14 @@ class Plugins:
                     tasks.create_task(Reflector(self._client, resource, store, selection, vital=False).run())
 
                 following.enter_context(self._plugins.following(lambda change: self.queue.add(change.key)))
-                following.enter_context(self._daemon_sets.following(self._part_changed))
-                following.enter_context(self._pods.following(self._part_changed))
-                following.enter_context(state.topologies.following(self._topology_changed))
-                following.enter_context(state.schemas.following(self._schema_changed))
+                following.enter_context(self._daemon_sets.following(self._on_part_change))
+                following.enter_context(self._pods.following(self._on_part_change))
+                following.enter_context(state.topologies.following(self._on_topology_change))
+                following.enter_context(state.schemas.following(self._on_schema_change))
                 reflect(CNI_PLUGINS, self._plugins, Selection())
                 if self._settings.image:
-                    reflect(DAEMON_SETS, self._daemon_sets, ours)
-                    reflect(PODS, self._pods, ours)
+                    reflect(DAEMON_SETS, self._daemon_sets, own)
+                    reflect(PODS, self._pods, own)
                     for store in (self._daemon_sets, self._pods):
                         await store.wait_synced()
                 await self._plugins.wait_synced()
@@ -93,23 +97,23 @@ class Plugins:
                 await state.schemas.wait_synced()
                 await self.queue.run()
 
-    def _part_changed(self, change: Change[Any]) -> None:
+    def _on_part_change(self, change: Change[Any]) -> None:
         for part in (change.old, change.new):
             name = part.metadata.labels.get(PLUGIN_LABEL) if part is not None else None
             if name:
-                self.queue.add(name, SETTLE_SECONDS)
+                self.queue.add(name, DEBOUNCE_SECONDS)
 
-    def _topology_changed(self, change: Change[NetworkTopology]) -> None:
+    def _on_topology_change(self, change: Change[NetworkTopology]) -> None:
         if change.old is None or change.new is None or change.old.spec != change.new.spec:
             for name in self._plugins.objects:
-                self.queue.add(name, SETTLE_SECONDS)
+                self.queue.add(name, DEBOUNCE_SECONDS)
 
-    def _schema_changed(self, change: Change[CNIPluginSchema]) -> None:
+    def _on_schema_change(self, change: Change[CNIPluginSchema]) -> None:
         if change.old is None or change.new is None or change.old.spec != change.new.spec:
             for name in self._plugins.objects:
-                self.queue.add(name, SETTLE_SECONDS)
+                self.queue.add(name, DEBOUNCE_SECONDS)
 
-    async def _look(self, name: str) -> float | None:
+    async def _reconcile(self, name: str) -> float | None:
         plugin = self._plugins.objects.get(name)
         if plugin is None:
             self._applied.pop(name, None)
@@ -135,7 +139,7 @@ class Plugins:
                 return
             await finalize(self._client, plugin, wanted=True)
         template = await self._apply(plugin, "remove" if removing else "install")
-        seen = Seen(
+        seen = PluginState(
             template=template,
             daemon_set=self._as_applied(plugin),
             pods=self._pods_of(plugin.name),
@@ -149,7 +153,7 @@ class Plugins:
         await self._write_schema(planned)
         await self._write_status(plugin, seen, planned)
 
-    async def _write_status(self, plugin: CNIPlugin, seen: Seen | None, planned: PlannedSchema) -> None:
+    async def _write_status(self, plugin: CNIPlugin, seen: PluginState | None, planned: PlannedSchema) -> None:
         desired = installers.status(plugin, seen, planned, datetime.now(UTC))
         await write_status(self._client, self._recorder, CNI_PLUGINS, plugin, desired)
 
@@ -181,7 +185,7 @@ class Plugins:
         )
         return daemon_set if is_as_applied else None
 
-    def _planned_schema(self, plugin: CNIPlugin, seen: Seen, *, removing: bool) -> PlannedSchema:
+    def _planned_schema(self, plugin: CNIPlugin, seen: PluginState, *, removing: bool) -> PlannedSchema:
         present = self._state.schemas.objects.get(installers.schema_name(plugin.name))
         own = {
             schema.spec.plugin

@@ -12,14 +12,13 @@ import msgspec
 from msgspec.structs import replace
 
 from netdra.model.schema import CNIPluginSchema
-from netdra.topology import shipped
+from netdra.rules import shipped
 
 
-class Change(msgspec.Struct, frozen=True):
+class SchemaWrite(msgspec.Struct, frozen=True):
     """The write that an object needs.
 
     Attributes:
-        verb: the write.
         schema: the object as it is to be, or as it is if it is to be deleted.
     """
 
@@ -27,19 +26,18 @@ class Change(msgspec.Struct, frozen=True):
     schema: CNIPluginSchema
 
 
-def change(name: str, present: CNIPluginSchema | None) -> Change | None:
+def change(name: str, present: CNIPluginSchema | None) -> SchemaWrite | None:
     """The write that the object of a name needs; None if it is as it should be, or not netdra's.
 
     Args:
-        name: the object's.
         present: the object as it is stored, if there is one.
     """
     wanted = shipped.objects().get(name)
     if present is None:
-        return Change("create", wanted) if wanted is not None else None
+        return SchemaWrite("create", wanted) if wanted is not None else None
     # An object that is being deleted still has its name: the new one is made when it is gone.
     if not present.is_shipped or present.metadata.deletion_timestamp:
         return None
     if wanted is None:
-        return Change("delete", present)
-    return Change("update", replace(present, spec=wanted.spec)) if present.spec != wanted.spec else None
+        return SchemaWrite("delete", present)
+    return SchemaWrite("update", replace(present, spec=wanted.spec)) if present.spec != wanted.spec else None

@@ -31,11 +31,17 @@ from netdra.kube.store import Change, Store
 from netdra.model.claim import ClaimUse, DeviceClass
 from netdra.model.custom_device import CustomDevice
 from netdra.model.device import Features
-from netdra.model.node_network import CustomDeviceReport, NodeReport, PolicyAtNode, custom_devices_of, policies_of
+from netdra.model.node_network import (
+    CustomDeviceReport,
+    NodeNetworkReport,
+    PolicyAtNode,
+    custom_devices_of,
+    policies_of,
+)
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
-from netdra.topology import shipped
+from netdra.rules import shipped
 from netdra.topology.users import topologies_of
 
 R = TypeVar("R")
@@ -44,7 +50,7 @@ T = TypeVar("T", bound=KubernetesObject)
 
 TOPOLOGY, POLICY, SCHEMA, CUSTOM_DEVICE = "NetworkTopology", "DeviceExposurePolicy", "CNIPluginSchema", "CustomDevice"
 FEATURES = "features"
-SETTLE_SECONDS = 1.0
+DEBOUNCE_SECONDS = 1.0
 """How long further changes of users and reports are waited for before a status is written."""
 FEATURES_SECONDS = 5.0
 REPORTS_SECONDS = 5.0
@@ -58,7 +64,7 @@ class Key(NamedTuple):
     name: str
 
 
-def published(nodes: Iterable[NodeReport]) -> Features | None:
+def published(nodes: Iterable[NodeNetworkReport]) -> Features | None:
     """The form in which most nodes publish attributes; None if no node reports it.
 
     All nodes ask one API server; while its replicas or the nodes' drivers are being replaced they may differ.
@@ -70,10 +76,10 @@ def published(nodes: Iterable[NodeReport]) -> Features | None:
     return Features(list_attributes=forms[True] > forms[False])
 
 
-class Reported(Generic[R]):
+class ReportIndex(Generic[R]):
     """Reports by their object, and by node."""
 
-    def __init__(self, read: Callable[[NodeReport], Mapping[str, R]]) -> None:
+    def __init__(self, read: Callable[[NodeNetworkReport], Mapping[str, R]]) -> None:
         """Begin empty.
 
         Args:
@@ -86,7 +92,7 @@ class Reported(Generic[R]):
         """The reports of an object, each with its node."""
         return iter(self._reports.get(name, {}).items())
 
-    def changed(self, change: Change[NodeReport]) -> Iterator[str]:
+    def update(self, change: Change[NodeNetworkReport]) -> Iterator[str]:
         """Take a node's change; returns the names of the objects whose reports have changed."""
         before = self._read(change.old) if change.old is not None else {}
         after = self._read(change.new) if change.new is not None else {}
@@ -112,10 +118,10 @@ class State:
         self.custom_devices: Store[CustomDevice] = Store()
         self.classes: Store[DeviceClass] = Store()
         self.claims: Store[ClaimUse] = Store()
-        self.nodes: Store[NodeReport] = Store()
+        self.nodes: Store[NodeNetworkReport] = Store()
         self._users: dict[str, set[str]] = {}
-        self.policy_reports: Reported[PolicyAtNode] = Reported(policies_of)
-        self.custom_device_reports: Reported[CustomDeviceReport] = Reported(custom_devices_of)
+        self.policy_reports: ReportIndex[PolicyAtNode] = ReportIndex(policies_of)
+        self.custom_device_reports: ReportIndex[CustomDeviceReport] = ReportIndex(custom_devices_of)
         self._failing: set[str] = set()
 
     async def run(self, work: Callable[[], asyncio.Future[None]]) -> None:
@@ -129,16 +135,16 @@ class State:
                     following.enter_context(store.following(follow))
                     tasks.create_task(Reflector(self._client, resource, store, vital=vital).run())
 
-                reflect(TOPOLOGIES, self.topologies, self._topology_changed)
-                reflect(POLICIES, self.policies, self._policy_changed)
-                reflect(SCHEMAS, self.schemas, self._schema_changed)
-                reflect(CUSTOM_DEVICES, self.custom_devices, self._custom_device_changed)
-                reflect(DEVICE_CLASSES, self.classes, self._class_changed)
-                reflect(CLAIM_USES, self.claims, self._claim_changed)
-                reflect(NODE_REPORTS, self.nodes, self._node_changed, vital=False)
+                reflect(TOPOLOGIES, self.topologies, self._on_topology_change)
+                reflect(POLICIES, self.policies, self._on_policy_change)
+                reflect(SCHEMAS, self.schemas, self._on_schema_change)
+                reflect(CUSTOM_DEVICES, self.custom_devices, self._on_custom_device_change)
+                reflect(DEVICE_CLASSES, self.classes, self._on_class_change)
+                reflect(CLAIM_USES, self.claims, self._on_claim_change)
+                reflect(NODE_REPORTS, self.nodes, self._on_node_change, vital=False)
                 for followed in self._stores():
                     await followed.wait_synced()
-                tasks.create_task(self._look_at_reported())
+                tasks.create_task(self._queue_reported())
                 # An older chart's cluster may lack the kind: topologies get their classes all the same.
                 with suppress(TimeoutError):
                     async with asyncio.timeout(REPORTS_SECONDS):
@@ -151,7 +157,7 @@ class State:
         own = (self.topologies, self.policies, self.schemas, self.custom_devices)
         return (*own, self.classes, self.claims)
 
-    async def _look_at_reported(self) -> None:
+    async def _queue_reported(self) -> None:
         """Have statuses of policies and custom devices written as soon as there are reports."""
         await self.nodes.wait_synced()
         for name in self.policies.objects:
@@ -163,39 +169,39 @@ class State:
         """The claims that use a topology, in order."""
         return tuple(sorted(self._users.get(topology, ())))
 
-    def _topology_changed(self, change: Change[NetworkTopology]) -> None:
-        self._work.add(Key(TOPOLOGY, change.key), SETTLE_SECONDS if _is_status_alone(change) else 0.0)
+    def _on_topology_change(self, change: Change[NetworkTopology]) -> None:
+        self._work.add(Key(TOPOLOGY, change.key), DEBOUNCE_SECONDS if _is_status_alone(change) else 0.0)
 
-    def _policy_changed(self, change: Change[DeviceExposurePolicy]) -> None:
+    def _on_policy_change(self, change: Change[DeviceExposurePolicy]) -> None:
         if _is_status_alone(change):
-            self._work.add(Key(POLICY, change.key), SETTLE_SECONDS)
+            self._work.add(Key(POLICY, change.key), DEBOUNCE_SECONDS)
             return
         self._work.add(Key(POLICY, change.key))
         for name in self.policies.objects:  # others were or are of the same rank
-            self._work.add(Key(POLICY, name), SETTLE_SECONDS)
+            self._work.add(Key(POLICY, name), DEBOUNCE_SECONDS)
 
-    def _schema_changed(self, change: Change[CNIPluginSchema]) -> None:
-        shown = [schema.is_shipped for schema in (change.old, change.new) if schema is not None]
-        if _is_status_alone(change) and len({*shown}) == 1:
-            self._work.add(Key(SCHEMA, change.key), SETTLE_SECONDS)
+    def _on_schema_change(self, change: Change[CNIPluginSchema]) -> None:
+        shipped = [schema.is_shipped for schema in (change.old, change.new) if schema is not None]
+        if _is_status_alone(change) and len({*shipped}) == 1:
+            self._work.add(Key(SCHEMA, change.key), DEBOUNCE_SECONDS)
             return
         self._work.add(Key(SCHEMA, change.key))
-        if all(shown):
+        if all(shipped):
             return  # a shipped schema's object is only shown, so no other object depends on it
         for name in self.schemas.objects:
             self._work.add(Key(SCHEMA, name))
         for name in self.topologies.objects:
-            self._work.add(Key(TOPOLOGY, name), SETTLE_SECONDS)
+            self._work.add(Key(TOPOLOGY, name), DEBOUNCE_SECONDS)
 
-    def _custom_device_changed(self, change: Change[CustomDevice]) -> None:
-        self._work.add(Key(CUSTOM_DEVICE, change.key), SETTLE_SECONDS if _is_status_alone(change) else 0.0)
+    def _on_custom_device_change(self, change: Change[CustomDevice]) -> None:
+        self._work.add(Key(CUSTOM_DEVICE, change.key), DEBOUNCE_SECONDS if _is_status_alone(change) else 0.0)
 
-    def _class_changed(self, change: Change[DeviceClass]) -> None:
+    def _on_class_change(self, change: Change[DeviceClass]) -> None:
         for name in self.topologies.objects:
             if change.key.startswith(f"{name}-"):
                 self._work.add(Key(TOPOLOGY, name))
 
-    def _claim_changed(self, change: Change[ClaimUse]) -> None:
+    def _on_claim_change(self, change: Change[ClaimUse]) -> None:
         before = topologies_of(change.old) if change.old is not None else frozenset()
         after = topologies_of(change.new) if change.new is not None else frozenset()
         for name in before - after:
@@ -206,17 +212,17 @@ class State:
             self._users.setdefault(name, set()).add(change.key)
         for name in before ^ after:
             # The first user and the last one are looked at at once: they decide on the finalizer.
-            self._work.add(Key(TOPOLOGY, name), SETTLE_SECONDS if len(self._users.get(name, ())) > 1 else 0.0)
+            self._work.add(Key(TOPOLOGY, name), DEBOUNCE_SECONDS if len(self._users.get(name, ())) > 1 else 0.0)
 
-    def _node_changed(self, change: Change[NodeReport]) -> None:
-        for policy in self.policy_reports.changed(change):
-            self._work.add(Key(POLICY, policy), 0.0 if self._is_bad_news(policy, change.new) else SETTLE_SECONDS)
-        for device in self.custom_device_reports.changed(change):
-            self._work.add(Key(CUSTOM_DEVICE, device), SETTLE_SECONDS)
+    def _on_node_change(self, change: Change[NodeNetworkReport]) -> None:
+        for policy in self.policy_reports.update(change):
+            self._work.add(Key(POLICY, policy), 0.0 if self._is_bad_news(policy, change.new) else DEBOUNCE_SECONDS)
+        for device in self.custom_device_reports.update(change):
+            self._work.add(Key(CUSTOM_DEVICE, device), DEBOUNCE_SECONDS)
         if _features(change.old) != _features(change.new):
             self._work.add(Key(FEATURES, ""), FEATURES_SECONDS)
 
-    def _is_bad_news(self, policy: str, node: NodeReport | None) -> bool:
+    def _is_bad_news(self, policy: str, node: NodeNetworkReport | None) -> bool:
         """Whether a node is the first that reports a problem of a policy: the status then does not wait for others."""
         if node is not None and (report := policies_of(node).get(policy)) is not None and report.problems:
             first = policy not in self._failing
@@ -227,7 +233,7 @@ class State:
         return False
 
 
-def _features(node: NodeReport | None) -> tuple[str, ...] | None:
+def _features(node: NodeNetworkReport | None) -> tuple[str, ...] | None:
     return node.status.features if node is not None and node.status is not None else None
 
 

@@ -14,14 +14,14 @@ from datetime import datetime
 import msgspec
 from msgspec.structs import replace
 
-from netdra.controller.classes import Changes
+from netdra.controller.classes import ClassWrites
 from netdra.model.custom_device import CustomDevice, CustomDeviceStatus
 from netdra.model.meta import MAX_REPORTED, Condition, time_text
 from netdra.model.node_network import CustomDeviceReport, PolicyAtNode
 from netdra.model.policy import DeviceExposurePolicy, DeviceExposurePolicyStatus, Exposure, PolicyProblem
 from netdra.model.schema import CNIPluginSchema, CNIPluginSchemaStatus
 from netdra.model.topology import NetworkTopology, NetworkTopologyStatus
-from netdra.topology import contract, shipped
+from netdra.rules import contract, shipped
 
 MAX_MESSAGE = 4096
 
@@ -50,7 +50,6 @@ def conditions(
     """The conditions of a status.
 
     Args:
-        desired: the desired conditions.
         before: the status as it stands.
         generation: that of the object which was looked at.
         now: the time, with its zone.
@@ -73,23 +72,22 @@ def _condition(desired: Desired, before: Condition | None, generation: int, now:
     return made
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class TopologyState(msgspec.Struct, frozen=True, kw_only=True):
     """The current state of a topology, after its classes were written.
 
     Attributes:
-        findings: its errors.
         changes: the writes that its classes needed.
         problem: the API server's refusals of these, or "".
         users: the claims that use it.
     """
 
     findings: Sequence[str] = ()
-    changes: Changes = Changes()
+    changes: ClassWrites = ClassWrites()
     problem: str = ""
     users: tuple[str, ...] = ()
 
 
-def of_topology(topology: NetworkTopology, seen: Seen, now: datetime) -> NetworkTopologyStatus:
+def of_topology(topology: NetworkTopology, seen: TopologyState, now: datetime) -> NetworkTopologyStatus:
     """The desired status."""
     before = topology.status or NetworkTopologyStatus()
     generation = topology.metadata.generation
@@ -110,7 +108,7 @@ def is_ready(topology: NetworkTopology) -> bool:
     return current and any(condition.type == "Ready" and condition.status == "True" for condition in before.conditions)
 
 
-def is_interim(topology: NetworkTopology, seen: Seen) -> bool:
+def is_interim(topology: NetworkTopology, seen: TopologyState) -> bool:
     """Whether a problem is over and the classes are only just being written: the next look has the final status.
 
     If this status were written, there would be no event for the end of the problem that users were warned of.
@@ -120,13 +118,13 @@ def is_interim(topology: NetworkTopology, seen: Seen) -> bool:
     return was_wrong and _ready(topology, seen).reason == _PENDING
 
 
-def _compiled(seen: Seen) -> Desired:
+def _compiled(seen: TopologyState) -> Desired:
     if seen.findings:
         return Desired("Compiled", holds=False, reason="Unsound", message="\n".join(seen.findings))
     return Desired("Compiled", holds=True, reason="Sound", message="the graph and every step's config are sound")
 
 
-def _ready(topology: NetworkTopology, seen: Seen) -> Desired:
+def _ready(topology: NetworkTopology, seen: TopologyState) -> Desired:
     if topology.metadata.deletion_timestamp:
         users = len(seen.users)
         why = f"deletion waits for {users} user{'s' * (users != 1)}; new claims cannot be allocated"
@@ -145,7 +143,7 @@ def _ready(topology: NetworkTopology, seen: Seen) -> Desired:
     return Desired("Ready", holds=True, reason="DeviceClassesReady", message="every DeviceClass is as it should be")
 
 
-def _in_use(seen: Seen) -> Desired:
+def _in_use(seen: TopologyState) -> Desired:
     if seen.users:
         why = "claims are allocated through its DeviceClasses; while pods are attached, its steps cannot be changed"
         return Desired("InUse", holds=True, reason="Allocated", message=why)
@@ -249,16 +247,16 @@ def _degraded(problems: tuple[PolicyProblem, ...], reports: Sequence[tuple[str, 
 
 def _overlapping(reports: Sequence[tuple[str, PolicyAtNode]]) -> Desired:
     """Whether other policies take devices that this policy matches: by rank, so it is no mistake by itself."""
-    taken: Counter[str] = Counter()
+    outranked: Counter[str] = Counter()
     for _, report in reports:
-        taken.update(report.report.outranked)
-    if not taken:
+        outranked.update(report.report.outranked)
+    if not outranked:
         return Desired(
             "Overlapping", holds=False, reason="NoOverlap", message="no other policy takes what this one matches"
         )
     first, *others = (
         f'policy "{name}" takes {number} device{"s" if number > 1 else ""} that this one matches'
-        for name, number in sorted(taken.items(), key=lambda entry: (-entry[1], entry[0]))
+        for name, number in sorted(outranked.items(), key=lambda entry: (-entry[1], entry[0]))
     )
     more = f"; so do {len(others)} others" if len(others) > 1 else f"; {others[0]}" if others else ""
     return Desired("Overlapping", holds=True, reason="Outranked", message=first + more)

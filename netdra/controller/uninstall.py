@@ -33,6 +33,7 @@ from netdra.kube.resources import (
 )
 from netdra.model import names
 from netdra.model.claim import ResourceClaimConsumerReference
+from netdra.model.core import BareObject
 from netdra.model.meta import ObjectMeta
 from netdra.model.neutron_port import FINALIZER as IN_NEUTRON
 from netdra.model.resource import API_VERSION
@@ -57,33 +58,27 @@ class AllocatedDevices(msgspec.Struct, frozen=True):
     results: tuple[AllocatedDevice, ...] = ()
 
 
-class Allocation(msgspec.Struct, frozen=True):
+class ClaimAllocation(msgspec.Struct, frozen=True):
     """An allocation, as far as its devices."""
 
     devices: AllocatedDevices = AllocatedDevices()
 
 
-class HeldStatus(msgspec.Struct, frozen=True, rename="camel"):
+class AllocatedClaimStatus(msgspec.Struct, frozen=True, rename="camel"):
     """A claim's allocation, and its users."""
 
-    allocation: Allocation | None = None
+    allocation: ClaimAllocation | None = None
     reserved_for: tuple[ResourceClaimConsumerReference, ...] = ()
 
 
-class HeldClaim(msgspec.Struct, frozen=True, kw_only=True):
+class AllocatedClaim(msgspec.Struct, frozen=True, kw_only=True):
     """A ResourceClaim, as far as its allocated devices and its users."""
 
     metadata: ObjectMeta
-    status: HeldStatus = HeldStatus()
+    status: AllocatedClaimStatus = AllocatedClaimStatus()
 
 
-class Removable(msgspec.Struct, frozen=True, kw_only=True):
-    """An object that is only deleted."""
-
-    metadata: ObjectMeta
-
-
-class Holder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ClaimInUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A claim that has devices of netdra's.
 
     Attributes:
@@ -108,7 +103,7 @@ class Holders(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     count: int
-    claims: tuple[Holder, ...] = ()
+    claims: tuple[ClaimInUse, ...] = ()
     plugins: tuple[str, ...] = ()
     neutron_ports: tuple[str, ...] = ()
 
@@ -128,10 +123,10 @@ class Installation:
     name: str
 
 
-_CLAIMS = Resource(API_VERSION, "resourceclaims", HeldClaim, namespaced=True)
-_LEASES = Resource("coordination.k8s.io/v1", "leases", Removable, namespaced=True)
-_SECRETS = Resource("v1", "secrets", Removable, namespaced=True)
-_OURS: tuple[tuple[Resource[Any], Callable[[Any], bool]], ...] = (
+_CLAIMS = Resource(API_VERSION, "resourceclaims", AllocatedClaim, namespaced=True)
+_LEASES = Resource("coordination.k8s.io/v1", "leases", BareObject, namespaced=True)
+_SECRETS = Resource("v1", "secrets", BareObject, namespaced=True)
+_OWN_OBJECTS: tuple[tuple[Resource[Any], Callable[[Any], bool]], ...] = (
     (DEVICE_CLASSES, is_generated),
     (SCHEMAS, lambda schema: schema.is_shipped),
     (NODE_NETWORKS, lambda _: True),
@@ -162,11 +157,11 @@ async def holders(client: Client) -> Holders:
     )
 
 
-def holders_of(claims: Iterable[HeldClaim]) -> list[Holder]:
+def holders_of(claims: Iterable[AllocatedClaim]) -> list[ClaimInUse]:
     """The claims that have devices of netdra's, in the order of their names. Pure."""
     return sorted(
         (
-            Holder(
+            ClaimInUse(
                 claim=f"{claim.metadata.namespace}/{claim.metadata.name}",
                 pods=tuple(sorted(user.name for user in claim.status.reserved_for if user.resource == "pods")),
                 devices=devices,
@@ -178,7 +173,7 @@ def holders_of(claims: Iterable[HeldClaim]) -> list[Holder]:
     )
 
 
-def _devices(claim: HeldClaim) -> tuple[str, ...]:
+def _devices(claim: AllocatedClaim) -> tuple[str, ...]:
     allocation = claim.status.allocation
     results = allocation.devices.results if allocation is not None else ()
     return tuple(f"{result.pool}/{result.device}" for result in results if result.driver == names.DRIVER)
@@ -200,13 +195,13 @@ async def clean(client: Client, installation: Installation) -> AsyncIterator[Rem
     for installer in await client.list(DAEMON_SETS, of_plugins):
         if await _done(client.delete(DAEMON_SETS, installer)):
             yield Removed(kind="DaemonSet", name=f"{installation.namespace}/{installer.metadata.name}")
-    for resource, is_ours in _OURS:
+    for resource, is_own in _OWN_OBJECTS:
         for entry in await _present(client.list(resource)):
-            if is_ours(entry) and await _done(client.delete(resource, entry)):
+            if is_own(entry) and await _done(client.delete(resource, entry)):
                 yield Removed(kind=resource.type.__name__, name=entry.metadata.name)
     for kind, named, name in (("Lease", _LEASES, LEASE), ("Secret", _SECRETS, f"{installation.name}-webhook")):
         metadata = ObjectMeta(name=name, namespace=installation.namespace)
-        if await _done(client.delete(named, Removable(metadata=metadata))):
+        if await _done(client.delete(named, BareObject(metadata=metadata))):
             yield Removed(kind=kind, name=f"{installation.namespace}/{name}")
 
 

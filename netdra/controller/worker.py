@@ -13,8 +13,8 @@ from netdra.exposure.check import check
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
-from netdra.topology import contract, shipped
-from netdra.topology.validation import check_topology
+from netdra.rules import contract, shipped
+from netdra.rules.topologies import check_topology
 from netdra.workers import process
 
 
@@ -40,8 +40,8 @@ def answer(body: bytes) -> tuple[str, ...]:
     task = _reader.decode(body)
     if isinstance(task, PolicyTask):
         return check(task.policy)
-    sound = [schema for schema in task.schemas if not contract.examine(schema)[1]]
-    return tuple(finding.text for finding in check_topology(task.topology, sound))
+    valid = [schema for schema in task.schemas if not contract.examine(schema)[1]]
+    return tuple(finding.text for finding in check_topology(task.topology, valid))
 
 
 def load() -> None:

@@ -13,8 +13,8 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from netdra.controller import metrics
-from netdra.controller.classes import Changes
-from netdra.controller.schemas import Change
+from netdra.controller.classes import ClassWrites
+from netdra.controller.schemas import SchemaWrite
 from netdra.kube.client import Client
 from netdra.kube.errors import AlreadyExistsError, RefusedError
 from netdra.kube.events import ObjectReference, Occurrence, Recorder
@@ -73,7 +73,6 @@ def notices(
     """The events after a status was written.
 
     Args:
-        regarding: the object.
         before: its conditions as they stood.
         after: as they stand now.
     """
@@ -115,7 +114,7 @@ def _occurrence(regarding: ObjectReference, condition: Condition, *, warning: bo
     )
 
 
-class Status(Protocol):
+class StatusWithConditions(Protocol):
     """A status with conditions."""
 
     @property
@@ -136,7 +135,7 @@ class WithStatus(Protocol):
 
 
 async def write_status(
-    client: Client, recorder: Recorder, resource: Resource[Any], about: WithStatus, status: Status
+    client: Client, recorder: Recorder, resource: Resource[Any], about: WithStatus, status: StatusWithConditions
 ) -> None:
     """Write a status, unless the object has it already; its news become events.
 
@@ -166,7 +165,7 @@ def reference(resource: Resource[Any], about: WithStatus) -> ObjectReference:
     )
 
 
-async def write(client: Client, planned: Changes) -> str:
+async def write(client: Client, planned: ClassWrites) -> str:
     """Write the planned changes; returns the API server's refusals, or "".
 
     Raises:
@@ -191,7 +190,7 @@ async def write(client: Client, planned: Changes) -> str:
     return "\n".join(refused)
 
 
-async def ship(client: Client, planned: Change) -> None:
+async def ship(client: Client, planned: SchemaWrite) -> None:
     """Make, put right or delete an object that shows a shipped schema; an object that came in between is left alone.
 
     Raises:

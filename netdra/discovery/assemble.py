@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from netdra.discovery.facts import EVERY_LINK, NO_DEVICE, Device, Facts, Key
+from netdra.discovery.facts import EVERY_LINK, NO_DEVICE, Key, MachineFacts, SysfsDevice
 from netdra.kernel import host_use, uapi
 from netdra.kernel.link import Link, SwitchPort, uplink_number
 from netdra.model.inventory import Interface, wired_to
@@ -40,12 +40,11 @@ _ENCAPSULATIONS = {
 }
 
 
-def interface(facts: Facts, index: int, uplinks: frozenset[int]) -> Interface:
+def interface(facts: MachineFacts, index: int, uplinks: frozenset[int]) -> Interface:
     """The interface of one link.
 
     Args:
         facts: the facts; the link must be among them.
-        index: the link's index.
         uplinks: the result of `host_uplinks` on the same facts.
     """
     link = facts.links[index]
@@ -107,7 +106,7 @@ def interface(facts: Facts, index: int, uplinks: frozenset[int]) -> Interface:
     )
 
 
-def function(facts: Facts, address: str) -> Interface:
+def function(facts: MachineFacts, address: str) -> Interface:
     """The interface of a VF without a netdev here, or of a function in a tree that has only its bus recorded."""
     device = facts.functions[address]
     is_vf = bool(device.pf or address in facts.vfs)
@@ -138,7 +137,7 @@ def function(facts: Facts, address: str) -> Interface:
     )
 
 
-def host_uplinks(facts: Facts) -> frozenset[int]:
+def host_uplinks(facts: MachineFacts) -> frozenset[int]:
     """The links that default routes leave through, with the links below and above them."""
     uplinks: set[int] = set()
     start = [index for index in facts.default_links if index in facts.links]
@@ -157,14 +156,14 @@ def _closure(start: Iterable[int], step: Callable[[int], Iterable[int]]) -> set[
     return seen
 
 
-def _lower(facts: Facts, index: int) -> Iterable[int]:
+def _lower(facts: MachineFacts, index: int) -> Iterable[int]:
     """As `_below`, without an Open vSwitch bridge's own interfaces, which are ports like others there."""
     if facts.links[index].kind != OVS_KIND:
         return facts.lower(index)
     return (below for below in _below(facts, index) if facts.links[below].kind != OVS_KIND)
 
 
-def _below(facts: Facts, index: int) -> Iterator[int]:
+def _below(facts: MachineFacts, index: int) -> Iterator[int]:
     """The links below a link. An Open vSwitch bridge is no master of its ports: its datapath is."""
     yield from facts.lower(index)
     link = facts.links[index]
@@ -177,7 +176,7 @@ def _below(facts: Facts, index: int) -> Iterator[int]:
                 yield port
 
 
-def _type(facts: Facts, link: Link, device: Device) -> str:
+def _type(facts: MachineFacts, link: Link, device: SysfsDevice) -> str:
     if device.pf or device.address in facts.vfs:
         return "vf"
     if link.port is not None and not link.kind:
@@ -191,7 +190,7 @@ def _type(facts: Facts, link: Link, device: Device) -> str:
     return "loopback" if link.flags & uapi.IFF_LOOPBACK else "nic"
 
 
-def _ovs_type(facts: Facts, link: Link) -> str:
+def _ovs_type(facts: MachineFacts, link: Link) -> str:
     """A bridge's own interface and other internal ports look alike to the kernel; Open vSwitch's database knows."""
     if link.name == OVS_DATAPATH:
         return OVS_KIND
@@ -200,7 +199,7 @@ def _ovs_type(facts: Facts, link: Link) -> str:
     return "bridge" if facts.ovs_bridges.get(link.name) == link.name else OVS_KIND
 
 
-def _master_bridge(facts: Facts, link: Link, master: Link) -> str:
+def _master_bridge(facts: MachineFacts, link: Link, master: Link) -> str:
     if master.kind == "bridge":
         return master.name
     if master.name == OVS_DATAPATH:
@@ -208,7 +207,7 @@ def _master_bridge(facts: Facts, link: Link, master: Link) -> str:
     return ""
 
 
-def _pf(facts: Facts, device: Device, port: SwitchPort | None = None) -> tuple[str, str, int]:
+def _pf(facts: MachineFacts, device: SysfsDevice, port: SwitchPort | None = None) -> tuple[str, str, int]:
     """The name of a VF's PF ("" if its netdev is not here), its address, and the VF's index on it.
 
     For a representor, given its port, they are those of the VF that it stands for, if that is a VF of this host.
@@ -221,7 +220,7 @@ def _pf(facts: Facts, device: Device, port: SwitchPort | None = None) -> tuple[s
     return "" if index is None else facts.links[index].name, pf, number
 
 
-def _netdev_of(facts: Facts, pf: str) -> int | None:
+def _netdev_of(facts: MachineFacts, pf: str) -> int | None:
     """A PF's own netdev: in switchdev mode the representors of its VFs hang on its function too (since Linux 5.8).
 
     Of two ports that share a function, it is the first port's.
@@ -230,7 +229,7 @@ def _netdev_of(facts: Facts, pf: str) -> int | None:
     return min(own, key=lambda index: (facts.devices[index].dev_port, index)) if own else None
 
 
-def _representor(facts: Facts, pf: str, number: int) -> str:
+def _representor(facts: MachineFacts, pf: str, number: int) -> str:
     """The name of a VF's representor, "" if it has none here.
 
     Before Linux 5.8 representors hang on no function. They share the switch with their PF, and the PF's number on it
@@ -246,7 +245,7 @@ def _representor(facts: Facts, pf: str, number: int) -> str:
     return next((port.name for port in ports if port.port and (port.port.controller, port.port.vf) == (0, number)), "")
 
 
-def _host_use(facts: Facts, link: Link, master: Link | None, master_bridge: str) -> tuple[str, ...]:
+def _host_use(facts: MachineFacts, link: Link, master: Link | None, master_bridge: str) -> tuple[str, ...]:
     """The host's own uses of a link. A PF's VFs and their representors are no use of the PF itself."""
     index = link.index
     stacked = facts.stacked.get(index)
@@ -258,7 +257,7 @@ def _host_use(facts: Facts, link: Link, master: Link | None, master_bridge: str)
     return host_use.words(link, master, above, addresses or (), routed=routed, of=master_bridge)
 
 
-def _addresses(facts: Facts, index: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _addresses(facts: MachineFacts, index: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """IPv4 and IPv6 addresses, without link-local ones of IPv6, which every link has."""
     listed = facts.addresses[index]
     ipv4 = tuple(address.text for address in listed if address.family == _IPV4)
@@ -266,12 +265,12 @@ def _addresses(facts: Facts, index: int) -> tuple[tuple[str, ...], tuple[str, ..
     return ipv4, ipv6
 
 
-def _names(facts: Facts, indexes: Iterable[int]) -> tuple[str, ...]:
+def _names(facts: MachineFacts, indexes: Iterable[int]) -> tuple[str, ...]:
     named = [facts.links[index].name for index in indexes if index in facts.links]
     return tuple(sorted(named)) if len(named) > 1 else tuple(named)
 
 
-def reasons(facts: Facts, key: Key) -> dict[str, str]:
+def reasons(facts: MachineFacts, key: Key) -> dict[str, str]:
     """Why fields of an interface could not be read."""
     common = facts.problems.get(EVERY_LINK, {})
     if isinstance(key, str):
@@ -284,5 +283,5 @@ def reasons(facts: Facts, key: Key) -> dict[str, str]:
     return merged if unknown is None else {**merged, "host_use": unknown}
 
 
-def _unreadable(facts: Facts, key: Key) -> tuple[str, ...]:
+def _unreadable(facts: MachineFacts, key: Key) -> tuple[str, ...]:
     return tuple(sorted(reasons(facts, key)))

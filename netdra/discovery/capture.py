@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from netdra.model.inventory import Interface, Inventory, Node
+from netdra.model.inventory import Interface, Inventory, InventoryNode
 
 _HEXADECIMAL_MAC = re.compile(r"[0-9a-f]{12,40}")
 _ANONYMOUS_NODE = "node"
@@ -32,7 +32,7 @@ def anonymize(inventory: Inventory) -> Inventory:
     interfaces = tuple(names.interface(interface) for interface in inventory.interfaces)
     labels = {key: value.replace(inventory.node.name, _ANONYMOUS_NODE) for key, value in inventory.node.labels.items()}
     vanished = tuple(map(names.name, inventory.vanished))
-    node = Node(name=_ANONYMOUS_NODE, labels=labels)
+    node = InventoryNode(name=_ANONYMOUS_NODE, labels=labels)
     return msgspec.structs.replace(inventory, node=node, interfaces=interfaces, vanished=vanished)
 
 
@@ -40,7 +40,7 @@ class _Pseudonyms:
     """The pseudonyms of one inventory, numbered in the order in which the values first appear."""
 
     def __init__(self, inventory: Inventory) -> None:
-        self._given: dict[str, str] = {}
+        self._pseudonyms: dict[str, str] = {}
         self._counts: dict[str, int] = {}
         self._macs: dict[str, str] = {}
         for interface in inventory.interfaces:
@@ -89,7 +89,7 @@ class _Pseudonyms:
         if not value:
             return value
         key = f"{kind} {value}"
-        if key not in self._given:
+        if key not in self._pseudonyms:
             self._counts[kind] = self._counts.get(kind, 0) + 1
-            self._given[key] = make(self._counts[kind])
-        return self._given[key]
+            self._pseudonyms[key] = make(self._counts[kind])
+        return self._pseudonyms[key]

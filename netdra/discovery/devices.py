@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from netdra.discovery.facts import Device
+from netdra.discovery.facts import SysfsDevice
 from netdra.kernel import pci
 from netdra.kernel.errors import errno_name
 from netdra.kernel.sysfs import Folder, Sysfs, Unreadable
@@ -28,7 +28,7 @@ _NETWORK_CLASSES = ("0x02", "0x0c06")
 T = TypeVar("T", bound=str | int)
 
 
-def behind_link(sysfs: Sysfs, name: str) -> Device | None:
+def behind_link(sysfs: Sysfs, name: str) -> SysfsDevice | None:
     """The device of an interface by the interface's name; None if it has none (it is virtual).
 
     Where the link to the device is missing, as in some recorded trees, the interface's own folder is in the device's.
@@ -40,11 +40,11 @@ def behind_link(sysfs: Sysfs, name: str) -> Device | None:
         real = net and place.startswith("devices/") and not f"{place}/".startswith("devices/virtual/")
         return read(sysfs, place, name) if real else None
     if isinstance(target, Unreadable):
-        return Device(unreadable=dict.fromkeys(("pci_address", *_PCI_FIELDS), target.reason))
+        return SysfsDevice(unreadable=dict.fromkeys(("pci_address", *_PCI_FIELDS), target.reason))
     return read(sysfs, sysfs.resolve(folder), name)
 
 
-def behind_parent(sysfs: Sysfs, name: str, bus: str, parent: str) -> Device:
+def behind_parent(sysfs: Sysfs, name: str, bus: str, parent: str) -> SysfsDevice:
     """The device of an interface by the bus address that netlink gives: no namespace hides that device in /sys."""
     return read(sysfs, sysfs.behind(f"bus/{bus}/devices/{parent}"), name)
 
@@ -53,7 +53,6 @@ def other_pfs(sysfs: Sysfs, present: Container[str]) -> list[str]:
     """The network controllers that have VFs just now and no netdev here, by PCI address: the netdev may be in a pod.
 
     Args:
-        sysfs: the tree.
         present: the addresses that need not be looked at.
     """
     addresses = [address for address in sysfs.listing("bus/pci/devices") if address not in present]
@@ -67,16 +66,15 @@ def network_functions(sysfs: Sysfs) -> list[str]:
         return [address for address in sysfs.listing("bus/pci/devices") if _is_network(folder, address)]
 
 
-def function(sysfs: Sysfs, address: str) -> Device:
+def function(sysfs: Sysfs, address: str) -> SysfsDevice:
     """A PCI function that has no netdev here."""
     return read(sysfs, sysfs.behind(f"bus/pci/devices/{address}"))
 
 
-def read(sysfs: Sysfs, path: str, netdev: str = "") -> Device:
+def read(sysfs: Sysfs, path: str, netdev: str = "") -> SysfsDevice:
     """A device from sysfs. A device with an interface has a driver; if none is seen, it could not be read.
 
     Args:
-        sysfs: the tree.
         path: the device's folder with all links resolved, so that its ancestors can be seen in it.
         netdev: the interface whose device is asked for, if the device has one here.
     """
@@ -86,7 +84,7 @@ def read(sysfs: Sysfs, path: str, netdev: str = "") -> Device:
     return msgspec.structs.replace(device, unreadable={**device.unreadable, "driver": errno_name(_GONE)})
 
 
-def _read(sysfs: Sysfs, path: str, netdev: str) -> Device:
+def _read(sysfs: Sysfs, path: str, netdev: str) -> SysfsDevice:
     parts = path.split("/")
     at = _pci_ancestor(parts)
     with sysfs.folder(path) as folder:
@@ -106,11 +104,11 @@ def _read(sysfs: Sysfs, path: str, netdev: str) -> Device:
         return _pci(sysfs, folder, above, port, driver)
 
 
-def _pci(sysfs: Sysfs, folder: Folder, path: str, port: int, driver: str | Unreadable | None = None) -> Device:
+def _pci(sysfs: Sysfs, folder: Folder, path: str, port: int, driver: str | Unreadable | None = None) -> SysfsDevice:
     """A PCI device, or the virtio device on it, whose driver then counts instead of the bus's."""
     if not folder.is_open:
         reason = dict.fromkeys(_PCI_FIELDS, errno_name(_GONE))
-        return Device(address=path.rpartition("/")[2], dev_port=port, unreadable=reason)
+        return SysfsDevice(address=path.rpartition("/")[2], dev_port=port, unreadable=reason)
     device = pci.read(folder, path)
     unreadable: dict[str, str] = {}
     total_vfs = _value("total_vfs", within(_VFS, device.total_vfs), 0, unreadable)
@@ -121,7 +119,7 @@ def _pci(sysfs: Sysfs, folder: Folder, path: str, port: int, driver: str | Unrea
     if isinstance(functions, Unreadable):
         unreadable["num_vfs"] = functions.reason
         functions = {}
-    return Device(
+    return SysfsDevice(
         address=device.address,
         vendor=_hexadecimal("vendor", device.vendor, unreadable),
         product=_hexadecimal("product", device.product, unreadable),
@@ -138,10 +136,10 @@ def _pci(sysfs: Sysfs, folder: Folder, path: str, port: int, driver: str | Unrea
     )
 
 
-def _elsewhere(driver: str | Unreadable | None, numa_node: int | Unreadable | None, port: int) -> Device:
+def _elsewhere(driver: str | Unreadable | None, numa_node: int | Unreadable | None, port: int) -> SysfsDevice:
     """A device on no PCI bus."""
     unreadable: dict[str, str] = {}
-    return Device(
+    return SysfsDevice(
         driver=_value("driver", driver, "", unreadable),
         numa_node=_value("numa_node", within(_NUMA_NODES, numa_node), -1, unreadable),
         dev_port=port,
@@ -149,9 +147,9 @@ def _elsewhere(driver: str | Unreadable | None, numa_node: int | Unreadable | No
     )
 
 
-def _below_pci(sysfs: Sysfs, folder: Folder, ancestor: str, port: int) -> Device:
+def _below_pci(sysfs: Sysfs, folder: Folder, ancestor: str, port: int) -> SysfsDevice:
     unreadable: dict[str, str] = {}
-    return Device(
+    return SysfsDevice(
         driver=_value("driver", folder.link_name("driver") if folder.is_open else Unreadable(_GONE), "", unreadable),
         numa_node=_value("numa_node", within(_NUMA_NODES, sysfs.number(f"{ancestor}/numa_node")), -1, unreadable),
         pcie_root=pci.root_of(ancestor),

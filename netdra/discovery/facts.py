@@ -21,13 +21,12 @@ EVERY_LINK = 0
 """The key of a problem that concerns all links; no link has the index 0."""
 
 
-class Device(msgspec.Struct, frozen=True, kw_only=True):
+class SysfsDevice(msgspec.Struct, frozen=True, kw_only=True):
     """The device behind a link, or a VF without a link, from sysfs.
 
     Attributes:
         address: its PCI address, "" for a device on no PCI bus.
         vendor: four hexadecimal digits; likewise `product`.
-        driver: the bound driver.
         numa_node: -1 where the machine does not say.
         pcie_root: "pci0000:00".
         iommu_group: the group's number.
@@ -53,10 +52,10 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: Mapping[str, str] = {}
 
 
-NO_DEVICE = Device()
+NO_DEVICE = SysfsDevice()
 
 
-class Facts:
+class MachineFacts:
     """The facts of one machine (or one network namespace) at one moment.
 
     Attributes:
@@ -80,7 +79,7 @@ class Facts:
         problems: index of a link (or EVERY_LINK) -> field of `Interface` -> why it could not be read.
         gone: the interfaces that are listed but cannot be read.
         moved: indexes of links that went on in another namespace; emptied by the reader.
-        wired: physical networks by NIC (`netdra.model.inventory.Node.wired`), which cannot be read of the machine.
+        wired: physical networks by NIC, which cannot be read from the machine (`netdra.model.inventory.InventoryNode`).
     """
 
     def __init__(self) -> None:
@@ -91,11 +90,11 @@ class Facts:
         self.speeds: dict[int, int] = {}
         self.default_links: frozenset[int] = frozenset()
         self.routed_links: frozenset[int] = frozenset()
-        self.devices: dict[int, Device] = {}
+        self.devices: dict[int, SysfsDevice] = {}
         self.by_address: dict[str, set[int]] = {}
-        self.pfs: dict[str, Device] = {}
+        self.pfs: dict[str, SysfsDevice] = {}
         self.vfs: dict[str, tuple[str, int]] = {}
-        self.functions: dict[str, Device] = {}
+        self.functions: dict[str, SysfsDevice] = {}
         self.rdma: dict[str, str] = {}
         self.eswitch: dict[str, str] = {}
         self.ovs_bridges: Mapping[str, str] | None = None
@@ -118,7 +117,7 @@ class Facts:
         if below:
             self.stacked[below].add(link.index)
 
-    def put_device(self, index: int, device: Device) -> None:
+    def put_device(self, index: int, device: SysfsDevice) -> None:
         """Add the device behind a link, or replace its facts."""
         self._part_device(index)
         self.devices[index] = device
@@ -127,7 +126,7 @@ class Facts:
         if device.total_vfs:
             self.put_pf(device)
 
-    def put_pf(self, device: Device) -> None:
+    def put_pf(self, device: SysfsDevice) -> None:
         """Add a PF, or replace its facts; its netdev need not be here."""
         self.drop_pf(device.address)
         self.pfs[device.address] = device
@@ -172,7 +171,7 @@ class Facts:
         """Note that fields could not be read."""
         self.problems.setdefault(key, {}).update(dict.fromkeys(fields, why))
 
-    def settle(self, key: int, field: str) -> None:
+    def clear_problem(self, key: int, field: str) -> None:
         """Forget that a field could not be read: it could now."""
         self.problems.get(key, {}).pop(field, None)
 

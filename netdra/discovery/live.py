@@ -10,7 +10,7 @@ from typing import Self
 
 from netdra.discovery import devices, ovs
 from netdra.discovery.assemble import OVS_KIND
-from netdra.discovery.facts import EVERY_LINK, Device, Facts
+from netdra.discovery.facts import EVERY_LINK, MachineFacts, SysfsDevice
 from netdra.kernel import address, devlink, ethtool, kinds, link, rdma, route, uapi
 from netdra.kernel.errors import KernelError, KernelMissingError, errno_name
 from netdra.kernel.link import Link
@@ -53,13 +53,13 @@ class Kernel:
         self.generic.close()
 
 
-def read(kernel: Kernel) -> Facts:
+def read(kernel: Kernel) -> MachineFacts:
     """All facts of the namespace.
 
     Raises:
         KernelError: the links cannot be listed; other failures are noted in the facts.
     """
-    facts = Facts()
+    facts = MachineFacts()
     for netdev in link.dump(kernel.route):
         put_link(facts, netdev)
     read_addresses(kernel, facts)
@@ -77,7 +77,7 @@ def read(kernel: Kernel) -> Facts:
     return facts
 
 
-def put_link(facts: Facts, netdev: Link) -> None:
+def put_link(facts: MachineFacts, netdev: Link) -> None:
     """Add a link with the facts of its kind."""
     facts.put(netdev)
     if netdev.kind == "bridge":
@@ -88,7 +88,7 @@ def put_link(facts: Facts, netdev: Link) -> None:
         facts.vlan_ids[netdev.index] = kinds.vlan_id_of(netdev.data)
 
 
-def read_addresses(kernel: Kernel, facts: Facts) -> None:
+def read_addresses(kernel: Kernel, facts: MachineFacts) -> None:
     """The addresses of all links."""
     try:
         listed = address.dump(kernel.route)
@@ -99,17 +99,17 @@ def read_addresses(kernel: Kernel, facts: Facts) -> None:
         facts.addresses.setdefault(entry.index, []).append(entry)
 
 
-def read_routes(kernel: Kernel, facts: Facts) -> None:
+def read_routes(kernel: Kernel, facts: MachineFacts) -> None:
     """The links of the default routes of all tables, and those of other routes that did not come with an address."""
     try:
         facts.default_links, facts.routed_links = route.used_links(kernel.route)
     except KernelError as problem:
         facts.note(EVERY_LINK, ("host_uplink",), errno_name(problem.errno))
     else:
-        facts.settle(EVERY_LINK, "host_uplink")
+        facts.clear_problem(EVERY_LINK, "host_uplink")
 
 
-def read_speed(kernel: Kernel, facts: Facts, index: int) -> None:
+def read_speed(kernel: Kernel, facts: MachineFacts, index: int) -> None:
     """The speed of one link; most virtual ones have none.
 
     A link that is down has none either, as in sysfs: the speed that its driver reports then may change without any
@@ -126,12 +126,12 @@ def read_speed(kernel: Kernel, facts: Facts, index: int) -> None:
         facts.speeds[index] = speed
 
 
-def read_device(kernel: Kernel, facts: Facts, netdev: Link) -> None:
+def read_device(kernel: Kernel, facts: MachineFacts, netdev: Link) -> None:
     """The device behind a link, if it has one.
 
     Kernels before 5.14 name no parent over netlink: a link without a kind is then looked up by its name.
     """
-    device: Device | None = None
+    device: SysfsDevice | None = None
     if netdev.parent and netdev.parent_bus:
         device = devices.behind_parent(kernel.sysfs, netdev.name, netdev.parent_bus, netdev.parent)
     elif not netdev.kind and not netdev.flags & uapi.IFF_LOOPBACK:
@@ -140,7 +140,7 @@ def read_device(kernel: Kernel, facts: Facts, netdev: Link) -> None:
         facts.put_device(netdev.index, device)
 
 
-def read_pf(kernel: Kernel, facts: Facts, pf: str) -> None:
+def read_pf(kernel: Kernel, facts: MachineFacts, pf: str) -> None:
     """A PF and its VFs, whether it has a netdev here or not."""
     for index in tuple(facts.by_address.get(pf, ())):
         read_device(kernel, facts, facts.links[index])
@@ -152,7 +152,7 @@ def read_pf(kernel: Kernel, facts: Facts, pf: str) -> None:
         facts.drop_pf(pf)
 
 
-def pf_of(kernel: Kernel, facts: Facts, address: str) -> str:
+def pf_of(kernel: Kernel, facts: MachineFacts, address: str) -> str:
     """A PCI device's own address if it is a PF, its PF's if it is a VF; "" if it is neither. It may be gone."""
     if address in facts.pfs:
         return address
@@ -162,13 +162,13 @@ def pf_of(kernel: Kernel, facts: Facts, address: str) -> str:
     return function.pf or (address if function.total_vfs else "")
 
 
-def read_functions(kernel: Kernel, facts: Facts) -> None:
+def read_functions(kernel: Kernel, facts: MachineFacts) -> None:
     """The VFs of all PFs that have no netdev here: they are in a pod, or another driver has them."""
     missing = {vf for pf in facts.pfs.values() for vf in pf.functions.values() if not facts.by_address.get(vf)}
     facts.functions = {vf: devices.function(kernel.sysfs, vf) for vf in sorted(missing)}
 
 
-def _read_eswitch(kernel: Kernel, facts: Facts, pf: str) -> None:
+def _read_eswitch(kernel: Kernel, facts: MachineFacts, pf: str) -> None:
     """The eswitch mode of a PF; devices and kernels without devlink have none."""
     try:
         facts.eswitch[pf] = devlink.eswitch_mode(kernel.generic, pf)
@@ -181,7 +181,7 @@ def _read_eswitch(kernel: Kernel, facts: Facts, pf: str) -> None:
                 facts.note(index, ("eswitch_mode",), errno_name(problem.errno))
 
 
-def read_rdma(kernel: Kernel, facts: Facts) -> None:
+def read_rdma(kernel: Kernel, facts: MachineFacts) -> None:
     """Read the RDMA devices, by PCI address and by netdev."""
     facts.rdma = by_owner(rdma.devices(kernel.sysfs))
 
@@ -195,13 +195,13 @@ def by_owner(by_name: dict[str, tuple[str, str]]) -> dict[str, str]:
     return owners
 
 
-def read_ovs(kernel: Kernel, facts: Facts) -> None:
+def read_ovs(kernel: Kernel, facts: MachineFacts) -> None:
     """The bridges of Open vSwitch, asked only where it has interfaces."""
     if any(netdev.kind == OVS_KIND for netdev in facts.links.values()):
         facts.ovs_bridges = ovs.bridges(kernel.ovs_database)
 
 
-def _read_speeds(kernel: Kernel, facts: Facts) -> None:
+def _read_speeds(kernel: Kernel, facts: MachineFacts) -> None:
     try:
         speeds = ethtool.speeds(kernel.generic)
     except KernelError as problem:

@@ -82,13 +82,13 @@ def _checked(
     inventory: Inventory, named: Sequence[str], *, field: str, option: str, what: str, missing: str
 ) -> dict[str, Interface]:
     """The interfaces by name, if the given names can be meant."""
-    given = f"{option} {', '.join(named)}"
+    argument = f"{option} {', '.join(named)}"
     if not any(field in interface.unreadable for interface in inventory.interfaces):
         hint = f"leave {option} out; it is for recorded trees, in which {missing} missing"
-        raise InvalidInputError(f"{given}: the inventory itself says {what}", hint=hint)
+        raise InvalidInputError(f"{argument}: the inventory itself says {what}", hint=hint)
     if NONE in named and len(set(named)) > 1:
         hint = f"give the {'uplinks' if field == _FIELD else 'interfaces'} alone, or {NONE} alone"
-        raise InvalidInputError(f"{given}: none, and some", hint=hint)
+        raise InvalidInputError(f"{argument}: none, and some", hint=hint)
     by_name = {interface.if_name: interface for interface in inventory.interfaces if interface.if_name}
     for name in named:
         if name not in by_name and name != NONE:

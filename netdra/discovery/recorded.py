@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from netdra.discovery import devices
-from netdra.discovery.facts import EVERY_LINK, Device, Facts
+from netdra.discovery.facts import EVERY_LINK, MachineFacts, SysfsDevice
 from netdra.discovery.live import by_owner
 from netdra.kernel import kinds, rdma, uapi
 from netdra.kernel.link import OPER_STATES, Link
@@ -44,9 +44,9 @@ _STACKED = frozenset({"vlan", "macvlan", "macvtap", "ipvlan"})
 _BLANK = Link(0, "", 0, 0, "", "", b"", "", "", 0, "unknown", 0, -1, 0, "", (), "", "", 0, 0, 0, "", "")
 
 
-def read(sysfs: Sysfs) -> Facts:
+def read(sysfs: Sysfs) -> MachineFacts:
     """All facts of a tree; never an exception, whatever is in it."""
-    facts = Facts()
+    facts = MachineFacts()
     facts.note(EVERY_LINK, _NOT_IN_SYSFS, NOT_RECORDED)
     facts.rdma = by_owner(rdma.devices(sysfs))
     names = _interfaces(sysfs, facts)
@@ -63,7 +63,7 @@ def read(sysfs: Sysfs) -> Facts:
     return facts
 
 
-def _bare_functions(sysfs: Sysfs) -> dict[str, Device]:
+def _bare_functions(sysfs: Sysfs) -> dict[str, SysfsDevice]:
     """The network functions of a tree of PCI devices alone: they may have interfaces, which are not recorded."""
     not_recorded = dict.fromkeys(_OF_NETDEVS, NOT_RECORDED)
     functions = {address: devices.function(sysfs, address) for address in devices.network_functions(sysfs)}
@@ -73,7 +73,7 @@ def _bare_functions(sysfs: Sysfs) -> dict[str, Device]:
     }
 
 
-def _interfaces(sysfs: Sysfs, facts: Facts) -> list[str]:
+def _interfaces(sysfs: Sysfs, facts: MachineFacts) -> list[str]:
     """The interfaces of the tree; `bonding_masters` beside them is a file, and where links dangle nothing is left."""
     interfaces = []
     for name in sysfs.listing(_NET):
@@ -87,17 +87,17 @@ def _interfaces(sysfs: Sysfs, facts: Facts) -> list[str]:
 def _indexes(sysfs: Sysfs, names: list[str]) -> dict[str, int]:
     """A number for each interface: its ifindex where that can be read and is its own, else one below zero."""
     indexes: dict[str, int] = {}
-    taken: set[int] = set()
+    used: set[int] = set()
     for place, name in enumerate(names, 1):
         index = sysfs.number(f"{_NET}/{name}/ifindex")
-        if not isinstance(index, int) or index not in _INDEX or index <= 0 or index in taken:
+        if not isinstance(index, int) or index not in _INDEX or index <= 0 or index in used:
             index = -place
-        taken.add(index)
+        used.add(index)
         indexes[name] = index
     return indexes
 
 
-def _read_link(sysfs: Sysfs, facts: Facts, name: str, indexes: dict[str, int], *, tells_sriov: bool) -> None:
+def _read_link(sysfs: Sysfs, facts: MachineFacts, name: str, indexes: dict[str, int], *, tells_sriov: bool) -> None:
     folder, index = f"{_NET}/{name}", indexes[name]
     device = devices.behind_link(sysfs, name)
     kind = "" if device else _kind(sysfs, folder, name)
@@ -179,14 +179,14 @@ def _tells_sriov(sysfs: Sysfs) -> bool:
         return any(folder.exists(f"{address}/sriov_totalvfs") for address in sysfs.listing("bus/pci/devices"))
 
 
-def _may_have_vfs(sysfs: Sysfs, device: Device) -> bool:
+def _may_have_vfs(sysfs: Sysfs, device: SysfsDevice) -> bool:
     """Whether a function may have VFs that a tree does not show: kernels that show VFs also have `driver_override`."""
     if not device.address or device.pf or device.total_vfs:
         return False
     return not sysfs.exists(f"bus/pci/devices/{device.address}/driver_override")
 
 
-def _read_speed(sysfs: Sysfs, facts: Facts, index: int, folder: str, *, has_cable: bool) -> None:
+def _read_speed(sysfs: Sysfs, facts: MachineFacts, index: int, folder: str, *, has_cable: bool) -> None:
     """The speed; -1 is the kernel's for a link without one.
 
     The file of a link that is down, or has no cable, is there and cannot be read: such a link has no speed.
@@ -204,7 +204,7 @@ def _target(sysfs: Sysfs, folder: str, entry: str) -> str:
     return target.rpartition("/")[2] if isinstance(target, str) else ""
 
 
-def _text(sysfs: Sysfs, facts: Facts, index: int, path: str, field: str) -> str:
+def _text(sysfs: Sysfs, facts: MachineFacts, index: int, path: str, field: str) -> str:
     """A file that every interface has: without it the fact is unreadable."""
     text = sysfs.read(path)
     if isinstance(text, str):
@@ -213,7 +213,7 @@ def _text(sysfs: Sysfs, facts: Facts, index: int, path: str, field: str) -> str:
     return ""
 
 
-def _number(sysfs: Sysfs, facts: Facts, index: int, path: str, field: str, possible: range = _BOOLEAN) -> int:
+def _number(sysfs: Sysfs, facts: MachineFacts, index: int, path: str, field: str, possible: range = _BOOLEAN) -> int:
     number = devices.within(possible, sysfs.number(path))
     if isinstance(number, int):
         return number

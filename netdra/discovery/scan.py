@@ -12,10 +12,10 @@ from collections.abc import Mapping
 import msgspec
 
 from netdra.discovery import assemble, live, recorded
-from netdra.discovery.facts import Facts, Key
+from netdra.discovery.facts import Key, MachineFacts
 from netdra.kernel.sysfs import Sysfs
 from netdra.model.errors import InvalidInputError
-from netdra.model.inventory import Interface, Inventory, Node
+from netdra.model.inventory import Interface, Inventory, InventoryNode
 
 RECORDED = "recorded"
 """The name of a recorded tree's node, unless it is given."""
@@ -23,7 +23,7 @@ VANISHED = "interface: vanished"
 _NAMES = {field.name: field.encode_name for field in msgspec.structs.fields(Interface)}
 
 
-def scan(node: Node | None = None, kernel: live.Kernel | None = None) -> Inventory:
+def scan(node: InventoryNode | None = None, kernel: live.Kernel | None = None) -> Inventory:
     """The interfaces of the network namespace of the calling thread (or of `kernel`), with all facts of the kernel.
 
     Args:
@@ -40,7 +40,7 @@ def scan(node: Node | None = None, kernel: live.Kernel | None = None) -> Invento
         return inventory(node or this_node(), live.read(opened))
 
 
-def scan_recorded(root: str, node: Node | None = None) -> Inventory:
+def scan_recorded(root: str, node: InventoryNode | None = None) -> Inventory:
     """The interfaces in a recorded sysfs tree.
 
     Args:
@@ -56,21 +56,21 @@ def scan_recorded(root: str, node: Node | None = None) -> Inventory:
             f'"{root}" is no sysfs tree: it has neither of the folders "class" and "bus/pci/devices"',
             hint="name the folder that stands for /sys",
         )
-    return inventory(node or Node(name=RECORDED), recorded.read(sysfs))
+    return inventory(node or InventoryNode(name=RECORDED), recorded.read(sysfs))
 
 
-def this_node() -> Node:
+def this_node() -> InventoryNode:
     """This machine, under its host name."""
-    return Node(name=platform.node().lower() or "localhost")
+    return InventoryNode(name=platform.node().lower() or "localhost")
 
 
-def inventory(node: Node, facts: Facts) -> Inventory:
+def inventory(node: InventoryNode, facts: MachineFacts) -> Inventory:
     """The facts as an inventory, with the physical networks that the node's NICs are wired to."""
     facts.wired = node.wired
     return collect(node, interfaces(facts), facts)
 
 
-def interfaces(facts: Facts) -> dict[Key, Interface]:
+def interfaces(facts: MachineFacts) -> dict[Key, Interface]:
     """All interfaces of the facts."""
     uplinks = assemble.host_uplinks(facts)
     assembled: dict[Key, Interface] = {index: assemble.interface(facts, index, uplinks) for index in facts.links}
@@ -78,7 +78,7 @@ def interfaces(facts: Facts) -> dict[Key, Interface]:
     return assembled
 
 
-def collect(node: Node, assembled: Mapping[Key, Interface], facts: Facts) -> Inventory:
+def collect(node: InventoryNode, assembled: Mapping[Key, Interface], facts: MachineFacts) -> Inventory:
     """Interfaces as an inventory: sorted by name and PCI address, with the count of facts that could not be read."""
     ordered = tuple(sorted(assembled.values(), key=_order))
     return Inventory(
@@ -90,7 +90,7 @@ def _order(interface: Interface) -> tuple[str, str, int]:
     return interface.if_name, interface.pci_address, interface.ifindex
 
 
-def _unreadable(assembled: Mapping[Key, Interface], facts: Facts) -> dict[str, int]:
+def _unreadable(assembled: Mapping[Key, Interface], facts: MachineFacts) -> dict[str, int]:
     counted: Counter[str] = Counter()
     for key, interface in assembled.items():
         if interface.unreadable:

@@ -10,12 +10,14 @@ from collections.abc import Iterable
 
 from netdra.discovery import live
 from netdra.discovery.assemble import OVS_KIND
-from netdra.discovery.facts import EVERY_LINK, Device, Facts, Key
+from netdra.discovery.facts import EVERY_LINK, Key, MachineFacts, SysfsDevice
 from netdra.kernel import pci
 from netdra.kernel.monitor import AddressEvent, DeviceEvent, Event, LinkEvent, RouteEvent
 
 
-def take(kernel: live.Kernel, facts: Facts, events: Iterable[Event], device_events: Iterable[DeviceEvent]) -> set[Key]:
+def apply_events(
+    kernel: live.Kernel, facts: MachineFacts, events: Iterable[Event], device_events: Iterable[DeviceEvent]
+) -> set[Key]:
     """Bring facts up to date with events, and return the keys of the interfaces that may have changed."""
     batch = _Batch(kernel, facts)
     common = dict(facts.problems.get(EVERY_LINK, {}))
@@ -40,7 +42,7 @@ def take(kernel: live.Kernel, facts: Facts, events: Iterable[Event], device_even
 class _Batch:
     """The reads that a batch of events makes necessary, gathered so that each is done once."""
 
-    def __init__(self, kernel: live.Kernel, facts: Facts) -> None:
+    def __init__(self, kernel: live.Kernel, facts: MachineFacts) -> None:
         self.kernel = kernel
         self.facts = facts
         self.concerned: set[Key] = set()
@@ -59,7 +61,7 @@ class _Batch:
             link is not None and OVS_KIND in (link.kind, link.port_kind) for link in (old, event.link)
         )
         if event.gone or old is None or old.name != event.link.name:
-            self._device_moved(facts.devices.get(index))
+            self._note_moved_device(facts.devices.get(index))
         if event.gone:
             facts.drop(index)
             if event.moved:
@@ -71,7 +73,7 @@ class _Batch:
         live.read_device(self.kernel, facts, event.link)
         self.concerned |= facts.around(index)
         if old is None:
-            self._device_moved(facts.devices.get(index))
+            self._note_moved_device(facts.devices.get(index))
 
     def address(self, event: AddressEvent) -> None:
         index, text = event.address.index, event.address.text
@@ -120,7 +122,7 @@ class _Batch:
             live.read_ovs(self.kernel, facts)
             self.concerned |= {index for index, link in facts.links.items() if OVS_KIND in (link.kind, link.port_kind)}
 
-    def _device_moved(self, device: Device | None) -> None:
+    def _note_moved_device(self, device: SysfsDevice | None) -> None:
         """Note that a device's netdev came, went or has another name: this changes its PF, VFs and RDMA device."""
         if device is None:
             return

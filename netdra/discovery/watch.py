@@ -17,11 +17,11 @@ from typing import Self
 import msgspec
 
 from netdra.discovery import assemble, live, scan, update
-from netdra.discovery.facts import Facts, Key
+from netdra.discovery.facts import Key, MachineFacts
 from netdra.kernel.errors import EventsLostError
 from netdra.kernel.monitor import DeviceMonitor, Monitor
 from netdra.kernel.sysfs import Sysfs
-from netdra.model.inventory import Interface, Inventory, Node
+from netdra.model.inventory import Interface, Inventory, InventoryNode
 
 RESCAN_EVERY = 300.0
 """Seconds between full readings."""
@@ -29,7 +29,7 @@ MAX_LEFT = 1024
 """How many interfaces that went to other namespaces are remembered."""
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class InterfaceChanges(msgspec.Struct, frozen=True, kw_only=True):
     """The differences since the last time: interfaces that came, went, or have other facts now (before, after)."""
 
     added: tuple[Interface, ...] = ()
@@ -53,7 +53,7 @@ class Watcher:
     """
 
     def __init__(
-        self, node: Node | None = None, *, sysfs: Sysfs | None = None, rescan_every: float = RESCAN_EVERY
+        self, node: InventoryNode | None = None, *, sysfs: Sysfs | None = None, rescan_every: float = RESCAN_EVERY
     ) -> None:
         """Begin to listen, then read everything, so that nothing between is missed.
 
@@ -110,7 +110,7 @@ class Watcher:
         """Seconds until the next full reading is due; `handle` then does it, event or not."""
         return max(0.0, self._next_rescan - time.monotonic())
 
-    def wait(self, timeout: float | None = None) -> Change:
+    def wait(self, timeout: float | None = None) -> InterfaceChanges:
         """Wait for events (or until `timeout` seconds are over, or a full reading is due) and handle them.
 
         Raises:
@@ -119,7 +119,7 @@ class Watcher:
         self._ready.poll(self.timeout if timeout is None else min(timeout, self.timeout))
         return self.handle()
 
-    def handle(self) -> Change:
+    def handle(self) -> InterfaceChanges:
         """Take in the events that have arrived, without waiting, and return the differences.
 
         Raises:
@@ -134,10 +134,10 @@ class Watcher:
             return self.rescan()
         self.events += len(events) + len(device_events)
         if not events and not device_events:
-            return Change()
-        return self._refresh(update.take(self._kernel, self._facts, events, device_events))
+            return InterfaceChanges()
+        return self._refresh(update.apply_events(self._kernel, self._facts, events, device_events))
 
-    def rescan(self) -> Change:
+    def rescan(self) -> InterfaceChanges:
         """Read everything again.
 
         Raises:
@@ -155,13 +155,13 @@ class Watcher:
         return _difference(before, self._interfaces)
 
     def _read_all(self) -> None:
-        self._facts: Facts = live.read(self._kernel)
+        self._facts: MachineFacts = live.read(self._kernel)
         self._facts.wired = self.node.wired
         self._uplinks = assemble.host_uplinks(self._facts)
         self._interfaces = scan.interfaces(self._facts)
         self._next_rescan = time.monotonic() + self._rescan_every
 
-    def _refresh(self, concerned: set[Key]) -> Change:
+    def _refresh(self, concerned: set[Key]) -> InterfaceChanges:
         """Make the concerned interfaces anew, and those that became uplinks or are none any more."""
         facts = self._facts
         uplinks = assemble.host_uplinks(facts)
@@ -189,8 +189,8 @@ class Watcher:
             del self.left[next(iter(self.left))]
 
 
-def _difference(before: Mapping[Key, Interface], after: Mapping[Key, Interface]) -> Change:
-    return Change(
+def _difference(before: Mapping[Key, Interface], after: Mapping[Key, Interface]) -> InterfaceChanges:
+    return InterfaceChanges(
         added=tuple(after[key] for key in after if key not in before),
         removed=tuple(before[key] for key in before if key not in after),
         changed=tuple((before[key], after[key]) for key in after if key in before and after[key] != before[key]),

@@ -24,68 +24,70 @@ from netdra.doctor.cluster_verdicts import (
     ClusterFacts,
     Component,
     Definition,
-    KubernetesNode,
-    Reported,
-    Unseen,
+    ReportFacts,
     WebhookFacts,
 )
+from netdra.doctor.finding import Unseen
 from netdra.doctor.rights import PROCESSES, Right, needed
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import NotFoundError, RefusedError
 from netdra.kube.features import probe
-from netdra.kube.resources import NODE_REPORTS, POLICIES, Resource
+from netdra.kube.resources import NODE_REPORTS, NODES, POLICIES, Resource
 from netdra.model import crd, kinds
+from netdra.model.core import BareObject
 from netdra.model.errors import NetdraError, PermanentError
 from netdra.model.meta import Condition, ObjectMeta
-from netdra.model.node_network import NodeReport, ReportedStatus
+from netdra.model.node_network import NodeNetworkReport, ReportedStatus
+from netdra.model.resource import Wire
 
 AT_ONCE = 8
 NO_NODE = "netdra-doctor"
+CLOUDS_OPTION = "--neutron-clouds"
+"""The option by which a controller knows a cloud."""
 _DENIED = 'admission webhook "validate.networking.dra.io" denied'
 
 T = TypeVar("T")
 
 
-class _Read(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Whatever is only read."""
-
-    metadata: ObjectMeta
-
-
-class DefinitionStatus(msgspec.Struct, frozen=True):
+class DefinitionStatus(Wire, frozen=True):
     """Whether the kind is served."""
 
     conditions: tuple[Condition, ...] | None = ()
 
 
-class CustomResourceDefinition(_Read, frozen=True):
+class CustomResourceDefinition(BareObject, frozen=True):
     """A kind as the API server knows it; its spec is compared as plain data."""
 
     spec: Any
     status: DefinitionStatus = DefinitionStatus()
 
 
-class NodeInfo(msgspec.Struct, frozen=True, rename="camel"):
-    """What runs on a node."""
+class Container(Wire, frozen=True):
+    """A container's process."""
 
-    kubelet_version: str = ""
-    container_runtime_version: str = ""
-
-
-class NodeStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """A node's status."""
-
-    node_info: NodeInfo = NodeInfo()
+    command: tuple[str, ...] | None = ()
+    args: tuple[str, ...] | None = ()
 
 
-class Node(_Read, frozen=True):
-    """A node."""
+class ContainersSpec(Wire, frozen=True):
+    """A pod's containers."""
 
-    status: NodeStatus = NodeStatus()
+    containers: tuple[Container, ...] = ()
 
 
-class Pod(_Read, frozen=True):
-    """A pod: its labels are enough."""
+class ComponentPod(BareObject, frozen=True):
+    """A pod of netdra's, and what it is started with."""
+
+    spec: ContainersSpec = ContainersSpec()
+
+    @property
+    def has_cloud(self) -> bool:
+        """Whether it is started with a cloud."""
+        return any(
+            argument.partition("=")[0] == CLOUDS_OPTION
+            for container in self.spec.containers
+            for argument in (*(container.command or ()), *(container.args or ()))
+        )
 
 
 class Review(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -96,8 +98,8 @@ class Review(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: Mapping[str, Any] = {}
 
 
-class Written(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """An object as it is sent."""
+class WrittenPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A policy as it is sent."""
 
     api_version: str
     kind: str
@@ -106,32 +108,19 @@ class Written(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 DEFINITIONS = Resource("apiextensions.k8s.io/v1", "customresourcedefinitions", CustomResourceDefinition)
-NODES = Resource("v1", "nodes", Node)
-PODS = Resource("v1", "pods", Pod, namespaced=True)
+PODS = Resource("v1", "pods", ComponentPod, namespaced=True)
 WHO_AM_I = Resource("authentication.k8s.io/v1", "selfsubjectreviews", Review)
 MAY_I = Resource("authorization.k8s.io/v1", "selfsubjectaccessreviews", Review)
 MAY_THEY = Resource("authorization.k8s.io/v1", "subjectaccessreviews", Review)
-WRITTEN_POLICIES = Resource(POLICIES.group_version, POLICIES.plural, Written)
+WRITTEN_POLICIES = Resource(POLICIES.group_version, POLICIES.plural, WrittenPolicy)
 
-WRONG_POLICY = Written(
+WRONG_POLICY = WrittenPolicy(
     api_version=POLICIES.group_version,
     kind="DeviceExposurePolicy",
     metadata=ObjectMeta(generate_name="netdra-doctor-"),
     spec={"selector": {"cel": "device.driver =="}},
 )
 """A policy that the API server takes by its schema, and the webhook refuses."""
-
-
-class _Version(msgspec.Struct, frozen=True, rename="camel"):
-    git_version: str
-
-
-class _GroupVersion(msgspec.Struct, frozen=True):
-    version: str
-
-
-class _Group(msgspec.Struct, frozen=True):
-    versions: tuple[_GroupVersion, ...] = ()
 
 
 async def look(client: Client, namespace: str, name: str = "netdra", node: str = "") -> ClusterFacts:
@@ -146,25 +135,26 @@ async def look(client: Client, namespace: str, name: str = "netdra", node: str =
     Raises:
         ApiError: the API server does not answer.
     """
-    server = msgspec.json.decode(await client.read("/version", "version"), type=_Version).git_version
-    nodes = await _tried(_nodes(client))
-    seen_nodes = nodes if not isinstance(nodes, Unseen) else ()
+    server = str(msgspec.json.decode(await client.read("/version", "version"))["gitVersion"])
+    nodes = await attempt(client.list(NODES))
+    any_node = "" if isinstance(nodes, Unseen) or not nodes else nodes[0].metadata.name
     return ClusterFacts(
         server=server,
         namespace=namespace,
         name=name,
-        dra=await _tried(_dra(client)),
-        features=await _tried(probe(client, node or (seen_nodes[0].name if seen_nodes else NO_NODE))),
-        definitions=await _tried(_definitions(client)),
-        webhook=await _tried(_webhook(client, configurations(name))),
-        lacking=await _tried(_lacking(client, namespace, name)),
-        nodes=nodes,
-        components=await _tried(_components(client, namespace)),
-        reports=await _tried(_reports(client)),
+        dra=await attempt(_dra(client)),
+        features=await attempt(probe(client, node or any_node or NO_NODE)),
+        definitions=await attempt(_definitions(client)),
+        webhook=await attempt(_webhook(client, configurations(name))),
+        lacking=await attempt(_lacking(client, namespace, name)),
+        nodes=nodes if isinstance(nodes, Unseen) else tuple(nodes),
+        components=await attempt(_components(client, namespace)),
+        reports=await attempt(_reports(client)),
     )
 
 
-async def _tried(work: Awaitable[T]) -> T | Unseen:
+async def attempt(work: Awaitable[T]) -> T | Unseen:
+    """A look's result, or why there is none."""
     try:
         return await work
     except NetdraError as problem:
@@ -176,7 +166,7 @@ async def _dra(client: Client) -> tuple[str, ...]:
         group = await client.read("/apis/resource.k8s.io", "apigroups")
     except NotFoundError:
         return ()
-    return tuple(version.version for version in msgspec.json.decode(group, type=_Group).versions)
+    return tuple(version["version"] for version in msgspec.json.decode(group).get("versions", ()))
 
 
 async def _definitions(client: Client) -> tuple[Definition, ...]:
@@ -211,15 +201,15 @@ def differing(wanted: Any, served: Any, path: str = "spec") -> Iterator[str]:
         yield path
 
 
-async def _reports(client: Client) -> tuple[Reported, ...]:
+async def _reports(client: Client) -> tuple[ReportFacts, ...]:
     generations = {policy.name: policy.metadata.generation for policy in await client.list(POLICIES)}
     return tuple(_reported(report, generations) for report in await client.list(NODE_REPORTS))
 
 
-def _reported(report: NodeReport, generations: Mapping[str, int]) -> Reported:
+def _reported(report: NodeNetworkReport, generations: Mapping[str, int]) -> ReportFacts:
     status = report.status or ReportedStatus()
     behind = [policy.name for policy in status.policies if policy.generation < generations.get(policy.name, 0)]
-    return Reported(report.metadata.name, len(status.problems), tuple(behind))
+    return ReportFacts(report.metadata.name, len(status.problems), tuple(behind))
 
 
 async def _webhook(client: Client, names: Sequence[str]) -> WebhookFacts:
@@ -306,18 +296,10 @@ async def _denied(client: Client, rights: Sequence[Right], namespace: str, whose
     return tuple(str(right) for right, held in zip(rights, answers, strict=True) if not held)
 
 
-async def _nodes(client: Client) -> tuple[KubernetesNode, ...]:
-    return tuple(
-        KubernetesNode(node.metadata.name, info.kubelet_version, info.container_runtime_version)
-        for node in await client.list(NODES)
-        for info in (node.status.node_info,)
-    )
-
-
 async def _components(client: Client, namespace: str) -> tuple[Component, ...]:
     chosen = Selection(namespace=namespace, label_selector=NETDRA_PODS)
     return tuple(
-        Component(pod.metadata.name, labels.get(PART_LABEL, ""), labels.get(VERSION_LABEL, ""))
+        Component(pod.metadata.name, labels.get(PART_LABEL, ""), labels.get(VERSION_LABEL, ""), pod.has_cloud)
         for pod in await client.list(PODS, chosen)
         for labels in (pod.metadata.labels,)
     )

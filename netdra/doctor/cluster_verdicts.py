@@ -5,14 +5,16 @@ The facts are filled by `cluster_look`; `verdicts` is called by `netdra doctor`.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
+from typing import TypeVar
 
 import msgspec
 
-from netdra.doctor.finding import Finding, Level
+from netdra.doctor.finding import Finding, Level, Unseen, number
 from netdra.doctor.rights import to_keep_a_certificate
+from netdra.model.core import ClusterNode
 from netdra.model.device import Features
 from netdra.model.suggestions import listed
 
@@ -27,10 +29,8 @@ NRI_OF_CRIO = "[crio.nri] enable_nri = true"
 AS_ADMINISTRATOR = "ask with a kubeconfig that may read it: netdra doctor --kubeconfig"
 
 
-class Unseen(msgspec.Struct, frozen=True):
-    """What could not be looked at, and why."""
-
-    why: str
+T = TypeVar("T")
+_finding = partial(Finding, "cluster")
 
 
 class Definition(msgspec.Struct, frozen=True):
@@ -56,23 +56,16 @@ class WebhookFacts(msgspec.Struct, frozen=True, kw_only=True):
     answer: str = "asked"
 
 
-class KubernetesNode(msgspec.Struct, frozen=True):
-    """A node's kubelet and container runtime."""
-
-    name: str
-    kubelet: str
-    runtime: str
-
-
 class Component(msgspec.Struct, frozen=True):
-    """A pod of netdra's: its name, its part and its version, "" where labels do not say."""
+    """A pod of netdra's: its name, its part and its version, "" where labels do not say; whether it knows a cloud."""
 
     pod: str
     part: str
     version: str
+    has_cloud: bool = False
 
 
-class Reported(msgspec.Struct, frozen=True):
+class ReportFacts(msgspec.Struct, frozen=True):
     """A node's NodeNetwork: how many problems it tells of, and the policies that it follows in an older form."""
 
     node: str
@@ -104,9 +97,9 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     definitions: tuple[Definition, ...] | Unseen = ()
     webhook: WebhookFacts | Unseen = Unseen("not asked")
     lacking: Mapping[str, tuple[str, ...]] | Unseen = {}
-    nodes: tuple[KubernetesNode, ...] | Unseen = ()
+    nodes: tuple[ClusterNode, ...] | Unseen = ()
     components: tuple[Component, ...] | Unseen = ()
-    reports: tuple[Reported, ...] | Unseen = ()
+    reports: tuple[ReportFacts, ...] | Unseen = ()
 
 
 class Shortcoming(msgspec.Struct, frozen=True):
@@ -119,9 +112,9 @@ class Shortcoming(msgspec.Struct, frozen=True):
     seen: str
     fix: str
 
-    def is_of(self, node: KubernetesNode) -> bool:
-        """Whether a node's runtime is of these versions."""
-        runtime, _, version = node.runtime.partition("://")
+    def is_of(self, runtime_version: str) -> bool:
+        """Whether a node's runtime, `containerd://2.2.1`, is of these versions."""
+        runtime, _, version = runtime_version.partition("://")
         return runtime == self.runtime and self.since <= number(version) < self.before
 
 
@@ -160,14 +153,14 @@ def verdicts(facts: ClusterFacts, own_version: str, now: datetime) -> list[Findi
     """
     return [
         _server(facts),
-        _dra(facts),
-        *_gates(facts),
-        *_definitions(facts),
-        *_webhook(facts, now),
-        *_rights(facts),
-        *_nodes(facts),
-        *_components(facts, own_version),
-        *_reports(facts),
+        *_seen("resource.k8s.io", facts.dra, _dra),
+        *_seen("feature gates", facts.features, _gates),
+        *_seen("CustomResourceDefinitions", facts.definitions, _definitions),
+        *_seen("webhook", facts.webhook, lambda webhook: _webhook(webhook, facts, now)),
+        *_seen("rights", facts.lacking, lambda lacking: _rights(lacking, facts)),
+        *_seen("nodes", facts.nodes, _nodes),
+        *_seen("versions of netdra", facts.components, lambda pods: _components(pods, facts.namespace, own_version)),
+        *_seen("reports of nodes", facts.reports, lambda reports: _reports(reports, facts)),
     ]
 
 
@@ -181,12 +174,11 @@ def not_looked_at(why: str, fix: str = "name a kubeconfig with --kubeconfig") ->
     return [_finding("API server", "warning", f"not looked at: {why}", fix)]
 
 
-def _finding(check: str, level: Level, seen: str, fix: str = "") -> Finding:
-    return Finding("cluster", check, level, seen, fix)
-
-
-def _unseen(check: str, what: Unseen) -> Finding:
-    return _finding(check, "warning", f"could not be seen: {what.why}", AS_ADMINISTRATOR)
+def _seen(check: str, part: T | Unseen, judge: Callable[[T], Iterable[Finding]]) -> Iterable[Finding]:
+    """The findings about a part, or that it could not be seen."""
+    if isinstance(part, Unseen):
+        return [_finding(check, "warning", f"could not be seen: {part.why}", AS_ADMINISTRATOR)]
+    return judge(part)
 
 
 def _server(facts: ClusterFacts) -> Finding:
@@ -199,49 +191,38 @@ def _server(facts: ClusterFacts) -> Finding:
     return _finding("API server", "ok", facts.server)
 
 
-def _dra(facts: ClusterFacts) -> Finding:
-    if isinstance(facts.dra, Unseen):
-        return _unseen("resource.k8s.io", facts.dra)
-    if "v1" in facts.dra:
-        return _finding("resource.k8s.io", "ok", ", ".join(facts.dra))
-    seen = f"serves {', '.join(facts.dra) or 'nothing of it'}, not v1"
-    return _finding("resource.k8s.io", "error", seen, "kube-apiserver --runtime-config=resource.k8s.io/v1=true")
-
-
-def _gates(facts: ClusterFacts) -> Iterator[Finding]:
-    if isinstance(facts.features, Unseen):
-        yield _unseen("feature gates", facts.features)
+def _dra(versions: tuple[str, ...]) -> Iterator[Finding]:
+    if "v1" in versions:
+        yield _finding("resource.k8s.io", "ok", ", ".join(versions))
         return
-    for gate, on, lost in _features(facts.features):
+    seen = f"serves {', '.join(versions) or 'nothing of it'}, not v1"
+    yield _finding("resource.k8s.io", "error", seen, "kube-apiserver --runtime-config=resource.k8s.io/v1=true")
+
+
+def _gates(features: Features) -> Iterator[Finding]:
+    for gate, on, lost in (
+        ("DRAPartitionableDevices", features.partitionable_devices, "a NIC has one persona"),
+        ("DRAConsumableCapacity", features.consumable_capacity, "no device can be shared by several claims"),
+        ("DRADeviceTaints", features.device_taints, "nothing keeps claims off a device without a link or in trouble"),
+    ):
         if on:
             yield _finding(gate, "ok", "on")
         else:
             fix = f"--feature-gates={gate}=true on kube-apiserver and kube-scheduler"
             yield _finding(gate, "warning", f"off: {lost}", fix)
-    listed = "on" if facts.features.list_attributes else "off, as it is by default: supportedCNIs is published as text"
+    listed = "on" if features.list_attributes else "off, as it is by default: supportedCNIs is published as text"
     yield _finding("DRAListTypeAttributes", "ok", listed)
 
 
-def _features(features: Features) -> tuple[tuple[str, bool, str], ...]:
-    return (
-        ("DRAPartitionableDevices", features.partitionable_devices, "a NIC has one persona"),
-        ("DRAConsumableCapacity", features.consumable_capacity, "no device can be shared by several claims"),
-        ("DRADeviceTaints", features.device_taints, "nothing keeps claims off a device without a link or in trouble"),
-    )
-
-
-def _definitions(facts: ClusterFacts) -> Iterator[Finding]:
-    if isinstance(facts.definitions, Unseen):
-        yield _unseen("CustomResourceDefinitions", facts.definitions)
-        return
+def _definitions(definitions: Sequence[Definition]) -> Iterator[Finding]:
     sound = [
         definition.name
-        for definition in facts.definitions
+        for definition in definitions
         if definition.there and definition.established and not definition.differs
     ]
     if sound:
         yield _finding("CustomResourceDefinitions", "ok", ", ".join(sound))
-    for definition in facts.definitions:
+    for definition in definitions:
         if definition.name not in sound:
             yield _definition(definition)
 
@@ -256,11 +237,7 @@ def _definition(definition: Definition) -> Finding:
     return _finding(f"CRD {definition.name}", "error", f"is of another version of netdra: {places}", fix)
 
 
-def _webhook(facts: ClusterFacts, now: datetime) -> Iterator[Finding]:
-    webhook = facts.webhook
-    if isinstance(webhook, Unseen):
-        yield _unseen("webhook", webhook)
-        return
+def _webhook(webhook: WebhookFacts, facts: ClusterFacts, now: datetime) -> Iterator[Finding]:
     for name in webhook.missing:
         seen = "is not there: nothing is checked when it is written"
         yield _finding(f"webhook configuration {name}", "error", seen, "helm upgrade installs it")
@@ -293,11 +270,8 @@ def _answer(webhook: WebhookFacts, namespace: str) -> Finding:
     return _finding("webhook", "error", webhook.answer, fix)
 
 
-def _rights(facts: ClusterFacts) -> Iterator[Finding]:
-    if isinstance(facts.lacking, Unseen):
-        yield _unseen("rights", facts.lacking)
-        return
-    for process, lacking in facts.lacking.items():
+def _rights(rights: Mapping[str, tuple[str, ...]], facts: ClusterFacts) -> Iterator[Finding]:
+    for process, lacking in rights.items():
         if process == "webhook" and set(lacking) == to_keep_a_certificate(facts.name):
             yield _finding(
                 "rights of netdra webhook", "ok", "has all that it needs with --certificates, and not without"
@@ -310,23 +284,21 @@ def _rights(facts: ClusterFacts) -> Iterator[Finding]:
             yield _finding(f"rights of netdra {process}", "ok", "has all that it needs")
 
 
-def _nodes(facts: ClusterFacts) -> Iterator[Finding]:
-    if isinstance(facts.nodes, Unseen):
-        yield _unseen("nodes", facts.nodes)
-        return
-    old = [f"{node.name} {node.kubelet}" for node in facts.nodes if number(node.kubelet) < API_SINCE]
+def _nodes(nodes: Sequence[ClusterNode]) -> Iterator[Finding]:
+    kubelets = [(node.metadata.name, node.status.node_info.kubelet_version) for node in nodes]
+    old = [f"{name} {version}" for name, version in kubelets if number(version) < API_SINCE]
     if old:
         seen = f"of {len(old)} nodes older than 1.34: {listed(old, NAMED)}"
         yield _finding("kubelets", "error", seen, "upgrade them: they do not prepare claims of resource.k8s.io/v1")
     else:
-        yield _finding("kubelets", "ok", _versions(node.kubelet for node in facts.nodes) or "no nodes")
-    yield from _runtimes(facts.nodes)
+        yield _finding("kubelets", "ok", _versions(version for _, version in kubelets) or "no nodes")
+    yield from _runtimes([(node.metadata.name, node.status.node_info.container_runtime_version) for node in nodes])
 
 
-def _runtimes(nodes: Sequence[KubernetesNode]) -> Iterator[Finding]:
-    """What is known of the nodes' runtimes; of one that is not known, nothing is said."""
+def _runtimes(runtimes: Sequence[tuple[str, str]]) -> Iterator[Finding]:
+    """What is known of the runtimes, by node; of one that is not known, nothing is said."""
     for shortcoming in SHORTCOMINGS:
-        bad = [f"{node.name} {node.runtime}" for node in nodes if shortcoming.is_of(node)]
+        bad = [f"{name} {runtime}" for name, runtime in runtimes if shortcoming.is_of(runtime)]
         if bad:
             yield _finding(
                 "container runtimes",
@@ -334,44 +306,35 @@ def _runtimes(nodes: Sequence[KubernetesNode]) -> Iterator[Finding]:
                 f"of {len(bad)} nodes {shortcoming.seen}: {listed(bad, NAMED)}",
                 shortcoming.fix,
             )
-    well = [node.runtime for node in nodes if not any(shortcoming.is_of(node) for shortcoming in SHORTCOMINGS)]
+    well = [runtime for _, runtime in runtimes if not any(shortcoming.is_of(runtime) for shortcoming in SHORTCOMINGS)]
     if well:
         yield _finding("container runtimes", "ok", _versions(well))
 
 
-def _components(facts: ClusterFacts, own: str) -> Iterator[Finding]:
-    if isinstance(facts.components, Unseen):
-        yield _unseen("versions of netdra", facts.components)
-        return
-    versions = {component.version for component in facts.components if component.version}
-    if not facts.components:
-        seen = f"no pod with the label {NETDRA_PODS} in namespace {facts.namespace}"
-        yield _finding(
-            "versions of netdra", "warning", seen, "is it installed in another one? name it with --namespace"
-        )
+def _components(components: Sequence[Component], namespace: str, own: str) -> Iterator[Finding]:
+    check = "versions of netdra"
+    versions = {component.version for component in components if component.version}
+    if not components:
+        seen = f"no pod with the label {NETDRA_PODS} in namespace {namespace}"
+        yield _finding(check, "warning", seen, "is it installed in another one? name it with --namespace")
     elif versions - {own}:
         told = [
-            f"{component.part or component.pod} {component.version}"
-            for component in facts.components
-            if component.version
+            f"{component.part or component.pod} {component.version}" for component in components if component.version
         ]
         seen = f"{listed(dict.fromkeys(told), NAMED)}; this is {own}"
-        fix = f"roll all out in one version; kubectl -n {facts.namespace} get pods -L {VERSION_LABEL}"
-        yield _finding("versions of netdra", "warning", seen, fix)
-    elif silent := [component.pod for component in facts.components if not component.version]:
+        fix = f"roll all out in one version; kubectl -n {namespace} get pods -L {VERSION_LABEL}"
+        yield _finding(check, "warning", seen, fix)
+    elif silent := [component.pod for component in components if not component.version]:
         seen = f"not told by the labels of {listed(silent, NAMED)}"
-        yield _finding("versions of netdra", "warning", seen, f"label the pods with {VERSION_LABEL}")
+        yield _finding(check, "warning", seen, f"label the pods with {VERSION_LABEL}")
     else:
-        parts = sorted({component.part for component in facts.components if component.part})
-        yield _finding("versions of netdra", "ok", f"{own}: {', '.join(parts) or f'{len(facts.components)} pods'}")
+        parts = sorted({component.part for component in components if component.part})
+        yield _finding(check, "ok", f"{own}: {', '.join(parts) or f'{len(components)} pods'}")
 
 
-def _reports(facts: ClusterFacts) -> Iterator[Finding]:
+def _reports(reports: Sequence[ReportFacts], facts: ClusterFacts) -> Iterator[Finding]:
     """Whether nodes say what they offer, of the policies as they are now, and without problems."""
-    check, reports = "reports of nodes", facts.reports
-    if isinstance(reports, Unseen):
-        yield _unseen(check, reports)
-        return
+    check = "reports of nodes"
     behind = [report.node for report in reports if report.behind]
     troubled = [report.node for report in reports if report.problems]
     if facts.nodes and not reports:
@@ -387,12 +350,6 @@ def _reports(facts: ClusterFacts) -> Iterator[Finding]:
         )
     if not behind and not troubled and (reports or not facts.nodes):
         yield _finding(check, "ok", f"{len(reports)} nodes, no problems" if reports else "no nodes")
-
-
-def number(version: str) -> tuple[int, ...]:
-    """`v1.37.1-rc.0+x` as (1, 37, 1)."""
-    parts = re.match(r"v?(\d+(?:\.\d+)*)", version)
-    return tuple(map(int, parts[1].split("."))) if parts else (0,)
 
 
 def _versions(versions: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Literal
 
@@ -28,6 +29,18 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     level: Level
     seen: str
     fix: str = ""
+
+
+class Unseen(msgspec.Struct, frozen=True):
+    """What could not be looked at, and why."""
+
+    why: str
+
+
+def number(version: str) -> tuple[int, ...]:
+    """`v1.37.1-rc.0+x` as (1, 37, 1)."""
+    parts = re.match(r"v?(\d+(?:\.\d+)*)", version)
+    return tuple(map(int, parts[1].split("."))) if parts else (0,)
 
 
 def worst(findings: Iterable[Finding]) -> Level:

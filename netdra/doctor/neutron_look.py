@@ -5,19 +5,17 @@ Called by `netdra doctor`. What the one who asks may not see is left as what it 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-import msgspec
-
-from netdra.doctor.cluster_verdicts import NETDRA_PODS, PART_LABEL, Unseen
+from netdra.doctor.cluster_look import attempt
+from netdra.doctor.cluster_verdicts import Component
+from netdra.doctor.finding import Unseen
 from netdra.doctor.neutron_verdicts import (
     Account,
     CloudFacts,
-    Default,
     Failed,
     PortFacts,
-    Waiting,
     WiredNode,
 )
 from netdra.kube.client import Client, Selection
@@ -28,96 +26,70 @@ from netdra.kube.resources import (
     NODES,
     RESOURCE_SLICES,
     TOPOLOGIES,
-    ClusterNode,
     Resource,
 )
 from netdra.model import names
 from netdra.model.claim import ClaimUse, ClaimUseAllocation, ClaimUseStatus
-from netdra.model.errors import NetdraError
-from netdra.model.meta import ObjectMeta
+from netdra.model.core import ClusterNode
 from netdra.model.neutron_port import HOST_ANNOTATION
 from netdra.model.node_network import NodeInterfaces
 from netdra.model.resource import ResourceSlice
-from netdra.neutron.answers import Network
+from netdra.neutron.answers import NeutronNetwork
 from netdra.neutron.client import Neutron
 from netdra.neutron.errors import CloudsError, NeutronError, UnauthorizedError, UnreachableError
 from netdra.neutron.physnets import PhysnetDefault
 from netdra.topology.devices import from_slices, physnets
 from netdra.topology.users import topologies_of
 
-CLOUDS_OPTION = "--neutron-clouds"
-"""The option by which a controller knows a cloud."""
-
 T = TypeVar("T")
 
 
-class Container(msgspec.Struct, frozen=True):
-    """A container's process."""
-
-    command: tuple[str, ...] | None = ()
-    args: tuple[str, ...] | None = ()
-
-
-class PodSpec(msgspec.Struct, frozen=True):
-    """A pod's containers."""
-
-    containers: tuple[Container, ...] = ()
-
-
-class Pod(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod, and what it is started with."""
-
-    metadata: ObjectMeta
-    spec: PodSpec = PodSpec()
-
-
-class Allocation(ClaimUseAllocation, frozen=True):
+class DatedAllocation(ClaimUseAllocation, frozen=True):
     """A claim's allocation, and when it was made, where the API server keeps that."""
 
     allocation_timestamp: str | None = None
 
 
-class ClaimStatus(ClaimUseStatus, frozen=True):
+class DatedStatus(ClaimUseStatus, frozen=True):
     """Whether the claim is allocated, and since when."""
 
-    allocation: Allocation | None = None
+    allocation: DatedAllocation | None = None
 
 
-class Claim(ClaimUse, frozen=True):
+class DatedClaim(ClaimUse, frozen=True):
     """A claim, and since when it is allocated."""
 
-    status: ClaimStatus = ClaimStatus()
+    status: DatedStatus = DatedStatus()
 
 
-PODS = Resource("v1", "pods", Pod, namespaced=True)
-CLAIMS = Resource(CLAIM_USES.group_version, CLAIM_USES.plural, Claim, namespaced=True)
+CLAIMS = Resource(CLAIM_USES.group_version, CLAIM_USES.plural, DatedClaim, namespaced=True)
 
 
-async def look_at_ports(client: Client, namespace: str) -> PortFacts:
+async def look_at_ports(client: Client, components: Sequence[Component] | Unseen) -> PortFacts:
     """What a cluster says of its NeutronPorts.
 
     Args:
         client: the way to it.
-        namespace: netdra's.
+        components: netdra's pods, or why they are not known.
     """
-    topologies = await _tried(_topologies(client))
+    topologies = await attempt(_topologies(client))
     if isinstance(topologies, Unseen):
         return PortFacts(topologies=topologies)
-    ports = await _tried(client.list(NEUTRON_PORTS))
+    ports = await attempt(client.list(NEUTRON_PORTS))
     if isinstance(ports, Unseen) or not topologies:
         return PortFacts(topologies=topologies, ports=ports if isinstance(ports, Unseen) else tuple(ports))
     have = {port.spec.claim.uid for port in ports}
     return PortFacts(
         topologies=topologies,
         ports=tuple(ports),
-        waiting=await _tried(_waiting(client, frozenset(topologies), have)),
-        controllers=await _tried(_controllers(client, namespace)),
+        waiting=await attempt(_waiting(client, frozenset(topologies), have)),
+        controllers=_controllers(components),
     )
 
 
 async def look_at_nodes(client: Client) -> tuple[WiredNode, ...] | Unseen:
     """The nodes that publish devices of physical networks, in the order of their names."""
-    return await _tried(_nodes(client))
+    return await attempt(_nodes(client))
 
 
 async def look_at_cloud(neutron: Neutron, defaults: Mapping[str, PhysnetDefault]) -> CloudFacts:
@@ -127,33 +99,26 @@ async def look_at_cloud(neutron: Neutron, defaults: Mapping[str, PhysnetDefault]
         neutron: the way to it.
         defaults: the controller's map, by physical network.
     """
-    account = await _asked(_account(neutron))
+    account = await _ask(_account(neutron))
     if isinstance(account, Failed):
         return CloudFacts(account=account)
-    extensions = await _asked(neutron.extensions())
+    extensions = await _ask(neutron.extensions())
     if isinstance(extensions, Failed) and extensions.reason in (UnreachableError.reason, UnauthorizedError.reason):
         return CloudFacts(account=account, extensions=extensions)
-    agents = await _asked(neutron.agents())
-    sees = True if agents else await _asked(neutron.sees_agents())
+    agents = await _ask(neutron.agents())
+    sees = True if agents else await _ask(neutron.sees_agents())
     return CloudFacts(
         account=account,
         extensions=extensions,
-        ports=await _asked(neutron.ports()),
+        ports=await _ask(neutron.ports()),
         agents=sees if isinstance(sees, Failed) else agents,
         sees_agents=sees is True,
-        networks=await _asked(neutron.networks()),
+        networks=await _ask(neutron.networks()),
         defaults={physnet: await _default(neutron, default) for physnet, default in defaults.items()},
     )
 
 
-async def _tried(work: Awaitable[T]) -> T | Unseen:
-    try:
-        return await work
-    except NetdraError as problem:
-        return Unseen(problem.what)
-
-
-async def _asked(work: Awaitable[T]) -> T | Failed:
+async def _ask(work: Awaitable[T]) -> T | Failed:
     try:
         return await work
     except (NeutronError, CloudsError) as problem:
@@ -164,30 +129,25 @@ async def _topologies(client: Client) -> tuple[str, ...]:
     return tuple(sorted(topology.name for topology in await client.list(TOPOLOGIES) if topology.asks_neutron))
 
 
-async def _waiting(client: Client, topologies: frozenset[str], have: set[str]) -> tuple[Waiting, ...]:
-    """The allocated claims of topologies that have no port."""
-    return tuple(
-        Waiting(f"{claim.metadata.namespace}/{claim.metadata.name}", since)
+async def _waiting(client: Client, topologies: frozenset[str], have: set[str]) -> dict[str, str]:
+    """The allocated claims of topologies that have no port, and since when."""
+    return {
+        f"{claim.metadata.namespace}/{claim.metadata.name}": allocation.allocation_timestamp
+        or claim.metadata.creation_timestamp
+        or ""
         for claim in await client.list(CLAIMS)
         if claim.metadata.uid not in have
         and not claim.metadata.deletion_timestamp
         and topologies_of(claim) & topologies
         if (allocation := claim.status.allocation) is not None
-        for since in (allocation.allocation_timestamp or claim.metadata.creation_timestamp or "",)
-    )
-
-
-async def _controllers(client: Client, namespace: str) -> dict[str, bool]:
-    """By pod of the controller, whether it is started with a cloud."""
-    chosen = Selection(namespace=namespace, label_selector=f"{NETDRA_PODS},{PART_LABEL}=controller")
-    return {
-        pod.metadata.name: any(
-            argument.partition("=")[0] == CLOUDS_OPTION
-            for container in pod.spec.containers
-            for argument in (*(container.command or ()), *(container.args or ()))
-        )
-        for pod in await client.list(PODS, chosen)
     }
+
+
+def _controllers(components: Sequence[Component] | Unseen) -> dict[str, bool] | Unseen:
+    """By pod of the controller, whether it is started with a cloud."""
+    if isinstance(components, Unseen):
+        return components
+    return {component.pod: component.has_cloud for component in components if component.part == "controller"}
 
 
 async def _nodes(client: Client) -> tuple[WiredNode, ...]:
@@ -236,13 +196,10 @@ async def _account(neutron: Neutron) -> Account:
     return Account(user=login.user, project=login.project, roles=login.roles, url=login.network)
 
 
-async def _default(neutron: Neutron, default: PhysnetDefault) -> Default:
-    network = await _asked(neutron.network(default.network))
+async def _default(neutron: Neutron, default: PhysnetDefault) -> NeutronNetwork | Failed:
+    """The network of the controller's map, or why it or its subnet is not there."""
+    network = await _ask(neutron.network(default.network))
     if isinstance(network, Failed) or not default.subnet:
-        return Default(network)
-    return Default(network, await _subnet(neutron, network, default.subnet))
-
-
-async def _subnet(neutron: Neutron, network: Network, wanted: str) -> Failed | None:
-    subnet = await _asked(neutron.subnet(network, wanted))
-    return subnet if isinstance(subnet, Failed) else None
+        return network
+    subnet = await _ask(neutron.subnet(network, default.subnet))
+    return subnet if isinstance(subnet, Failed) else network

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
-from netdra.doctor.cluster_verdicts import AS_ADMINISTRATOR, NAMED, Unseen
-from netdra.doctor.finding import Finding, Level
-from netdra.model.meta import Condition
+from netdra.doctor.cluster_verdicts import AS_ADMINISTRATOR, NAMED
+from netdra.doctor.finding import Finding, Level, Unseen
 from netdra.model.neutron_port import HOST_ANNOTATION, NeutronPort
 from netdra.model.suggestions import hint, listed
-from netdra.neutron.answers import HARDWARE_SWITCH, ROLE, Agent, Network, Port
+from netdra.neutron.answers import HARDWARE_SWITCH, ROLE, Agent, NeutronNetwork, Port
 from netdra.neutron.errors import AmbiguousError, NoNetworkError
 
 PATIENCE = timedelta(minutes=1)
@@ -24,14 +25,13 @@ ROLES = ("member", ROLE)
 """The roles that may make and bind ports by Neutron's default policies."""
 BINDING = "binding"
 """The extension of Neutron's API by which a port is bound to a host."""
-_CHECK = "ports of Neutron"
-
-
-class Waiting(msgspec.Struct, frozen=True):
-    """An allocated claim whose VFs should have ports and that has no NeutronPort, and since when (RFC 3339)."""
-
-    claim: str
-    since: str
+_TERMINATING = (
+    "they wait for Neutron to delete the port, claims and pods do not; docs/neutron.md says what to do without it"
+)
+_UNSAID = "no controller has said why"
+_CHANGED = "delete the pods and their claims: the next ones get the new settings"
+_in_cluster = partial(Finding, "cluster", "ports of Neutron")
+_finding = partial(Finding, "neutron")
 
 
 class PortFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,13 +40,13 @@ class PortFacts(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         topologies: those with `neutron`, by name.
         ports: all NeutronPorts.
-        waiting: claims of these topologies that have none.
+        waiting: allocated claims of these topologies that have none, and since when (RFC 3339).
         controllers: by pod of netdra's controller, whether it is started with a cloud.
     """
 
     topologies: tuple[str, ...] | Unseen = ()
     ports: tuple[NeutronPort, ...] | Unseen = ()
-    waiting: tuple[Waiting, ...] | Unseen = ()
+    waiting: Mapping[str, str] | Unseen = {}
     controllers: Mapping[str, bool] | Unseen = {}
 
 
@@ -67,13 +67,6 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     url: str
 
 
-class Default(msgspec.Struct, frozen=True):
-    """The network that the controller's map gives a physical network, or why there is none."""
-
-    network: Network | Failed
-    subnet: Failed | None = None
-
-
 class CloudFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What a cloud says. Each part is what was seen, or why it was not.
 
@@ -84,7 +77,7 @@ class CloudFacts(msgspec.Struct, frozen=True, kw_only=True):
         agents: the NIC switch agents that the user sees.
         sees_agents: whether he sees any agent of whatever kind.
         networks: all networks that he sees.
-        defaults: the controller's map, by physical network.
+        defaults: by physical network, the network that the controller's map gives it.
     """
 
     account: Account | Failed
@@ -92,8 +85,8 @@ class CloudFacts(msgspec.Struct, frozen=True, kw_only=True):
     ports: tuple[Port, ...] | Failed = ()
     agents: tuple[Agent, ...] | Failed = ()
     sees_agents: bool = False
-    networks: tuple[Network, ...] | Failed = ()
-    defaults: Mapping[str, Default] = {}
+    networks: tuple[NeutronNetwork, ...] | Failed = ()
+    defaults: Mapping[str, NeutronNetwork | Failed] = {}
 
 
 class WiredNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,12 +118,8 @@ def of_ports(facts: PortFacts, namespace: str, name: str, now: datetime) -> list
     unseen = dict.fromkeys(part.why for part in parts if isinstance(part, Unseen))
     findings = [_in_cluster("warning", f"could not be seen: {why}", AS_ADMINISTRATOR) for why in unseen]
     ports = () if isinstance(facts.ports, Unseen) else facts.ports
-    findings += [
-        *_served(facts, namespace, name, now),
-        *_unbound(ports, now),
-        *_terminating(ports, now),
-        *_changed(ports, now),
-    ]
+    is_running = f"is a controller with --neutron-clouds running? kubectl -n {namespace} logs deploy/{name}-controller"
+    findings += [*_served(facts, is_running, now), *_troubled(ports, is_running, now)]
     if findings:
         return findings
     if ports:
@@ -165,14 +154,6 @@ def of_cloud(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> list[Fin
     return findings
 
 
-def _in_cluster(level: Level, seen: str, fix: str = "") -> Finding:
-    return Finding("cluster", _CHECK, level, seen, fix)
-
-
-def _finding(check: str, level: Level, seen: str, fix: str = "") -> Finding:
-    return Finding("neutron", check, level, seen, fix)
-
-
 def _unseen(check: str, problem: Failed, fix: str = "") -> Finding:
     return _finding(check, "warning", f"could not be seen: {problem.what}", fix or problem.hint)
 
@@ -180,89 +161,63 @@ def _unseen(check: str, problem: Failed, fix: str = "") -> Finding:
 # The cluster
 
 
-def _served(facts: PortFacts, namespace: str, name: str, now: datetime) -> Iterator[Finding]:
-    """Whether a controller looks after the ports: none is started with a cloud, or none has answered in time."""
-    logs = f"kubectl -n {namespace} logs deploy/{name}-controller"
+def _served(facts: PortFacts, is_running: str, now: datetime) -> Iterator[Finding]:
+    """Whether a controller looks after the ports: none is started with a cloud, or none has made them in time."""
     controllers = {} if isinstance(facts.controllers, Unseen) else facts.controllers
     if facts.topologies and not isinstance(facts.topologies, Unseen) and controllers and not any(controllers.values()):
         seen = f"topologies have `neutron` ({listed(facts.topologies, NAMED)}), and no controller serves Neutron"
         fix = "start it with --neutron-clouds: the chart's controller.neutron.cloudsSecret"
         yield _in_cluster("error", seen, fix)
-    silent = [] if isinstance(facts.ports, Unseen) else [port for port in facts.ports if _is_silent(port, now)]
-    if silent:
-        names = _oldest(((port, port.metadata.creation_timestamp or "") for port in silent), now)
-        seen = f"{len(silent)} NeutronPorts without an answer of the controller: {names}"
-        yield _in_cluster("error", seen, f"is a controller with --neutron-clouds running? {logs}")
-    waiting = () if isinstance(facts.waiting, Unseen) else facts.waiting
-    late = [one for one in waiting if _age(one.since, now) >= PATIENCE]
+    waiting = {} if isinstance(facts.waiting, Unseen) else facts.waiting
+    late = {claim: age for claim, since in waiting.items() if (age := _age(since, now)) >= PATIENCE}
     if late:
-        claims = listed((f"{one.claim} for {_span(_age(one.since, now))}" for one in late), NAMED)
+        claims = listed((f"{claim} for {_span(age)}" for claim, age in late.items()), NAMED)
         seen = f"{len(late)} allocated claims whose topology has `neutron` have no NeutronPort: {claims}"
-        yield _in_cluster("error", seen, f"is a controller with --neutron-clouds running? {logs}")
+        yield _in_cluster("error", seen, is_running)
 
 
-def _is_silent(port: NeutronPort, now: datetime) -> bool:
-    metadata = port.metadata
-    return (
-        port.bound is None
-        and not metadata.deletion_timestamp
-        and _age(metadata.creation_timestamp or "", now) >= PATIENCE
-    )
+class _PortTrouble(NamedTuple):
+    """A state of a port that is a trouble, since when it is in it, and why: a condition's message, or ""."""
+
+    level: Level
+    state: str
+    since: str
+    message: str = ""
+    fix: str = ""
 
 
-def _unbound(ports: Iterable[NeutronPort], now: datetime) -> Iterator[Finding]:
-    """The ports that Neutron has not bound, by reason."""
-    by_reason: dict[str, list[tuple[NeutronPort, Condition]]] = {}
-    for port in ports:
-        condition = port.bound
-        if condition is not None and condition.status != "True" and not port.metadata.deletion_timestamp:
-            by_reason.setdefault(condition.reason, []).append((port, condition))
-    for reason, group in sorted(by_reason.items()):
-        yield _of_condition(f"not Bound, {reason}", group, now)
-
-
-def _of_condition(state: str, group: Sequence[tuple[NeutronPort, Condition]], now: datetime) -> Finding:
-    """A finding about ports that are all in one state; of their messages, the oldest one's is shown."""
-    port, condition = min(group, key=lambda pair: pair[1].last_transition_time)
-    names = _oldest(((port, condition.last_transition_time) for port, condition in group), now)
-    what, _, step = condition.message.partition("\n")
-    describe = f"kubectl -n {port.metadata.namespace} describe neutronport {port.name}"
-    return _in_cluster("warning", f"{len(group)} {state}: {names}: {what}", " ".join(step.split()) or describe)
-
-
-def _terminating(ports: Iterable[NeutronPort], now: datetime) -> Iterator[Finding]:
-    """The ports that are deleted and stay: a finalizer waits for Neutron."""
-    staying = [port for port in ports if _age(port.metadata.deletion_timestamp or "", now) >= PATIENCE]
-    if not staying:
+def _troubles(port: NeutronPort, is_running: str, now: datetime) -> Iterator[_PortTrouble]:
+    """The troubles of a port, as its conditions tell them."""
+    bound, current, deleted = port.bound, port.current, port.metadata.deletion_timestamp
+    if deleted:
+        if _age(deleted, now) >= PATIENCE:
+            why = bound.message.partition("\n")[0] if bound is not None and bound.status == "False" else ""
+            yield _PortTrouble("warning", "stay Terminating", deleted, why or _UNSAID, _TERMINATING)
         return
-    reasons = (port.bound.message.partition("\n")[0] for port in staying if port.bound and port.bound.status == "False")
-    why = next(reasons, "no controller has said why")
-    fix = "they wait for Neutron to delete the port, claims and pods do not; docs/neutron.md says what to do without it"
-    names = _oldest(((port, port.metadata.deletion_timestamp or "") for port in staying), now)
-    yield _in_cluster("warning", f"{len(staying)} stay Terminating: {names}: {why}", fix)
+    created = port.metadata.creation_timestamp or ""
+    if bound is None and _age(created, now) >= PATIENCE:
+        yield _PortTrouble("error", "NeutronPorts without an answer of the controller", created, fix=is_running)
+    if bound is not None and bound.status != "True":
+        what, _, step = bound.message.partition("\n")
+        fix = " ".join(step.split()) or f"kubectl -n {port.metadata.namespace} describe neutronport {port.name}"
+        yield _PortTrouble("warning", f"not Bound, {bound.reason}", bound.last_transition_time, what, fix)
+    if current is not None and current.status == "False":
+        what = current.message.partition("\n")[0]
+        yield _PortTrouble("warning", "changed in Neutron", current.last_transition_time, what, _CHANGED)
 
 
-def _changed(ports: Iterable[NeutronPort], now: datetime) -> Iterator[Finding]:
-    """The ports that are otherwise in Neutron than their VFs were told."""
-    changed = [
-        (port, condition)
-        for port in ports
-        if (condition := port.current) is not None
-        and condition.status == "False"
-        and not port.metadata.deletion_timestamp
-    ]
-    if changed:
-        finding = _of_condition("changed in Neutron", changed, now)
-        yield msgspec.structs.replace(
-            finding, fix="delete the pods and their claims: the next ones get the new settings"
-        )
-
-
-def _oldest(since: Iterable[tuple[NeutronPort, str]], now: datetime) -> str:
-    """Ports with how long they have been so, the oldest first."""
-    ordered = sorted(since, key=lambda pair: pair[1])
-    names = (f"{port.metadata.namespace}/{port.name} for {_span(_age(moment, now))}" for port, moment in ordered)
-    return listed(names, NAMED)
+def _troubled(ports: Iterable[NeutronPort], is_running: str, now: datetime) -> Iterator[Finding]:
+    """The ports in trouble, one finding a state; the oldest come first, and the oldest one's message is shown."""
+    by_state: dict[str, list[tuple[NeutronPort, _PortTrouble]]] = {}
+    for port in ports:
+        for trouble in _troubles(port, is_running, now):
+            by_state.setdefault(trouble.state, []).append((port, trouble))
+    for state, group in sorted(by_state.items()):
+        group.sort(key=lambda pair: pair[1].since)
+        names = (f"{port.metadata.namespace}/{port.name} for {_span(_age(it.since, now))}" for port, it in group)
+        oldest = min(group, key=lambda pair: (pair[1].message == _UNSAID, pair[1].since))[1]
+        seen = f"{len(group)} {state}: {listed(names, NAMED)}"
+        yield _in_cluster(oldest.level, f"{seen}: {oldest.message}" if oldest.message else seen, oldest.fix)
 
 
 def _age(since: str, now: datetime) -> timedelta:
@@ -452,23 +407,20 @@ def _networks(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> Iterato
 def _defaults(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> Iterator[Finding]:
     """Whether the networks of the controller's map are there, and of the physical network that they are given to."""
     physnets = None if isinstance(nodes, Unseen) else _of_devices(nodes)
-    for physnet, default in sorted(facts.defaults.items()):
-        yield _default(physnet, default)
+    for physnet, network in sorted(facts.defaults.items()):
+        yield _default(physnet, network)
         if physnets is not None and physnet not in physnets:
             fix = hint(physnet, physnets) or "docs/physnets.md says how devices get one"
             yield _finding(f"network of {physnet}", "warning", f"no node has devices of {physnet}", fix)
 
 
-def _default(physnet: str, default: Default) -> Finding:
+def _default(physnet: str, network: NeutronNetwork | Failed) -> Finding:
     check = f"network of {physnet}"
-    for part in (default.network, default.subnet):
-        if isinstance(part, Failed):
-            if part.reason in (NoNetworkError.reason, AmbiguousError.reason):
-                fix = part.hint or "correct the name, or share it with the project: openstack network rbac create"
-                return _finding(check, "error", part.what, fix)
-            return _unseen(check, part)
-    assert isinstance(default.network, Network)
-    network = default.network
+    if isinstance(network, Failed):
+        if network.reason in (NoNetworkError.reason, AmbiguousError.reason):
+            fix = network.hint or "correct the name, or share it with the project: openstack network rbac create"
+            return _finding(check, "error", network.what, fix)
+        return _unseen(check, network)
     shown = network.name or network.id
     if network.physnet is None:
         return _finding(check, "ok", f"{shown}; whether it is on {physnet} could not be seen")

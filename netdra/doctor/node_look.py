@@ -20,7 +20,8 @@ from netdra.cni import plugins as binaries
 from netdra.cni import protocol
 from netdra.cni.errors import PluginError
 from netdra.discovery.scan import scan
-from netdra.doctor.node_verdicts import KINDS, Folder, Nic, NodeFacts, Plugin, Presence, Trouble
+from netdra.doctor.finding import number
+from netdra.doctor.node_verdicts import KINDS, InstalledPlugin, NodeFacts, NodeFolder, Presence, SriovNic, Trouble
 from netdra.kernel import link, mounts, rdma
 from netdra.kernel.errors import KernelError
 from netdra.kernel.netlink import Socket
@@ -52,7 +53,7 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
 def look(places: Places) -> NodeFacts:
     """All facts; what cannot be read is left as unknown."""
     interfaces = _interfaces()
-    kinds = _asked_kinds()
+    kinds = _probe_kinds()
     modules = Modules(places)
     sysfs = Sysfs(str(places.at("sys")))
     return NodeFacts(
@@ -62,7 +63,7 @@ def look(places: Places) -> NodeFacts:
         interfaces=-1 if interfaces is None else len(interfaces),
         iommu_groups=len(sysfs.listing("kernel/iommu_groups")),
         sriov=tuple(
-            Nic(interface.if_name, interface.num_vfs, interface.total_vfs)
+            SriovNic(interface.if_name, interface.num_vfs, interface.total_vfs)
             for interface in interfaces or ()
             if interface.sriov_capable
         ),
@@ -93,16 +94,16 @@ def _interfaces() -> tuple[Interface, ...] | None:
         return None
 
 
-def _asked_kinds() -> dict[str, Presence] | None:
+def _probe_kinds() -> dict[str, Presence] | None:
     """What the kernel itself says of each kind; None if it may not be asked."""
     try:
         with Namespace.anonymous() as empty, empty.socket() as opened:
-            return {kind: _asked(opened, kind) for kind in KINDS}
+            return {kind: _probe(opened, kind) for kind in KINDS}
     except KernelError:
         return None
 
 
-def _asked(opened: Socket, kind: str) -> Presence:
+def _probe(opened: Socket, kind: str) -> Presence:
     """Make a link of the kind, of nothing: a kernel that has it misses what it stands on, others know no such type."""
     try:
         link.create(opened, "probe", kind)
@@ -158,14 +159,14 @@ def _answers(path: Path) -> str:
     return "listens"
 
 
-def _folder(places: Places, path: Path) -> Folder:
+def _folder(places: Places, path: Path) -> NodeFolder:
     """Of a folder that is not there, whether it could be made."""
     seen = places.at(path)
     nearest = next(entry for entry in (seen, *seen.parents) if entry.exists())
-    return Folder(str(path), exists=seen.is_dir(), writable=os.access(nearest, os.W_OK | os.X_OK))
+    return NodeFolder(str(path), exists=seen.is_dir(), writable=os.access(nearest, os.W_OK | os.X_OK))
 
 
-def _plugins(places: Places) -> Iterator[Plugin]:
+def _plugins(places: Places) -> Iterator[InstalledPlugin]:
     where = binaries.PluginPath(directories=tuple(map(str, places.cni_path)), root=str(places.root))
     names: set[str] = set()
     for folder in places.cni_path:
@@ -176,13 +177,9 @@ def _plugins(places: Places) -> Iterator[Plugin]:
             versions = protocol.supported_versions(binaries.find(name, where))
         except PluginError as problem:
             if problem.failure.kind != "missing":  # a file that is no program, such as a licence
-                yield Plugin(name, "", problem.what)
+                yield InstalledPlugin(name, "", problem.what)
             continue
-        yield Plugin(name, max(versions, key=_version_key, default=""))
-
-
-def _version_key(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".") if part.isdecimal())
+        yield InstalledPlugin(name, max(versions, key=number, default=""))
 
 
 def _cgroup(sysfs: Sysfs) -> int:

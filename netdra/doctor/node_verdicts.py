@@ -6,11 +6,12 @@ The facts are filled by `node_look`; `verdicts` is called by `netdra doctor`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Literal
 
 import msgspec
 
-from netdra.doctor.finding import Finding, Level
+from netdra.doctor.finding import Finding, number
 
 Presence = Literal["there", "loadable", "absent", "unknown"]
 """Of a part of the kernel: in it now, a module that can be loaded, not there, or unknown."""
@@ -34,7 +35,10 @@ NEWEST_NEEDED = (0, 4, 0)
 """CNI 0.4.0 brought CHECK; an older plugin can be run and not be checked."""
 
 
-class Folder(msgspec.Struct, frozen=True):
+_finding = partial(Finding, "node")
+
+
+class NodeFolder(msgspec.Struct, frozen=True):
     """A folder that a process writes to: whether it exists, and whether this process may write there."""
 
     path: str
@@ -42,7 +46,7 @@ class Folder(msgspec.Struct, frozen=True):
     writable: bool
 
 
-class Nic(msgspec.Struct, frozen=True):
+class SriovNic(msgspec.Struct, frozen=True):
     """A NIC that can make VFs."""
 
     name: str
@@ -50,7 +54,7 @@ class Nic(msgspec.Struct, frozen=True):
     total: int
 
 
-class Plugin(msgspec.Struct, frozen=True):
+class InstalledPlugin(msgspec.Struct, frozen=True):
     """A CNI plugin's binary: the newest version of the specification that it speaks, "" if it does not answer."""
 
     name: str
@@ -95,16 +99,16 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     kinds: Mapping[str, Presence] = {}
     interfaces: int = -1
     iommu_groups: int = 0
-    sriov: tuple[Nic, ...] = ()
+    sriov: tuple[SriovNic, ...] = ()
     vfio: Presence = "unknown"
     rdma_devices: tuple[str, ...] = ()
     rdma_mode: str = ""
     nri_socket: str = ""
     nri: str = "absent"
-    kubelet: tuple[Folder, ...] = ()
-    cdi: Folder = Folder("", exists=False, writable=False)
+    kubelet: tuple[NodeFolder, ...] = ()
+    cdi: NodeFolder = NodeFolder("", exists=False, writable=False)
     cni_path: tuple[str, ...] = ()
-    plugins: tuple[Plugin, ...] = ()
+    plugins: tuple[InstalledPlugin, ...] = ()
     troubles: tuple[Trouble, ...] = ()
     cgroup: int = 0
     user_namespaces: int = -1
@@ -129,10 +133,6 @@ def verdicts(facts: NodeFacts) -> list[Finding]:
         _cgroup(facts),
         _user_namespaces(facts),
     ]
-
-
-def _finding(check: str, level: Level, seen: str, fix: str = "") -> Finding:
-    return Finding("node", check, level, seen, fix)
 
 
 def _rights(facts: NodeFacts) -> Finding:
@@ -218,7 +218,7 @@ def _kubelet(facts: NodeFacts) -> Iterator[Finding]:
         yield _folder("kubelet", folder, "is this the kubelet's --root-dir? name it with --kubelet-root")
 
 
-def _folder(check: str, folder: Folder, fix: str) -> Finding:
+def _folder(check: str, folder: NodeFolder, fix: str) -> Finding:
     if not folder.exists:
         return _finding(check, "error", f"{folder.path} is not there", fix)
     if not folder.writable:
@@ -250,7 +250,7 @@ def _plugins(facts: NodeFacts) -> Iterator[Finding]:
         if not plugin.version:
             seen = plugin.problem or "does not answer VERSION"
             yield _finding(f"CNI plugin {plugin.name}", "warning", seen, f"reinstall {plugin.name}, or remove it")
-        elif _number(plugin.version) < NEWEST_NEEDED:
+        elif number(plugin.version) < NEWEST_NEEDED:
             seen = f"speaks CNI {plugin.version} at most, which knows no CHECK"
             yield _finding(f"CNI plugin {plugin.name}", "warning", seen, f"install a newer {plugin.name}")
 
@@ -258,10 +258,6 @@ def _plugins(facts: NodeFacts) -> Iterator[Finding]:
 def _troubles(facts: NodeFacts) -> Iterator[Finding]:
     for trouble in facts.troubles:
         yield _finding("container", "error", trouble.seen, trouble.fix)
-
-
-def _number(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".") if part.isdecimal())
 
 
 def _cgroup(facts: NodeFacts) -> Finding:

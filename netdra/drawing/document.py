@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from html import escape
 
-from netdra.drawing.layout import Box, Layout, Line, lay_out
+from netdra.drawing.layout import Box, Connector, Layout, lay_out
 from netdra.drawing.terminal import labels
 from netdra.topology.graph import Graph
 
@@ -67,7 +67,7 @@ def _elements(layout: Layout) -> Iterator[str]:
         yield from _box(box)
 
 
-def _line(line: Line) -> Iterator[str]:
+def _line(line: Connector) -> Iterator[str]:
     moves = " ".join(f"M{_x(x1)} {_y(y1)}L{_x(x2)} {_y(y2)}" for x1, y1, x2, y2 in line.pieces)
     yield f'<path d="{moves}"/>'
     for x, y in line.arrows:

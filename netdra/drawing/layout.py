@@ -32,7 +32,7 @@ class Box(msgspec.Struct, frozen=True, kw_only=True):
     height: int
 
 
-class Line(msgspec.Struct, frozen=True):
+class Connector(msgspec.Struct, frozen=True):
     """A net of lines.
 
     Attributes:
@@ -50,7 +50,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     width: int
     height: int
     boxes: tuple[Box, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[Connector, ...]
 
 
 class _Spot:
@@ -227,7 +227,7 @@ def _assembled(
     """All cells, once it is known how wide the columns and the channels between them are."""
     roots = {root.name for root in graph.roots}
     boxes: list[Box] = []
-    lines: list[Line] = []
+    lines: list[Connector] = []
     x = 0
     for at, column in enumerate(columns):
         width = max((len(text) for spot in column for text in spot.lines), default=0) + 4
@@ -247,23 +247,25 @@ def _box(spot: _Spot, x: int, width: int, step: int, *, is_root: bool) -> Box:
     return Box(name=spot.key, lines=spot.lines, is_root=is_root, x=x, y=spot.y, width=width, height=spot.height(step))
 
 
-def _passage(spot: _Spot, left: int, right: int, step: int) -> Line:
+def _passage(spot: _Spot, left: int, right: int, step: int) -> Connector:
     enters, leaves = spot.y, spot.leave(step)
     if enters == leaves:
-        return Line(((left, enters, right, enters),))
+        return Connector(((left, enters, right, enters),))
     middle = (left + right) // 2
-    return Line(((left, enters, middle, enters), (middle, enters, middle, leaves), (middle, leaves, right, leaves)))
+    return Connector(
+        ((left, enters, middle, enters), (middle, enters, middle, leaves), (middle, leaves, right, leaves))
+    )
 
 
-def _line(bundle: _Bundle, left: int, right: int, track: int, step: int) -> Line:
+def _line(bundle: _Bundle, left: int, right: int, track: int, step: int) -> Connector:
     """A bundle's pieces between the last cell of one column and the first of the next."""
     net = bundle.net(step)
     arrows = tuple((right - 1, row) for spot, row in zip(bundle.targets, net.arrives, strict=True) if spot.lines)
     if net.is_straight:
-        return Line(((left, net.leaves[0], right, net.leaves[0]),), arrows)
+        return Connector(((left, net.leaves[0], right, net.leaves[0]),), arrows)
     pieces = [(left, row, track, row) for row in net.leaves] + [(track, row, right, row) for row in net.arrives]
     low, high = net.span
-    return Line((*pieces, (track, low, track, high)), arrows)
+    return Connector((*pieces, (track, low, track, high)), arrows)
 
 
 class Net(msgspec.Struct, frozen=True):
@@ -302,22 +304,22 @@ def tracks(nets: Sequence[Net]) -> list[int | None] | None:
             other = arriving.get(row)
             if other is not None and other != at:
                 after[other].add(at)
-    taken: dict[int, int] = {}
+    tracks: dict[int, int] = {}
     waiting = sorted(after, key=lambda at: nets[at].inclination)
     while waiting:
-        ready = next((at for at in waiting if after[at] <= taken.keys()), None)
+        ready = next((at for at in waiting if after[at] <= tracks.keys()), None)
         if ready is None:
             return None
         waiting.remove(ready)
-        first = 1 + max((taken[other] for other in after[ready]), default=-1)
-        taken[ready] = _free(nets, taken, ready, first)
-    return [taken.get(at) for at in range(len(nets))]
+        first = 1 + max((tracks[other] for other in after[ready]), default=-1)
+        tracks[ready] = _free(nets, tracks, ready, first)
+    return [tracks.get(at) for at in range(len(nets))]
 
 
 def _free(nets: Sequence[Net], lanes: Mapping[int, int], at: int, first: int) -> int:
     """The first track from `first` on that no other net uses on the same rows."""
     low, high = nets[at].span
-    taken = {track for other, track in lanes.items() if nets[other].span[0] <= high and low <= nets[other].span[1]}
-    while first in taken:
+    used = {track for other, track in lanes.items() if nets[other].span[0] <= high and low <= nets[other].span[1]}
+    while first in used:
         first += 1
     return first

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from netdra.drawing.layout import Box, Layout, Line, lay_out
+from netdra.drawing.layout import Box, Connector, Layout, lay_out
 from netdra.topology.graph import Graph
 
 _UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8
@@ -36,7 +36,6 @@ def draw(graph: Graph, interfaces: Mapping[str, str], *, width: int = 120, ascii
     """The graph as text, lines ended by newlines but for the last.
 
     Args:
-        graph: what is drawn.
         interfaces: the interface of each step (`interfaces.assign`).
         width: the columns that there are; a graph that is wider is written as a list.
         ascii_only: whether to do without the signs that a terminal without UTF-8 lacks.
@@ -69,7 +68,7 @@ def _rows(layout: Layout) -> Iterator[str]:
         yield "".join(cells.get((x, y), " ") for x in range(layout.width)).rstrip()
 
 
-def _line_cells(lines: Sequence[Line]) -> dict[tuple[int, int], str]:
+def _line_cells(lines: Sequence[Connector]) -> dict[tuple[int, int], str]:
     """The sign of each cell that lines go through."""
     ways: dict[tuple[int, int], int] = {}
     for line in lines:

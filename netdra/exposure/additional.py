@@ -145,8 +145,8 @@ def _own(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
 
 def _root_errors(path: str, value: AttributeValue) -> Iterator[str]:
     if not isinstance(value, str) or not names.is_pcie_root(value):
-        shown = f'"{value}"' if isinstance(value, str) else value
-        yield f"{path}: {shown} is no PCIe root, which is written as pci0000:00"
+        quoted = f'"{value}"' if isinstance(value, str) else value
+        yield f"{path}: {quoted} is no PCIe root, which is written as pci0000:00"
 
 
 def _value_errors(path: str, value: AttributeValue) -> Iterator[str]:

@@ -11,9 +11,9 @@ import msgspec
 
 from netdra.exposure import facts
 from netdra.exposure.counters import Persona, charge
-from netdra.exposure.grouping import Standing
+from netdra.exposure.grouping import MemberPlace
 from netdra.exposure.resolve import Resolution
-from netdra.exposure.select import Candidate, select
+from netdra.exposure.select import CandidateInterface, select
 from netdra.model import names
 from netdra.model.device import Decision, ExposedCounterSet, ExposedDevice, ExposureResult, Features, Problem
 from netdra.model.inventory import AttributeValue, Interface
@@ -32,7 +32,7 @@ class Offer(msgspec.Struct, frozen=True):
     facts: Mapping[str, AttributeValue]
 
 
-class Nic(msgspec.Struct, frozen=True):
+class NicOffers(msgspec.Struct, frozen=True):
     """What shares a pool and counters (`netdra.exposure.grouping`).
 
     Attributes:
@@ -44,7 +44,7 @@ class Nic(msgspec.Struct, frozen=True):
 
     pf_name: str
     root: Offer | None
-    others: tuple[tuple[Offer, Standing], ...] = ()
+    others: tuple[tuple[Offer, MemberPlace], ...] = ()
     above: tuple[tuple[str, Offer], ...] = ()
 
     @property
@@ -54,7 +54,9 @@ class Nic(msgspec.Struct, frozen=True):
         return (self.root, *others) if self.root else others
 
 
-def assemble(nic: Nic, *, pool: str, features: Features, programs: Collection[str] | None = None) -> ExposureResult:
+def assemble(
+    nic: NicOffers, *, pool: str, features: Features, programs: Collection[str] | None = None
+) -> ExposureResult:
     """A NIC's devices, counter sets, decisions and problems.
 
     Args:
@@ -63,9 +65,9 @@ def assemble(nic: Nic, *, pool: str, features: Features, programs: Collection[st
         features: what the API server takes.
         programs: as `netdra.exposure.facts.of_device` has it.
     """
-    candidates = [Candidate(nic.root.interface, nic.root.resolution.templates)] if nic.root else []
+    candidates = [CandidateInterface(nic.root.interface, nic.root.resolution.templates)] if nic.root else []
     candidates += [
-        Candidate(
+        CandidateInterface(
             offer.interface,
             offer.resolution.templates,
             is_root=False,
@@ -103,7 +105,7 @@ def assemble(nic: Nic, *, pool: str, features: Features, programs: Collection[st
                 programs=programs,
             )
             problems += [_cut(offer.interface, persona, text) for text in cut]
-            taken = charges.consumes.get(persona.name, {})
+            consumed = charges.consumes.get(persona.name, {})
             devices.append(
                 ExposedDevice(
                     name=persona.name,
@@ -115,7 +117,7 @@ def assemble(nic: Nic, *, pool: str, features: Features, programs: Collection[st
                     capacity=_capacity(persona, charges.bandwidth.get(persona.name)),
                     shared=persona.template.shared,
                     allow_host_use=persona.template.allow_host_use,
-                    consumes=taken if features.partitionable_devices else {},
+                    consumes=consumed if features.partitionable_devices else {},
                     taints=_taints(root, offer.interface) if features.device_taints else (),
                 )
             )
@@ -135,7 +137,7 @@ def _is_protected(offer: Offer) -> bool:
     return offer.resolution.excluded or (offer.interface.type == "vf" and offer.interface.in_host_use)
 
 
-def _covered(nic: Nic) -> dict[str, str]:
+def _covered(nic: NicOffers) -> dict[str, str]:
     """By the name of a member, an interface of another pool that stands on it and is offered there or excluded."""
     return {
         name: offer.interface.if_name

@@ -25,7 +25,7 @@ from netdra.exposure.capacities import (
     written_errors,
 )
 from netdra.model import names
-from netdra.model.inventory import Interface, Node, attributes
+from netdra.model.inventory import Interface, InventoryNode, attributes
 from netdra.model.meta import LabelSelector
 from netdra.model.policy import MAX_PLUGINS, MAX_SUFFIX, DeviceExposurePolicy, Exposure, SupportedCNIPlugin
 
@@ -59,7 +59,7 @@ def _nominal(exposure: Exposure) -> Exposure:
     return msgspec.structs.replace(exposure, capacity=nominal)
 
 
-def unread(policy: DeviceExposurePolicy, node: Node) -> Iterator[str]:
+def unread(policy: DeviceExposurePolicy, node: InventoryNode) -> Iterator[str]:
     """The resources that a policy reads and this node does not have."""
     for name, capacity in (policy.spec.exposure or Exposure()).capacity.items():
         if capacity.value_from is not None:
@@ -136,9 +136,9 @@ def node_errors(path: str, selector: LabelSelector | None) -> Iterator[str]:
     for key, value in (selector.match_labels if selector else {}).items():
         yield from _label_errors(f"{path}.matchLabels", key, (value,))
     for index, wanted in enumerate(selector.match_expressions if selector else ()):
-        takes_values = wanted.operator in {"In", "NotIn"}
-        if takes_values != bool(wanted.values):
-            rule = "needs values" if takes_values else "takes no values"
+        needs_values = wanted.operator in {"In", "NotIn"}
+        if needs_values != bool(wanted.values):
+            rule = "needs values" if needs_values else "takes no values"
             yield f"{path}.matchExpressions[{index}]: operator {wanted.operator} {rule}"
         yield from _label_errors(f"{path}.matchExpressions[{index}]", wanted.key, wanted.values)
 

@@ -30,7 +30,7 @@ class Persona(msgspec.Struct, frozen=True):
     template: Template
 
 
-class Member(msgspec.Struct, frozen=True, kw_only=True):
+class NicMember(msgspec.Struct, frozen=True, kw_only=True):
     """An interface of a NIC: its VF, another port of its function, or what stands on any of these.
 
     Attributes:
@@ -67,7 +67,7 @@ class Charges(msgspec.Struct, frozen=True):
 
 
 def charge(
-    name: str, personas: Sequence[Persona], members: Sequence[Member], *, num_vfs: int, link_speed: int
+    name: str, personas: Sequence[Persona], members: Sequence[NicMember], *, num_vfs: int, link_speed: int
 ) -> Charges:
     """The counters of a NIC and of all that is with it, without sets that no device takes from.
 
@@ -118,7 +118,7 @@ def charge(
     return _without_idle(charges)
 
 
-def branches(members: Sequence[Member]) -> list[list[int]]:
+def branches(members: Sequence[NicMember]) -> list[list[int]]:
     """The members by what stands on one another, apart from the NIC itself: a VF with its VLANs, say."""
     if not any(member.on for member in members):
         return [[place] for place in range(len(members))]
@@ -139,13 +139,13 @@ def branches(members: Sequence[Member]) -> list[list[int]]:
     return list(branch_of.values())
 
 
-def fits(members: Sequence[Member], branch: Sequence[int]) -> bool:
+def fits(members: Sequence[NicMember], branch: Sequence[int]) -> bool:
     """Whether the counters of a branch fit into one set: its devices can take from no second one."""
     counted = _branch_counters(members, _above(members, branch)) if len(members) > 1 else ()
     return sum(len(counters) for _, counters in counted) <= MAX_COUNTERS
 
 
-def _slots_of(member: Member) -> int:
+def _slots_of(member: NicMember) -> int:
     """How many exclusion-slots the NIC has for a member: several of its personas may be in use at once."""
     if member.shares_function:
         return 0
@@ -154,7 +154,7 @@ def _slots_of(member: Member) -> int:
     return at_once(member.personas) if member.personas else 0
 
 
-def _of_root(member: Member, persona: Persona, totals: Mapping[str, int], share: int) -> dict[str, int]:
+def _of_root(member: NicMember, persona: Persona, totals: Mapping[str, int], share: int) -> dict[str, int]:
     """What a device takes of the NIC's own counters, with its share of the link unless its policy overcommits."""
     lent = share and names.BANDWIDTH in totals and not persona.template.overcommits
     bandwidth = {names.BANDWIDTH: share} if lent else {}
@@ -166,7 +166,7 @@ def _of_root(member: Member, persona: Persona, totals: Mapping[str, int], share:
     return bandwidth if member.protected else {names.EXCLUSION_SLOTS: 1, **bandwidth}
 
 
-def _above(members: Sequence[Member], branch: Sequence[int]) -> list[list[int]]:
+def _above(members: Sequence[NicMember], branch: Sequence[int]) -> list[list[int]]:
     """For each member of a branch, the members that stand on it, by their places in the branch."""
     here = {at: place for place, at in enumerate(branch)}
     levels: list[list[int]] = [[] for _ in branch]
@@ -176,7 +176,7 @@ def _above(members: Sequence[Member], branch: Sequence[int]) -> list[list[int]]:
     return levels
 
 
-def _branch(members: Sequence[Member], above: Sequence[Sequence[int]]) -> Charges:
+def _branch(members: Sequence[NicMember], above: Sequence[Sequence[int]]) -> Charges:
     """The counters of a branch: one set for all its members, or the set of a member that is alone."""
     if len(members) == 1:
         (alone,) = members
@@ -189,9 +189,9 @@ def _branch(members: Sequence[Member], above: Sequence[Sequence[int]]) -> Charge
     for member, (mirrors, counters) in zip(members, counted, strict=True):
         totals |= counters
         for persona in member.personas:
-            taken = _own_part(persona, member.personas, mirrors, counters)
-            if taken:
-                consumes.setdefault(persona.name, {}).setdefault(set_name, {}).update(taken)
+            consumed = _own_part(persona, member.personas, mirrors, counters)
+            if consumed:
+                consumes.setdefault(persona.name, {}).setdefault(set_name, {}).update(consumed)
     for member, stands, (_, counters) in zip(members, above, counted, strict=True):
         slots = names.label(f"{member.name}-{names.EXCLUSION_SLOTS}")
         if slots not in counters:
@@ -204,7 +204,7 @@ def _branch(members: Sequence[Member], above: Sequence[Sequence[int]]) -> Charge
 
 
 def _branch_counters(
-    members: Sequence[Member], above: Sequence[Sequence[int]]
+    members: Sequence[NicMember], above: Sequence[Sequence[int]]
 ) -> list[tuple[dict[str, dict[str, int]], dict[str, int]]]:
     """For each member its mirrors by persona, and its counters: the mirrors and its slots, under names of its own."""
     made = []
@@ -222,7 +222,7 @@ def _branch_counters(
     return made
 
 
-def _is_on_link(member: Member) -> bool:
+def _is_on_link(member: NicMember) -> bool:
     """Whether a member's bandwidth is of the NIC's own link: that of a VLAN on the NIC is, of a VLAN on a VF is not."""
     return member.on_root and not (member.is_vf or member.on or member.shares_function)
 
@@ -242,7 +242,7 @@ def _fair_share(lenders: Sequence[Persona], *, num_vfs: int, link_speed: int) ->
     return (left if left > 0 else link_speed) // num_vfs if num_vfs else 0
 
 
-def _share(member: Member, persona: Persona, *, fallback: int, link_speed: int) -> int:
+def _share(member: NicMember, persona: Persona, *, fallback: int, link_speed: int) -> int:
     """A device's bandwidth on its NIC's link, in Mbit/s: what its policy says, or for a VF a part of the VF's share.
 
     Shared personas that may be in use at once divide that share, so that no VF takes another VF's bandwidth.
@@ -327,6 +327,6 @@ def _exclusives(personas: Sequence[Persona]) -> int:
 
 
 def _without_idle(charges: Charges) -> Charges:
-    drawn = {set_name for taken in charges.consumes.values() for set_name in taken}
+    drawn = {set_name for consumed in charges.consumes.values() for set_name in consumed}
     sets = {name: counters for name, counters in charges.sets.items() if name in drawn}
     return Charges(sets, charges.consumes, charges.bandwidth)

@@ -11,14 +11,14 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from netdra.exposure import facts, physnets
-from netdra.exposure.assemble import Nic, Offer, assemble
-from netdra.exposure.grouping import Group, pooled, standing
+from netdra.exposure.assemble import NicOffers, Offer, assemble
+from netdra.exposure.grouping import PoolInterfaces, member_places, pooled
 from netdra.exposure.registered import NOTHING, Registered, applied
 from netdra.exposure.resolve import resolve
 from netdra.exposure.templates import Rule, rules
 from netdra.model import names
 from netdra.model.device import DEFAULT_FEATURES, ExposureResult, Features, Problem
-from netdra.model.inventory import Interface, Inventory, Node, attributes
+from netdra.model.inventory import Interface, Inventory, InventoryNode, attributes
 from netdra.model.policy import DeviceExposurePolicy, TaintEffect
 from netdra.model.registration import Registration
 
@@ -72,11 +72,11 @@ class Exposer:
         self._policies = tuple(policies)
         self._features = features
         self._programs = programs
-        self._node: Node | None = None
+        self._node: InventoryNode | None = None
         self._rules: tuple[Rule, ...] = ()
         self._problems: tuple[Problem, ...] = ()
         self._offers: dict[Interface, Offer] = {}
-        self._parts: dict[tuple[str, Group], ExposureResult] = {}
+        self._parts: dict[tuple[str, PoolInterfaces], ExposureResult] = {}
         self._extended: dict[str, _Extended] = {}
         self._unwired: tuple[Problem, ...] = ()
 
@@ -88,7 +88,7 @@ class Exposer:
     @property
     def holding(self) -> tuple[DeviceExposurePolicy, ...]:
         """The policies that hold on this node, by their choice of nodes."""
-        elsewhere = {rule.policy for rule in self._rules if rule.standing.outcome == "other-node"}
+        elsewhere = {rule.policy for rule in self._rules if rule.fixed_verdict.outcome == "other-node"}
         return tuple(policy for policy in self._policies if policy.name not in elsewhere)
 
     def expose(self, inventory: Inventory, registered: Registered = NOTHING) -> ExposureResult:
@@ -132,8 +132,8 @@ class Exposer:
         offers = self._offers
         # Policies may have been asked about a stacked interface without the pods' cables below it (`grouping`).
         trimmed = any(interface.lower_devices for interface in interfaces)
-        asked = [interface for _, group in groups for interface in group.resolved] if trimmed else interfaces
-        self._offers = {interface: offers[interface] for interface in asked}
+        resolved = [interface for _, group in groups for interface in group.resolved] if trimmed else interfaces
+        self._offers = {interface: offers[interface] for interface in resolved}
         self._parts = parts
         results = {pool: part for (pool, _), part in parts.items()}
         return self._with_registered(results, registered) if registered else results
@@ -169,14 +169,14 @@ class Exposer:
         made = (template for template in templates if names.label(interface.device_name + template.suffix) == device)
         return next((entry.policy for entry in made), "")
 
-    def _part(self, pool: str, group: Group) -> ExposureResult:
+    def _part(self, pool: str, group: PoolInterfaces) -> ExposureResult:
         part = self._parts.get((pool, group))
         if part is not None:
             return part
-        nic = Nic(
+        nic = NicOffers(
             pf_name=group.pf_name,
             root=self._offer(group.root) if group.root else None,
-            others=tuple(zip(map(self._offer, group.others), standing(group), strict=True)),
+            others=tuple(zip(map(self._offer, group.others), member_places(group), strict=True)),
             above=tuple((above.on, self._offer(above.interface)) for above in group.above),
         )
         return assemble(nic, pool=pool, features=self._features, programs=self._programs)

@@ -57,7 +57,6 @@ def of_device(
     Args:
         facts: what `publishable` made of the interface's attributes.
         interface: the interface, which also has the template's further facts and the physical network.
-        template: the device.
         lists: whether the API server takes lists; if not, a list must fit into one string.
         programs: the CNI plugins of the node's CNI path; None if it was not read, and all count as there.
     """

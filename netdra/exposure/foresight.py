@@ -25,10 +25,10 @@ from netdra.model.inventory import (
     PUBLISHED_ATTRIBUTES,
     AttributeValue,
     Interface,
-    Node,
+    InventoryNode,
 )
 from netdra.model.node_network import PublishedDevice, Standing
-from netdra.model.policy import DeviceExposurePolicy, Selector
+from netdra.model.policy import DeviceExposurePolicy, PolicySelector
 
 PROTECTING = frozenset(map(names.qualified, ("type", "hostUplink", "hostUse", "master", "deviceFile"))) & {
     field.name for field in ATTRIBUTES
@@ -38,17 +38,20 @@ _IF_NAME = names.qualified("ifName")
 _TEXTS = re.compile(r"\"[^\"\\\n]*\"|'[^'\\\n]*'")
 # Fields, indexes and lists of texts, equality, logic, and has(): nothing that looks into a text or orders it.
 _COMPARES = re.compile(r"(?:[\w.\s\[\]\",]|[=!]=|&&|\|\||!|(?<=has)\(|(?<![\w.])\(|\))*", re.ASCII)
-_ALWAYS = Selector(cel="true")
+_ALWAYS = PolicySelector(cel="true")
 _REPRESENTOR = "representor"
-_MEANT_BY: Mapping[str, tuple[str, ...]] = {_REPRESENTOR: (_REPRESENTOR,), DEVICE_FILE: ("registeredBy", DEVICE_FILE)}
+_SELECTED_BY: Mapping[str, tuple[str, ...]] = {
+    _REPRESENTOR: (_REPRESENTOR,),
+    DEVICE_FILE: ("registeredBy", DEVICE_FILE),
+}
 """Types that a policy must mean (decisions D24, D51), and the words of which the text of such a policy has one."""
-_ANY_NODE = Node(name="any")
+_ANY_NODE = InventoryNode(name="any")
 _NEUTRAL = Interface()
 _BY_SHORT_NAME = {field.name.rpartition("/")[2]: field.name for field in ATTRIBUTES}
 _by_name = attrgetter("policy")
 
 
-class Seen(msgspec.Struct, frozen=True):
+class SimilarInterfaces(msgspec.Struct, frozen=True):
     """Interfaces with the same facts, as far as the changed policies ask for them, and with the same devices now.
 
     Attributes:
@@ -72,37 +75,36 @@ class Seen(msgspec.Struct, frozen=True):
     holds: bool = True
 
 
-class Reported(msgspec.Struct, frozen=True):
+class InterfaceReports(msgspec.Struct, frozen=True):
     """What nodes report, as far as a policy asks for it.
 
     Attributes:
-        seen: their interfaces.
         nodes: how many nodes these interfaces belong to.
         left: how many more nodes there are that were not reached in time.
     """
 
-    seen: tuple[Seen, ...] = ()
+    seen: tuple[SimilarInterfaces, ...] = ()
     nodes: int = 0
     left: int = 0
 
 
-class Change(msgspec.Struct, frozen=True):
+class DeviceChange(msgspec.Struct, frozen=True):
     """What becomes of one interface's devices.
 
     Attributes:
-        gone: the published devices that no longer will be.
-        come: the policies that will offer new devices, by what follows the interface's name in a device's.
-        taken: the same for devices that another policy offers now.
+        removed: the published devices that no longer will be.
+        added: the policies that will offer new devices, by what follows the interface's name in a device's.
+        reassigned: the same for devices that another policy offers now.
         matched: whether a policy that changes matches the interface when it is written.
     """
 
-    gone: tuple[PublishedDevice, ...] = ()
-    come: Mapping[str, str] = {}
-    taken: Mapping[str, str] = {}
+    removed: tuple[PublishedDevice, ...] = ()
+    added: Mapping[str, str] = {}
+    reassigned: Mapping[str, str] = {}
     matched: bool = False
 
 
-UNCHANGED = Change()
+UNCHANGED = DeviceChange()
 
 
 class Foresight:
@@ -122,13 +124,15 @@ class Foresight:
             written: the policies that come or change, as they will be; all hold on the nodes that are asked about.
         """
         self._changing = {policy.name for policy in (*removed, *written)}
-        self._before = {apart: {rule.policy: rule for rule in _standing(removed, apart)} for apart in ("", *_MEANT_BY)}
+        self._before = {
+            apart: {rule.policy: rule for rule in _as_rules(removed, apart)} for apart in ("", *_SELECTED_BY)
+        }
         self._after, _ = rules(tuple(_anywhere(entry) for entry in written), _ANY_NODE)
         others = [policy for policy in policies if policy.name not in self._changing]
         self._others = {other.name: other for other in others}
         self._made: dict[tuple[str, str], Rule] = {}
 
-    def of(self, seen: Seen) -> Change | None:
+    def of(self, seen: SimilarInterfaces) -> DeviceChange | None:
         """What becomes of the devices of reported interfaces; None where the report is not enough to say."""
         facts: dict[str, AttributeValue] = dict(seen.facts)
         matched = self._matched(seen, facts) if seen.holds else frozenset()
@@ -139,7 +143,7 @@ class Foresight:
             return UNCHANGED
         interface = _interface(seen)
         # A policy means a representor or a file only if it selects by a fact that says so, which its text names.
-        apart = interface.type if interface.type in _MEANT_BY else ""
+        apart = interface.type if interface.type in _SELECTED_BY else ""
         beside = [self._other(name, apart) for name in seen.standings if self._counts(name, seen)]
         before_it = self._before[apart]
         removed = [before_it[name] for name in mattered if name in before_it]
@@ -148,14 +152,14 @@ class Foresight:
         after = {template.suffix: template.policy for template in _templates(interface, facts, [*beside, *written])}
         if set(after) - set(before) and PROTECTING & set(seen.unknown):
             return None
-        return Change(
-            gone=tuple(device for device in seen.devices if _is_of(device, before) and not _is_of(device, after)),
-            come={suffix: policy for suffix, policy in after.items() if suffix not in before},
-            taken={suffix: policy for suffix, policy in after.items() if before.get(suffix, policy) != policy},
+        return DeviceChange(
+            removed=tuple(device for device in seen.devices if _is_of(device, before) and not _is_of(device, after)),
+            added={suffix: policy for suffix, policy in after.items() if suffix not in before},
+            reassigned={suffix: policy for suffix, policy in after.items() if before.get(suffix, policy) != policy},
             matched=bool(matched),
         )
 
-    def _matched(self, seen: Seen, facts: Mapping[str, AttributeValue]) -> frozenset[str] | None:
+    def _matched(self, seen: SimilarInterfaces, facts: Mapping[str, AttributeValue]) -> frozenset[str] | None:
         """The written policies that match, or fail; None where one asks for a value that the report leaves open."""
         device = device_variables(names.DRIVER, facts)
         policies = set()
@@ -166,13 +170,13 @@ class Foresight:
                 if rule.selector.matches(device):
                     policies.add(rule.policy)
             except CelEvaluationError as failure:
-                asked = _BY_SHORT_NAME.get(failure.missing)
-                if asked is not None and asked not in seen.unreadable:
+                attribute = _BY_SHORT_NAME.get(failure.missing)
+                if attribute is not None and attribute not in seen.unreadable:
                     return None
                 policies.add(rule.policy)
         return frozenset(policies)
 
-    def _counts(self, name: str, seen: Seen) -> bool:
+    def _counts(self, name: str, seen: SimilarInterfaces) -> bool:
         """Whether an unchanged policy counts: it matches, or is an exclude that fails and may mean the interfaces."""
         policy = self._others.get(name)
         if policy is None:
@@ -182,12 +186,12 @@ class Foresight:
     def _other(self, name: str, apart: str) -> Rule:
         made = self._made.get((name, apart))
         if made is None:
-            (made,) = _standing([self._others[name]], apart)
+            (made,) = _as_rules([self._others[name]], apart)
             self._made[name, apart] = made
         return made
 
 
-def asked_for(expressions: Iterable[str], *, published: bool = False) -> frozenset[str]:
+def referenced_attributes(expressions: Iterable[str], *, published: bool = False) -> frozenset[str]:
     """The attributes that selectors may ask for, by qualified name, and those that protect.
 
     A name that an expression uses stands in its text; where names may be in parts or escaped, all are asked for.
@@ -204,7 +208,7 @@ def asked_for(expressions: Iterable[str], *, published: bool = False) -> frozens
     return frozenset(used & set(PUBLISHED_ATTRIBUTES) if published else used) | PROTECTING
 
 
-def folded(seen: Sequence[Seen], expression: str) -> tuple[Seen, ...]:
+def folded(seen: Sequence[SimilarInterfaces], expression: str) -> tuple[SimilarInterfaces, ...]:
     """The same interfaces, those together that a selector cannot tell apart because it does not compare their names.
 
     A cluster has thousands of interface names, and a selector that only compares them knows a few.
@@ -212,8 +216,8 @@ def folded(seen: Sequence[Seen], expression: str) -> tuple[Seen, ...]:
     if not _COMPARES.fullmatch(_TEXTS.sub('""', expression)):
         return tuple(seen)
     compared = {text[1:-1] for text in _TEXTS.findall(expression)}
-    together: dict[tuple[object, ...], list[Seen]] = {}
-    entries: list[Seen] = []
+    together: dict[tuple[object, ...], list[SimilarInterfaces]] = {}
+    entries: list[SimilarInterfaces] = []
     for entry in seen:
         facts = tuple((name, value) for name, value in entry.facts.items() if name != _IF_NAME)
         own = entry.facts.get(_IF_NAME, "")
@@ -235,11 +239,10 @@ def _anywhere(policy: DeviceExposurePolicy) -> DeviceExposurePolicy:
     return replace(policy, spec=replace(policy.spec, node_selector=None))
 
 
-def _standing(policies: Iterable[DeviceExposurePolicy], apart: str) -> tuple[Rule, ...]:
+def _as_rules(policies: Iterable[DeviceExposurePolicy], apart: str) -> tuple[Rule, ...]:
     """Policies as rules that match every interface: which interfaces they match is in the report.
 
     Args:
-        policies: the policies.
         apart: the interfaces' type, where a policy must mean it: then the policies whose text names it select by it.
     """
     return rules(
@@ -251,13 +254,13 @@ def _standing(policies: Iterable[DeviceExposurePolicy], apart: str) -> tuple[Rul
     )[0]
 
 
-def _stand_in(policy: DeviceExposurePolicy, apart: str) -> Selector:
-    if not any(word in policy.spec.selector.cel for word in _MEANT_BY.get(apart, ())):
+def _stand_in(policy: DeviceExposurePolicy, apart: str) -> PolicySelector:
+    if not any(word in policy.spec.selector.cel for word in _SELECTED_BY.get(apart, ())):
         return _ALWAYS
-    return Selector(cel=f'device.attributes["{names.DRIVER}"].type == "{apart}"')
+    return PolicySelector(cel=f'device.attributes["{names.DRIVER}"].type == "{apart}"')
 
 
-def _interface(seen: Seen) -> Interface:
+def _interface(seen: SimilarInterfaces) -> Interface:
     """An interface with the reported facts; lists, which a report has as text, are lists again."""
     fields: dict[str, object] = {}
     unreadable = []

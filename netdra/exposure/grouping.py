@@ -30,7 +30,7 @@ class Above(NamedTuple):
     interface: Interface
 
 
-class Group(NamedTuple):
+class PoolInterfaces(NamedTuple):
     """The interfaces of one pool.
 
     Attributes:
@@ -64,17 +64,16 @@ class Group(NamedTuple):
 
 def pooled(
     node: str, interfaces: Sequence[Interface], in_use: Collection[str], pinned: Mapping[str, str]
-) -> list[tuple[str, Group]]:
+) -> list[tuple[str, PoolInterfaces]]:
     """The groups with the names of their pools, in the order of these; a name that is taken gets a digest.
 
     Args:
         node: the node's name.
-        interfaces: all interfaces.
         in_use: pools with devices that claims have; a pool of these that has a former name keeps it.
         pinned: by identity, the pools of interfaces whose devices claims have: a stacked interface stays in its pool
             as long as it is in use, whatever it stands on by now.
     """
-    named: dict[str, Group] = {}
+    named: dict[str, PoolInterfaces] = {}
     for group in _Grouping(node, interfaces, in_use, pinned).groups():
         name = group.pool or _name(node, group.pf_name, group.root, in_use)
         if name in named:
@@ -118,13 +117,13 @@ class _Members:
         self.stack: list[Interface] = []
         self.above: list[Above] = []
 
-    def group(self) -> Group:
+    def group(self) -> PoolInterfaces:
         """The group as it is."""
         self.vfs.sort(key=_vf_index)
         self.stack.sort(key=lambda interface: interface.if_name)
         self.above.sort(key=lambda upper: (upper.on, upper.interface.if_name))
         above, stack = tuple(self.above), tuple(self.stack)
-        return Group(self.pf_name, self.root, tuple(self.vfs), self.ports, stack, above, self.pool)
+        return PoolInterfaces(self.pf_name, self.root, tuple(self.vfs), self.ports, stack, above, self.pool)
 
 
 class _Grouping:
@@ -157,11 +156,11 @@ class _Grouping:
         if stacked:
             self._place_stacked(interfaces, stacked, by_address)
 
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[PoolInterfaces]:
         """All groups."""
         return [
             *[members.group() for members in self._gathered],
-            *[Group(interface.if_name, interface) for interface in self._plain],
+            *[PoolInterfaces(interface.if_name, interface) for interface in self._plain],
         ]
 
     def _root(self, interface: Interface, pool: str = "") -> _Members:
@@ -291,7 +290,7 @@ class _Grouping:
         )
 
 
-class Standing(NamedTuple):
+class MemberPlace(NamedTuple):
     """Where a member of a group stands; the root has none.
 
     Attributes:
@@ -305,24 +304,24 @@ class Standing(NamedTuple):
     shares_function: bool = False
 
 
-def standing(group: Group) -> list[Standing]:
+def member_places(group: PoolInterfaces) -> list[MemberPlace]:
     """Where each member of a group stands, without the root."""
     with_vfs = bool(group.vfs or (group.root and group.root.num_vfs))
-    standings = [Standing(frozenset(), on_root=True) for _ in group.vfs]
-    standings += [Standing(frozenset(), on_root=with_vfs, shares_function=with_vfs) for _ in group.ports]
+    members = [MemberPlace(frozenset(), on_root=True) for _ in group.vfs]
+    members += [MemberPlace(frozenset(), on_root=with_vfs, shares_function=with_vfs) for _ in group.ports]
     if not group.stack:
-        return standings
+        return members
     others = (*group.vfs, *group.ports, *group.stack)
     places = {other.if_name: place for place, other in enumerate(others) if other.if_name}
     root = group.root.if_name if group.root else ""
-    for place in range(len(standings), len(others)):
-        standings.append(_stands(place, others, places, root, standings))
-    return standings
+    for place in range(len(members), len(others)):
+        members.append(_stands(place, others, places, root, members))
+    return members
 
 
 def _stands(
-    place: int, others: Sequence[Interface], places: Mapping[str, int], root: str, hardware: Sequence[Standing]
-) -> Standing:
+    place: int, others: Sequence[Interface], places: Mapping[str, int], root: str, hardware: Sequence[MemberPlace]
+) -> MemberPlace:
     on: set[int] = set()
     on_root = False
     waiting = [*others[place].lower_devices]
@@ -338,4 +337,4 @@ def _stands(
             continue
         on.add(below)
         waiting += others[below].lower_devices if others[below].type not in _HARDWARE else ()
-    return Standing(frozenset(on), on_root=on_root or not on)
+    return MemberPlace(frozenset(on), on_root=on_root or not on)

@@ -19,7 +19,7 @@ from netdra.model import names
 from netdra.model.custom_device import CustomDevice, CustomDeviceSelector
 from netdra.model.device import Decision, ExposedDevice, ExposureResult, Features, Problem
 from netdra.model.inventory import DEVICE_FILE, Interface
-from netdra.model.registration import DeviceFile, Outcome, Registration
+from netdra.model.registration import DeviceFile, Registration, RegistrationOutcome
 from netdra.model.resource import (
     MAX_ATTRIBUTE_VALUES,
     MAX_ATTRIBUTES_AND_CAPACITIES,
@@ -60,11 +60,11 @@ def errors(
         place = f"{within.rstrip('.')}: " if within else ""
         yield f"{place}{used} attributes and capacities; a device has room for {MAX_ATTRIBUTES_AND_CAPACITIES}"
     for name, attribute in attributes.items():
-        path = f'{within}attributes["{_shown(name)}"]'
+        path = f'{within}attributes["{_shortened(name)}"]'
         yield from _name_errors(path, name)
         yield from _attribute_errors(path, attribute)
     for name, amount in capacity.items():
-        path = f'{within}capacity["{_shown(name)}"]'
+        path = f'{within}capacity["{_shortened(name)}"]'
         yield from _name_errors(path, name)
         yield from value_errors(path, amount)
         yield from policy_errors(path, amount)
@@ -73,26 +73,26 @@ def errors(
 def provider_errors(provider: str, *, within: str = "") -> Iterator[str]:
     """What is wrong with a provider's name."""
     if not names.is_attribute_domain(provider):
-        yield f'{within}provider: "{_shown(provider)}" is no domain of up to {names.MAX_LABEL} characters'
+        yield f'{within}provider: "{_shortened(provider)}" is no domain of up to {names.MAX_LABEL} characters'
     if _RESERVED.match(provider):
-        yield f'{within}provider: "{_shown(provider)}" is not for providers; choose a domain of your own'
+        yield f'{within}provider: "{_shortened(provider)}" is not for providers; choose a domain of your own'
 
 
-def _shown(text: str) -> str:
+def _shortened(text: str) -> str:
     return text if len(text) <= names.MAX_LABEL else f"{text[: names.MAX_LABEL]}…"
 
 
 def _name_errors(path: str, name: str) -> Iterator[str]:
     if not names.is_identifier(name):
-        yield f'{path}: "{_shown(name)}" must be up to 32 letters, digits and _, and not begin with a digit'
+        yield f'{path}: "{_shortened(name)}" must be up to 32 letters, digits and _, and not begin with a digit'
 
 
 def _attribute_errors(path: str, attribute: DeviceAttribute) -> Iterator[str]:
-    given = {field: value for field in attribute.__struct_fields__ if (value := getattr(attribute, field)) is not None}
-    if len(given) != 1:
-        yield f"{path}: {len(given)} values; an attribute has exactly one, e.g. string"
+    values = {field: value for field in attribute.__struct_fields__ if (value := getattr(attribute, field)) is not None}
+    if len(values) != 1:
+        yield f"{path}: {len(values)} values; an attribute has exactly one, e.g. string"
         return
-    ((field, value),) = given.items()
+    ((field, value),) = values.items()
     entries = value if isinstance(value, tuple) else (value,)
     if not entries:
         yield f"{path}: a list must not be empty"
@@ -103,9 +103,9 @@ def _attribute_errors(path: str, attribute: DeviceAttribute) -> Iterator[str]:
 def _value_errors(path: str, field: str, value: bool | int | str) -> Iterator[str]:
     if isinstance(value, str):
         if len(value.encode(errors="replace")) > MAX_STRING:
-            yield f'{path}: "{_shown(value)}" is longer than {MAX_STRING} bytes'
+            yield f'{path}: "{_shortened(value)}" is longer than {MAX_STRING} bytes'
         if field.startswith("version") and _VERSION.match(value) is None:
-            yield f'{path}: "{_shown(value)}" is no semantic version, e.g. 1.2.3'
+            yield f'{path}: "{_shortened(value)}" is no semantic version, e.g. 1.2.3'
     elif not -MAX_INTEGER - 1 <= value <= MAX_INTEGER:
         yield f"{path}: {value} is no 64-bit integer"
 
@@ -156,10 +156,10 @@ class Registered:
     def __init__(self, registrations: Iterable[Registration] = ()) -> None:
         """Take them, in any order."""
         by_device: dict[str, list[Registration]] = {}
-        given = tuple(registrations)
+        entries = tuple(registrations)
         # In the order in which they came: no provider takes another's file by a name that sorts before it.
-        self._files = tuple(registration for registration in given if registration.device_file)
-        for registration in sorted(given, key=_rank):
+        self._files = tuple(registration for registration in entries if registration.device_file)
+        for registration in sorted(entries, key=_rank):
             by_device.setdefault(registration.device, []).append(registration)
         self._by_device = {device: tuple(listed) for device, listed in by_device.items()}
         self._registered = by_device.keys()
@@ -179,26 +179,28 @@ class Registered:
         """The paths of the device files that are registered as devices."""
         return tuple(registration.device_file for registration in self._files)
 
-    def file_devices(self, interfaces: Iterable[Interface], look: Callable[[str], DeviceFile]) -> tuple[Interface, ...]:
+    def file_devices(
+        self, interfaces: Iterable[Interface], read_file: Callable[[str], DeviceFile]
+    ) -> tuple[Interface, ...]:
         """The devices that are only a file, also those whose file is given to no pod now.
 
         Args:
             interfaces: all of the node: none of their names is free for a file.
-            look: what there is at a path now.
+            read_file: what there is at a path now.
         """
         if not self._files:
             return ()
-        taken = {name: interface for interface in interfaces for name in _called(interface)}
+        interface_names = {name: interface for interface in interfaces for name in _called(interface)}
         paths: set[str] = set()
         numbers: dict[tuple[int, int], Registration] = {}
         devices = []
         for registration in self._files:
-            path, file = registration.device_file, look(registration.device_file)
+            path, file = registration.device_file, read_file(registration.device_file)
             if path in paths:
                 continue
             paths.add(path)
             problem = file.text
-            if registration.device in taken:
+            if registration.device in interface_names:
                 problem = f'"{registration.device}" is the name of an interface; register {path} by a name of its own'
             elif file.number is not None:
                 first = numbers.setdefault(file.number, registration)
@@ -270,7 +272,7 @@ def applied(part: ExposureResult, registered: Sequence[Sequence[Registration]], 
         features: what the API server takes.
     """
     devices = {device.name: device for device in part.devices}
-    outcomes: list[Outcome] = []
+    outcomes: list[RegistrationOutcome] = []
     problems: list[Problem] = []
     for decision, registrations in zip(part.decisions, registered, strict=True):
         if not registrations:
@@ -281,7 +283,7 @@ def applied(part: ExposureResult, registered: Sequence[Sequence[Registration]], 
         for name in decision.exposed:
             if name not in devices:
                 continue
-            meant = sorted(
+            target = sorted(
                 (
                     registration
                     for registration in registrations
@@ -289,7 +291,7 @@ def applied(part: ExposureResult, registered: Sequence[Sequence[Registration]], 
                 ),
                 key=_rank,
             )
-            devices[name], made = _added(devices[name], meant, features)
+            devices[name], made = _added(devices[name], target, features)
             outcomes += made
             problems += [_problem(entry, devices[name], decision) for entry in made if entry.problem]
     return msgspec.structs.replace(
@@ -300,10 +302,10 @@ def applied(part: ExposureResult, registered: Sequence[Sequence[Registration]], 
     )
 
 
-def _hidden(registration: Registration, decision: Decision) -> Outcome:
+def _hidden(registration: Registration, decision: Decision) -> RegistrationOutcome:
     offers = f'a policy offers it that selects registeredBy == "{registration.provider}"'
     hint = f"; {offers}" if registration.adds else "; addIfNotExist registers it, and a policy must match it"
-    return Outcome(
+    return RegistrationOutcome(
         provider=registration.provider,
         device=decision.if_name or decision.device_name,
         meant=registration.device,
@@ -312,7 +314,7 @@ def _hidden(registration: Registration, decision: Decision) -> Outcome:
     )
 
 
-def _problem(outcome: Outcome, device: ExposedDevice, decision: Decision) -> Problem:
+def _problem(outcome: RegistrationOutcome, device: ExposedDevice, decision: Decision) -> Problem:
     source = f'CustomDevice "{outcome.custom_device}"' if outcome.custom_device else f'provider "{outcome.provider}"'
     return Problem(
         policy="",
@@ -332,14 +334,14 @@ class _Value(NamedTuple):
 
 def _added(
     device: ExposedDevice, registrations: Sequence[Registration], features: Features
-) -> tuple[ExposedDevice, list[Outcome]]:
+) -> tuple[ExposedDevice, list[RegistrationOutcome]]:
     """A device with what is registered for it, as far as there is room; a name is of the first that gives it."""
     attributes: dict[str, DeviceAttribute] = {}
     capacity = dict(device.capacity)
     sources: dict[tuple[type, str], Registration] = {}
     room = MAX_ATTRIBUTES_AND_CAPACITIES - len(device.attributes) - len(device.capacity)
     values = MAX_ATTRIBUTE_VALUES - sum(_count(value) for value in device.attributes.values())
-    outcomes: list[Outcome] = []
+    outcomes: list[RegistrationOutcome] = []
     for registration in registrations:
         refused: dict[str, list[str]] = {}
         own: list[_Value] = []
@@ -360,7 +362,7 @@ def _added(
                 else:
                     capacity[name] = value
         outcomes.append(
-            Outcome(
+            RegistrationOutcome(
                 provider=registration.provider,
                 device=device.name,
                 meant=registration.device,

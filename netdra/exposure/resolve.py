@@ -73,12 +73,11 @@ def resolve(interface: Interface, facts: dict[str, AttributeValue], rules: tuple
     """Ask every policy of an interface.
 
     Args:
-        interface: the interface.
         facts: its attributes under qualified names.
         rules: the node's policies, in the order of their names.
     """
     device = device_variables(names.DRIVER, facts)
-    verdicts = {rule.policy: rule.standing for rule in rules}
+    verdicts = {rule.policy: rule.fixed_verdict for rule in rules}
     matching: list[Rule] = []
     hiding = ""
     kind: Hidden = "excluded"
@@ -89,12 +88,12 @@ def resolve(interface: Interface, facts: dict[str, AttributeValue], rules: tuple
         try:
             matches = rule.selector.matches(device)
         except CelEvaluationError as failure:
-            meant = _may_mean(rule.selector, facts, failure) if rule.excludes else ""
-            problems.append(_failed(rule, interface, failure, meant))
+            suggestion = _may_mean(rule.selector, facts, failure) if rule.excludes else ""
+            problems.append(_failed(rule, interface, failure, suggestion))
             verdicts[rule.policy] = rule.verdict("failed", failure.what)
-            if meant:
+            if suggestion:
                 kind = kind if hiding else "exclude-failed"
-                hiding = hiding or f'exclude policy "{rule.policy}" fails on it, and may mean it: {meant}'
+                hiding = hiding or f'exclude policy "{rule.policy}" fails on it, and may mean it: {suggestion}'
             continue
         if not matches:
             continue
@@ -232,16 +231,16 @@ def _mark(
 
 def _may_mean(selector: CompiledSelector, facts: Mapping[str, AttributeValue], failure: CelEvaluationError) -> str:
     """Why an exclude that fails on an interface may mean it nevertheless, "" if it does not (decision D23)."""
-    asked = {f"{domain}/{failure.missing}" for domain in selector.domains} - facts.keys()
-    if not failure.missing or not asked:
+    missing = {f"{domain}/{failure.missing}" for domain in selector.domains} - facts.keys()
+    if not failure.missing or not missing:
         return ""
-    if asked & ALL_ATTRIBUTES:
+    if missing & ALL_ATTRIBUTES:
         return f"{failure.missing} could not be read of it"
     for likely in _likely(failure.missing):
         short = likely.removeprefix(f"{names.DRIVER}/")
         if likely not in facts:
             return f'"{failure.missing}" is likely {short}, which could not be read of it'
-        corrected = {**facts, **dict.fromkeys(asked, facts[likely])}
+        corrected = {**facts, **dict.fromkeys(missing, facts[likely])}
         with suppress(CelEvaluationError):
             if selector.matches(device_variables(names.DRIVER, corrected)):
                 return f'with {short} in the place of "{failure.missing}" it matches'
@@ -255,8 +254,8 @@ def _likely(name: str) -> tuple[str, ...]:
     return tuple(by_short[close] for close in difflib.get_close_matches(name.lower(), by_short, n=3, cutoff=0.75))
 
 
-def _failed(rule: Rule, interface: Interface, failure: CelEvaluationError, meant: str) -> Problem:
-    consequence = "is not matched" if not rule.excludes else "is hidden" if meant else "is not hidden"
+def _failed(rule: Rule, interface: Interface, failure: CelEvaluationError, suggestion: str) -> Problem:
+    consequence = "is not matched" if not rule.excludes else "is hidden" if suggestion else "is not hidden"
     return Problem(
         policy=rule.policy,
         message=f"{interface.device_name} {consequence}: {failure.what}",

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from netdra.exposure.counters import MAX_SHARED_OF_NIC, MAX_SHARED_OF_VF, Member, Persona, branches, fits
+from netdra.exposure.counters import MAX_SHARED_OF_NIC, MAX_SHARED_OF_VF, NicMember, Persona, branches, fits
 from netdra.exposure.templates import Template
 from netdra.model import names
 from netdra.model.device import Features, LeftOut, Problem
@@ -22,11 +22,11 @@ NO_COUNTERS = "the API server has no counters to keep several devices of one NIC
 NAME_TAKEN = "another device of the NIC has its name; change the suffix"
 
 
-class Candidate(msgspec.Struct, frozen=True):
+class CandidateInterface(msgspec.Struct, frozen=True):
     """An interface of a NIC with the devices that policies would make of it.
 
     Attributes:
-        is_root: it is the NIC itself. The others are as `netdra.exposure.counters.Member` says.
+        is_root: it is the NIC itself. The others are as `netdra.exposure.counters.NicMember` says.
     """
 
     interface: Interface
@@ -37,12 +37,12 @@ class Candidate(msgspec.Struct, frozen=True):
     shares_function: bool = False
     protected: bool = False
 
-    def member(self, personas: tuple[Persona, ...] | None = None) -> Member:
+    def member(self, personas: tuple[Persona, ...] | None = None) -> NicMember:
         """The candidate as counters see it, with these devices, or with one for each template under a name to come."""
         name = self.interface.device_name
         if personas is None:
             personas = tuple(Persona(f"{name}{template.suffix}", template) for template in self.templates)
-        return Member(
+        return NicMember(
             name=name,
             personas=personas,
             is_vf=self.interface.type == "vf",
@@ -54,7 +54,7 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 def select(
-    nic: Sequence[Candidate], covered: Mapping[str, str], features: Features
+    nic: Sequence[CandidateInterface], covered: Mapping[str, str], features: Features
 ) -> tuple[list[tuple[Persona, ...]], list[Problem]]:
     """The devices to publish of each interface of a NIC, under names that are unique in its pool.
 
@@ -95,7 +95,9 @@ def select(
     return chosen, problems
 
 
-def _uncovered(candidate: Candidate, covered: Mapping[str, str], problems: list[Problem]) -> Candidate:
+def _uncovered(
+    candidate: CandidateInterface, covered: Mapping[str, str], problems: list[Problem]
+) -> CandidateInterface:
     above = covered.get(candidate.interface.if_name)
     if not above:
         return candidate
@@ -105,7 +107,7 @@ def _uncovered(candidate: Candidate, covered: Mapping[str, str], problems: list[
     )
 
 
-def _fitting(candidates: Sequence[Candidate], problems: list[Problem]) -> list[Candidate]:
+def _fitting(candidates: Sequence[CandidateInterface], problems: list[Problem]) -> list[CandidateInterface]:
     """The candidates; if one set has no room for a branch's counters, its lower interfaces are only offered shared."""
     others = [candidate for candidate in candidates if not candidate.is_root]
     for branch in branches([other.member() for other in others]):
@@ -119,7 +121,7 @@ def _fitting(candidates: Sequence[Candidate], problems: list[Problem]) -> list[C
     return [*(candidate for candidate in candidates if candidate.is_root), *others]
 
 
-def _users(candidates: Sequence[Candidate], candidate: Candidate) -> str:
+def _users(candidates: Sequence[CandidateInterface], candidate: CandidateInterface) -> str:
     """A word for the offered or protected interfaces on top of an interface, or beside it; "" if there are none."""
     others = [other for other in candidates if not other.is_root]
     if candidate.is_root or candidate.shares_function:
@@ -138,14 +140,14 @@ def _rank(template: Template) -> tuple[int, str, bool]:
 
 
 def _only(
-    candidate: Candidate, templates: Sequence[Template], kind: LeftOut, reason: str, problems: list[Problem]
-) -> Candidate:
+    candidate: CandidateInterface, templates: Sequence[Template], kind: LeftOut, reason: str, problems: list[Problem]
+) -> CandidateInterface:
     dropped = [template for template in candidate.templates if template not in templates]
     problems += [_left_out(candidate.interface, entry, kind, reason) for entry in dropped]
     return msgspec.structs.replace(candidate, templates=tuple(templates)) if dropped else candidate
 
 
-def _named(candidate: Candidate, used: set[str], problems: list[Problem]) -> tuple[Persona, ...]:
+def _named(candidate: CandidateInterface, used: set[str], problems: list[Problem]) -> tuple[Persona, ...]:
     personas = []
     for template in candidate.templates:
         name = names.label(candidate.interface.device_name + template.suffix)

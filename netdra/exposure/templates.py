@@ -17,7 +17,7 @@ from netdra.exposure.check import check, check_devices, node_errors, unread
 from netdra.model import names, quantity
 from netdra.model.device import LeftOut, Outcome, PolicyVerdict, Problem
 from netdra.model.errors import InvalidInputError
-from netdra.model.inventory import AttributeValue, Node
+from netdra.model.inventory import AttributeValue, InventoryNode
 from netdra.model.policy import CapacityCounter, DeviceExposurePolicy, Exposure, TaintEffect
 from netdra.model.resource import CapacityRequestPolicy, DeviceCapacity, QuantityText
 from netdra.model.topology import MOVING_TYPES
@@ -76,7 +76,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         policy: its name; `excludes`, `priority`, `suffix`, `allows_uplink` as it says.
-        selector: None where the policy is not to be asked, and `standing` is its verdict on every interface.
+        selector: None where the policy is not to be asked, and `fixed_verdict` is its verdict on every interface.
         won: its verdict where it makes devices.
         gone: the effect of the taint on its devices after their interface is gone.
         templates: the devices that it makes.
@@ -88,17 +88,19 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     suffix: str
     allows_uplink: bool
     selector: CompiledSelector | None
-    standing: PolicyVerdict
+    fixed_verdict: PolicyVerdict
     won: PolicyVerdict
     gone: TaintEffect
     templates: tuple[Template, ...]
 
     def verdict(self, outcome: Outcome, detail: str = "", by: str = "") -> PolicyVerdict:
         """What the policy says about one interface."""
-        return msgspec.structs.replace(self.standing, outcome=outcome, detail=detail, by=by)
+        return msgspec.structs.replace(self.fixed_verdict, outcome=outcome, detail=detail, by=by)
 
 
-def rules(policies: tuple[DeviceExposurePolicy, ...], node: Node) -> tuple[tuple[Rule, ...], tuple[Problem, ...]]:
+def rules(
+    policies: tuple[DeviceExposurePolicy, ...], node: InventoryNode
+) -> tuple[tuple[Rule, ...], tuple[Problem, ...]]:
     """The policies for a node in the order of their names, and what is wrong with those that hold there.
 
     Raises:
@@ -113,9 +115,9 @@ def rules(policies: tuple[DeviceExposurePolicy, ...], node: Node) -> tuple[tuple
         errors = (*check(policy), *unread(policy, node))
         rule = _rule(policy, node, errors)
         made.append(rule)
-        if rule.standing.outcome != "other-node":
+        if rule.fixed_verdict.outcome != "other-node":
             # Of an exclude policy only what makes it unreadable has consequences.
-            unused: LeftOut | None = "policy-invalid" if rule.standing.outcome == "invalid" else None
+            unused: LeftOut | None = "policy-invalid" if rule.fixed_verdict.outcome == "invalid" else None
             problems += [Problem(policy=policy.name, message=error, left_out=unused) for error in errors]
     united, against = _united(made, physnets=bool(node.physnets))
     return united, (*problems, *against)
@@ -132,7 +134,7 @@ def allocatable_of(policies: Iterable[DeviceExposurePolicy]) -> frozenset[str]:
     )
 
 
-def on_node(policy: DeviceExposurePolicy, node: Node) -> DeviceExposurePolicy:
+def on_node(policy: DeviceExposurePolicy, node: InventoryNode) -> DeviceExposurePolicy:
     """The policy with the values that it reads of a node; a value that the node lacks stays unread (`check`)."""
     exposure = policy.spec.exposure
     if exposure is None or not any(capacity.value_from for capacity in exposure.capacity.values()):
@@ -142,7 +144,7 @@ def on_node(policy: DeviceExposurePolicy, node: Node) -> DeviceExposurePolicy:
     return msgspec.structs.replace(policy, spec=spec)
 
 
-def _read(capacity: CapacityCounter, node: Node) -> CapacityCounter:
+def _read(capacity: CapacityCounter, node: InventoryNode) -> CapacityCounter:
     source = capacity.value_from
     if source is None or source.node_allocatable not in node.allocatable:
         return capacity
@@ -172,16 +174,16 @@ def _adding(template: Template) -> additional.Adding:
     return additional.Adding(template.policy, template.capacity, template.additional)
 
 
-def _rule(policy: DeviceExposurePolicy, node: Node, errors: tuple[str, ...]) -> Rule:
+def _rule(policy: DeviceExposurePolicy, node: InventoryNode, errors: tuple[str, ...]) -> Rule:
     spec = policy.spec
     excludes = spec.action == "exclude"
     exposure = spec.exposure or Exposure()
     # An exclude protects something: as long as it says which devices it means, nothing else in it can unmake that. If
     # it does not, it hides nothing: a slip of the pen must not empty the cluster (decision D23).
     fatal = check_devices(policy) if excludes else errors
-    outcome = _standing(policy, node, fatal)
-    asked = outcome == "no-match"
-    standing = PolicyVerdict(
+    outcome = _fixed_outcome(policy, node, fatal)
+    is_evaluated = outcome == "no-match"
+    fixed_verdict = PolicyVerdict(
         policy=policy.name,
         action=spec.action,
         priority=spec.priority,
@@ -195,15 +197,15 @@ def _rule(policy: DeviceExposurePolicy, node: Node, errors: tuple[str, ...]) -> 
         priority=spec.priority,
         suffix=exposure.device_name_suffix,
         allows_uplink=exposure.allow_host_uplink,
-        selector=compile_selector(spec.selector.cel) if asked else None,
-        standing=standing,
-        won=msgspec.structs.replace(standing, outcome="wins", detail=""),
+        selector=compile_selector(spec.selector.cel) if is_evaluated else None,
+        fixed_verdict=fixed_verdict,
+        won=msgspec.structs.replace(fixed_verdict, outcome="wins", detail=""),
         gone=exposure.taints.gone,
-        templates=_templates(policy, exposure) if asked and not excludes else (),
+        templates=_templates(policy, exposure) if is_evaluated and not excludes else (),
     )
 
 
-def _standing(policy: DeviceExposurePolicy, node: Node, fatal: tuple[str, ...]) -> Outcome:
+def _fixed_outcome(policy: DeviceExposurePolicy, node: InventoryNode, fatal: tuple[str, ...]) -> Outcome:
     """The policy's outcome on an interface that its expression does not match.
 
     A node selector that cannot be read may mean any node: an exclude holds there, an expose is invalid anyway.

@@ -50,11 +50,11 @@ def misspelt_plugins(policy: DeviceExposurePolicy, types: Iterable[str]) -> Iter
     """
     known = frozenset(types)
     for plugin in (policy.spec.exposure or Exposure()).supported_cni_plugins:
-        meant = "" if plugin.name in known else closest(plugin.name, sorted(known), _LIKE)
-        if meant:
+        likely = "" if plugin.name in known else closest(plugin.name, sorted(known), _LIKE)
+        if likely:
             yield (
                 f'spec.exposure.supportedCNIPlugins["{plugin.name}"]: no CNIPluginSchema describes plugin '
-                f'"{plugin.name}"; did you mean "{meant}"?'
+                f'"{plugin.name}"; did you mean "{likely}"?'
             )
 
 

@@ -1,9 +1,9 @@
 """The mounts of this process's namespace: whether /proc/sys takes writes, and when something was mounted or unmounted.
 
-A named network namespace is a bind mount (ip-netns(8)), so `netdra.node.pods.namespaces` learns from changed mounts,
-without asking, when a runtime may have removed one. The kernel wakes a process that polls a mount table with POLLPRI
-when the table changed (proc(5), /proc/pid/mounts; mounts_poll() in fs/proc_namespace.c). This uses up nothing that
-other programs need, unlike watches of inotify.
+A named network namespace is a bind mount (ip-netns(8)), so `netdra.node.sandboxes.namespaces` learns from changed
+mounts, without asking, when a runtime may have removed one. The kernel wakes a process that polls a mount table with
+POLLPRI when the table changed (proc(5), /proc/pid/mounts; mounts_poll() in fs/proc_namespace.c). This uses up nothing
+that other programs need, unlike watches of inotify.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -60,8 +60,11 @@ class Credentials:
     tls: ssl.SSLContext | None
 
 
-class Auth(Protocol):
-    """A source of credentials."""
+class CredentialSource:
+    """A source of credentials: of these alone, as long as no other class says otherwise."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
 
     async def current(self) -> Credentials:
         """The credentials to send a request with.
@@ -70,19 +73,21 @@ class Auth(Protocol):
             InvalidInputError: the configuration does not lead to credentials.
             UnavailableError: there are no credentials just now.
         """
+        return self._credentials
 
-    async def renewed(self, refused: Credentials) -> bool:
+    async def renew(self, refused: Credentials) -> bool:
         """Look for other credentials, because the server did not take these; returns whether there are some.
 
         Raises:
             InvalidInputError, UnavailableError: as `current`.
         """
+        return False
 
     async def close(self) -> None:
         """Leave nothing running."""
 
 
-def auth_of(config: Config) -> Auth:
+def auth_of(config: Config) -> CredentialSource:
     """The source of credentials that a configuration names.
 
     Raises:
@@ -105,12 +110,14 @@ def auth_of(config: Config) -> Auth:
     if user.token_file:
         return _TokenFile(config, base)
     if user.token:
-        return _Fixed(_with(base, f"Bearer {user.token}"))
+        return CredentialSource(_with(base, f"Bearer {user.token}"))
     if user.username:
-        return _Fixed(_with(base, "Basic " + base64.b64encode(f"{user.username}:{user.password}".encode()).decode()))
+        return CredentialSource(
+            _with(base, "Basic " + base64.b64encode(f"{user.username}:{user.password}".encode()).decode())
+        )
     if user.exec_ is not None:
         return _Exec(config, user.exec_, base, tls)
-    return _Fixed(base)
+    return CredentialSource(base)
 
 
 def _with(base: Credentials, authorization: str) -> Credentials:
@@ -193,32 +200,16 @@ def _of_certificates(problem: Exception) -> str:
     return "a certificate is no PEM" if isinstance(problem, UnicodeError) else str(problem)
 
 
-class _Fixed:
-    """Credentials that stay as they are."""
-
-    def __init__(self, credentials: Credentials) -> None:
-        self._credentials = credentials
-
-    async def current(self) -> Credentials:
-        return self._credentials
-
-    async def renewed(self, refused: Credentials) -> bool:
-        return False
-
-    async def close(self) -> None:
-        pass
-
-
-class _TokenFile:
+class _TokenFile(CredentialSource):
     """A token in a file that another program writes anew, such as the kubelet."""
 
     def __init__(self, config: Config, base: Credentials) -> None:
+        super().__init__(base)
         self._where = config.where
         self._path = Path(config.user.token_file)
         self._fallback = config.user.token
         self._base = base
         self._token = ""
-        self._credentials = base
         self._until = -1.0
 
     async def current(self) -> Credentials:
@@ -226,13 +217,10 @@ class _TokenFile:
             self._read()
         return self._credentials
 
-    async def renewed(self, refused: Credentials) -> bool:
+    async def renew(self, refused: Credentials) -> bool:
         if self._credentials is refused:
             self._read()
         return self._credentials is not refused
-
-    async def close(self) -> None:
-        pass
 
     def _read(self) -> None:
         """Take the token that is in the file now; while the file cannot be read, the last token counts."""
@@ -282,10 +270,11 @@ class _Printed(NamedTuple):
         return self.until is None or datetime.now(UTC) < self.until
 
 
-class _Exec:
+class _Exec(CredentialSource):
     """Credentials that a program prints; all callers wait for the same run of the program."""
 
     def __init__(self, config: Config, plugin: ExecPlugin, base: Credentials, tls: _Tls) -> None:
+        super().__init__(base)
         self._config = config
         self._plugin = plugin
         self._base = base
@@ -297,7 +286,7 @@ class _Exec:
         printed = self._printed
         return printed.credentials if printed is not None and printed.holds else (await self._ask()).credentials
 
-    async def renewed(self, refused: Credentials) -> bool:
+    async def renew(self, refused: Credentials) -> bool:
         if self._printed is None or self._printed.credentials is refused:
             await self._ask()
         return self._printed is not None and self._printed.credentials is not refused
@@ -312,7 +301,7 @@ class _Exec:
     async def _ask(self) -> _Printed:
         """Run the program, or wait for it if it runs; a caller that stops waiting leaves it to the others."""
         if self._run is None:
-            self._run = asyncio.create_task(self._asked())
+            self._run = asyncio.create_task(self._ask_plugin())
             self._run.add_done_callback(self._ended)
         return await asyncio.shield(self._run)
 
@@ -322,7 +311,7 @@ class _Exec:
         if not run.cancelled():
             run.exception()  # seen, also if no caller waits any more
 
-    async def _asked(self) -> _Printed:
+    async def _ask_plugin(self) -> _Printed:
         interactive = self._is_interactive()
         printed = await self._output(interactive)
         try:
@@ -330,14 +319,14 @@ class _Exec:
         except (*UNREADABLE, RecursionError):
             content = "nothing" if not printed.strip() else "something else"
             raise self._fault(f"it must print an ExecCredential, and printed {content}") from None
-        fresh = self._credentials(credential)
+        fresh = self._checked(credential)
         before = self._printed
         if before is not None and before.status == fresh.status:
             fresh = before  # the same as before: a refused caller need not try again
         self._printed = fresh
         return fresh
 
-    def _credentials(self, printed: _ExecCredential) -> _Printed:
+    def _checked(self, printed: _ExecCredential) -> _Printed:
         wanted = self._plugin.api_version
         if printed.kind != "ExecCredential" or printed.api_version != wanted:
             raise self._fault(

@@ -26,7 +26,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from netdra import __version__
-from netdra.kube.auth import Auth, auth_of
+from netdra.kube.auth import CredentialSource, auth_of
 from netdra.kube.kubeconfig import Config, find_config, is_url
 from netdra.model.errors import InvalidInputError
 
@@ -77,7 +77,7 @@ class _BrokenError(aiohttp.ClientConnectionError):
 class ApiConnection:
     """Requests to one API server; it connects when it is used, and must be closed."""
 
-    def __init__(self, config: Config, auth: Auth, proxy: str, user_agent: str) -> None:
+    def __init__(self, config: Config, auth: CredentialSource, proxy: str, user_agent: str) -> None:
         self._server = config.cluster.server.rstrip("/")
         self._tls_name = config.cluster.tls_server_name or None
         self._auth = auth
@@ -146,7 +146,7 @@ class ApiConnection:
             ) as answer:
                 if answer.status == _UNAUTHORIZED and attempt == 1:
                     await answer.read()
-                    if await self._auth.renewed(credentials):
+                    if await self._auth.renew(credentials):
                         continue
                 yield answer
                 return

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
-import yaml
 from msgspec.structs import replace
 
 from netdra.model import yaml_text
@@ -105,34 +105,25 @@ class Context(_Secretive, frozen=True, kw_only=True):
     namespace: str = ""
 
 
-class NamedCluster(_Secretive, frozen=True, kw_only=True):
-    """A cluster of a file."""
+class ConfigEntry(_Secretive, frozen=True, kw_only=True):
+    """A cluster, a user or a context of a file; in its list the other two are empty."""
 
     name: str
     cluster: ApiServer = ApiServer()
-
-
-class NamedUser(_Secretive, frozen=True, kw_only=True):
-    """A user of a file."""
-
-    name: str
     user: User = User()
-
-
-class NamedContext(_Secretive, frozen=True, kw_only=True):
-    """A context of a file."""
-
-    name: str
     context: Context = Context()
 
 
 class Kubeconfig(_Secretive, frozen=True, kw_only=True, rename="kebab"):
     """A file, or several of them merged."""
 
-    clusters: tuple[NamedCluster, ...] = ()
-    users: tuple[NamedUser, ...] = ()
-    contexts: tuple[NamedContext, ...] = ()
+    clusters: tuple[ConfigEntry, ...] = ()
+    users: tuple[ConfigEntry, ...] = ()
+    contexts: tuple[ConfigEntry, ...] = ()
     current_context: str = ""
+
+
+Part = TypeVar("Part", bound=_Secretive)
 
 
 class Config(_Secretive, frozen=True, kw_only=True):
@@ -154,9 +145,6 @@ class Config(_Secretive, frozen=True, kw_only=True):
     def where(self) -> str:
         """The configuration's name in errors."""
         return f'kubeconfig, context "{self.context}"' if self.context else "service account"
-
-
-Named = TypeVar("Named", NamedCluster, NamedUser, NamedContext)
 
 
 def find_config(
@@ -196,28 +184,22 @@ def _of_service_account(folder: Path) -> Config:
 def _read(path: Path, *, alone: bool = True) -> Kubeconfig:
     """A file, its paths made absolute; an empty file among others is passed over."""
     try:
-        plain = _plain(path.expanduser().read_bytes().decode())
+        plain = yaml_text.load_secret(path.expanduser().read_bytes())
         if plain is None and not alone:
             return Kubeconfig()
         config = _converted(plain)
     except FileNotFoundError:
         raise InvalidInputError(f"kubeconfig {path}: not found", hint=_NAME_ONE) from None
-    except (OSError, ValueError, InvalidInputError, RecursionError, yaml.YAMLError) as problem:
+    except (OSError, ValueError, InvalidInputError, RecursionError) as problem:
         raise InvalidInputError(f"kubeconfig {path}: {_unread(problem)}", hint=_NAME_ONE) from None
     folder = path.expanduser().absolute().parent
     return replace(
         config,
-        clusters=tuple(replace(cluster, cluster=_cluster_in(cluster.cluster, folder)) for cluster in config.clusters),
-        users=tuple(replace(user, user=_user_in(user.user, folder)) for user in config.users),
+        clusters=tuple(
+            replace(entry, cluster=_within(entry.cluster, folder, "certificate_authority")) for entry in config.clusters
+        ),
+        users=tuple(replace(entry, user=_user_in(entry.user, folder)) for entry in config.users),
     )
-
-
-def _plain(text: str) -> Any:
-    if yaml_text.nests_too_deeply(text):
-        raise ValueError("nested")
-    plain = yaml.load(text, Loader=yaml_text.Loader)  # noqa: S506 (a SafeLoader)
-    yaml_text.refuse_many_values(plain, "kubeconfig")
-    return plain
 
 
 def _converted(plain: Any) -> Kubeconfig:
@@ -228,11 +210,8 @@ def _converted(plain: Any) -> Kubeconfig:
 
 def _unread(problem: Exception) -> str:
     """Why a kubeconfig cannot be read, as a text without values of the file."""
-    if isinstance(problem, yaml.MarkedYAMLError):
-        place = problem.problem_mark or problem.context_mark
-        return f"not YAML{f': line {place.line + 1}, column {place.column + 1}' if place is not None else ''}"
-    if isinstance(problem, UnicodeDecodeError | yaml.YAMLError):
-        return "not YAML in UTF-8"
+    if isinstance(problem, InvalidInputError):
+        return problem.what
     if isinstance(problem, OSError):
         return problem.strerror or "cannot be read"
     if isinstance(problem, msgspec.ValidationError):
@@ -257,43 +236,32 @@ def _without_nulls(value: Any) -> Any:
     return value
 
 
-def _within(path: str, folder: Path) -> str:
-    return str(folder / path) if path else ""
-
-
-def _cluster_in(cluster: ApiServer, folder: Path) -> ApiServer:
-    return replace(cluster, certificate_authority=_within(cluster.certificate_authority, folder))
+def _within(part: Part, folder: Path, *fields: str) -> Part:
+    """A part of a file, the paths in these fields relative to its folder."""
+    return replace(part, **{field: str(folder / path) for field in fields if (path := getattr(part, field))})
 
 
 def _user_in(user: User, folder: Path) -> User:
     plugin = user.exec_
     if plugin is not None and "/" in plugin.command:
-        plugin = replace(plugin, command=_within(plugin.command, folder))
-    return replace(
-        user,
-        client_certificate=_within(user.client_certificate, folder),
-        client_key=_within(user.client_key, folder),
-        token_file=_within(user.token_file, folder),
-        exec_=plugin,
-    )
+        plugin = _within(plugin, folder, "command")
+    return replace(_within(user, folder, "client_certificate", "client_key", "token_file"), exec_=plugin)
 
 
 def _merged(configs: Sequence[Kubeconfig]) -> Kubeconfig:
     return Kubeconfig(
-        clusters=tuple(_first(config.clusters for config in configs)),
-        users=tuple(_first(config.users for config in configs)),
-        contexts=tuple(_first(config.contexts for config in configs)),
+        clusters=_first(config.clusters for config in configs),
+        users=_first(config.users for config in configs),
+        contexts=_first(config.contexts for config in configs),
         current_context=next((config.current_context for config in configs if config.current_context), ""),
     )
 
 
-def _first(lists: Iterable[tuple[Named, ...]]) -> Iterable[Named]:
-    """The first entry of each name."""
-    by_name: dict[str, Named] = {}
-    for listed in lists:
-        for entry in listed:
-            by_name.setdefault(entry.name, entry)
-    return by_name.values()
+def _first(lists: Iterable[tuple[ConfigEntry, ...]]) -> tuple[ConfigEntry, ...]:
+    by_name: dict[str, ConfigEntry] = {}
+    for entry in chain.from_iterable(lists):
+        by_name.setdefault(entry.name, entry)
+    return tuple(by_name.values())
 
 
 def _chosen(merged: Kubeconfig, wanted: str | None) -> Config:
@@ -309,7 +277,7 @@ def _chosen(merged: Kubeconfig, wanted: str | None) -> Config:
     return replace(config, cluster=replace(cluster, server=_url_of(config)))
 
 
-def _named(entries: Sequence[Named], name: str, what: str) -> Named:
+def _named(entries: Sequence[ConfigEntry], name: str, what: str) -> ConfigEntry:
     for entry in entries:
         if entry.name == name:
             return entry

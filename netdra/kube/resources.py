@@ -9,10 +9,11 @@ import msgspec
 
 from netdra.model import claim, crd, kinds, resource
 from netdra.model.cni_plugin import CNIPlugin
+from netdra.model.core import BareObject, ClusterNode
 from netdra.model.custom_device import CustomDevice
 from netdra.model.meta import ObjectMeta
 from netdra.model.neutron_port import NeutronPort
-from netdra.model.node_network import NodeInterfaces, NodeNetwork, NodeReport
+from netdra.model.node_network import NodeInterfaces, NodeNetwork, NodeNetworkReport
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
@@ -51,19 +52,6 @@ class Resource(Generic[T]):
         if self.namespaced and namespace:
             parts += ["namespaces", namespace]
         return "/".join([*parts, self.plural, *filter(None, (name, subresource))])
-
-
-class ClusterNodeStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A Node's status, as far as policies can read values of it."""
-
-    allocatable: dict[str, str] = {}
-
-
-class ClusterNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A Node, as far as netdra reads it: its uid, which owns slices, its labels, its allocatable resources."""
-
-    metadata: ObjectMeta
-    status: ClusterNodeStatus = ClusterNodeStatus()
 
 
 class TokenReviewSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +93,7 @@ def _custom(kind: crd.CustomKind, type_: type[T]) -> Resource[T]:
 
 
 NODES = Resource("v1", "nodes", ClusterNode)
+NAMESPACES = Resource("v1", "namespaces", BareObject)
 TOKEN_REVIEWS = Resource("authentication.k8s.io/v1", "tokenreviews", TokenReview)
 RESOURCE_SLICES = Resource(resource.API_VERSION, "resourceslices", resource.ResourceSlice)
 RESOURCE_CLAIMS = Resource(resource.API_VERSION, "resourceclaims", claim.ResourceClaim, namespaced=True)
@@ -118,6 +107,6 @@ CUSTOM_DEVICES = _custom(kinds.CUSTOM_DEVICE, CustomDevice)
 CNI_PLUGINS = _custom(kinds.CNI_PLUGIN, CNIPlugin)
 NEUTRON_PORTS = _custom(kinds.NEUTRON_PORT, NeutronPort)
 NODE_NETWORKS = _custom(kinds.NODE_NETWORK, NodeNetwork)
-NODE_REPORTS = Resource(NODE_NETWORKS.group_version, NODE_NETWORKS.plural, NodeReport)
+NODE_REPORTS = Resource(NODE_NETWORKS.group_version, NODE_NETWORKS.plural, NodeNetworkReport)
 NODE_INTERFACES = Resource(NODE_NETWORKS.group_version, NODE_NETWORKS.plural, NodeInterfaces)
 """NodeNetworks, as far as the controller and the webhook need them."""

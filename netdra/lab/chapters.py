@@ -14,7 +14,7 @@ from netdra.chain.report import AttachReport, DetachReport
 from netdra.drawing.terminal import draw
 from netdra.lab import node
 from netdra.lab.isolation import Traces
-from netdra.lab.pod import Seen
+from netdra.lab.pod import PodInterface
 from netdra.lab.scenario import Scenario
 from netdra.model.claim import ResourceClaim
 from netdra.model.device import ExposureResult
@@ -158,7 +158,7 @@ def attached(report: AttachReport, plugins: str) -> Chapter:
     )
 
 
-def inside(seen: Sequence[Seen]) -> Chapter:
+def inside(seen: Sequence[PodInterface]) -> Chapter:
     """What the pod sees, once `ip` has been found to agree."""
     return Chapter(
         name="pod",

@@ -26,9 +26,10 @@ from netdra.lab.plugin import PLUGINS, VERSION_IN_SHELL
 from netdra.lab.scenario import WANTED_KINDS, Scenario, choose
 from netdra.model.claim import ResourceClaim
 from netdra.model.errors import PermanentError
-from netdra.model.inventory import Node
+from netdra.model.inventory import InventoryNode
 from netdra.model.plan import Plan
 from netdra.model.resource import ResourceSlice
+from netdra.rules.plans import check
 from netdra.slices.allocator import Allocation, Allocator
 from netdra.slices.pack import pack
 from netdra.topology.bind import bind
@@ -49,7 +50,7 @@ def run(emit: Emit) -> None:
     with node.built() as sock:
         scenario = choose(node.probe(sock, WANTED_KINDS))
         emit(chapters.machine(scenario))
-        inventory = scan(Node(name=node.NAME))
+        inventory = scan(InventoryNode(name=node.NAME))
         emit(chapters.discovered(inventory))
         exposed = expose(inventory, scenario.policies)
         emit(chapters.exposed(exposed))
@@ -83,7 +84,9 @@ def _allocate(scenario: Scenario, slices: Sequence[ResourceSlice]) -> ResourceCl
 
 def _in_pod(emit: Emit, plans: Sequence[Plan], space: netns.Namespace) -> None:
     settings = Settings(state=_STATE / "sandboxes", plugins=PluginPath(directories=_plugin_path()), budget=BUDGET)
-    report = attach(plans, Pod(sandbox=SANDBOX, name="demo", namespace="default", uid="demo"), space.path, settings)
+    report = attach(
+        check(plans), Pod(sandbox=SANDBOX, name="demo", namespace="default", uid="demo"), space.path, settings
+    )
     try:
         emit(chapters.attached(report, settings.plugins.directories[0]))
         seen = pod.seen(space)

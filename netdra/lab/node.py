@@ -86,9 +86,9 @@ def snapshot(sock: Socket) -> Snapshot:
         ),
         addresses=tuple(
             sorted(
-                f"{names.get(held.index, '')} {held.text}"
-                for held in address.dump(sock)
-                if not held.text.startswith("fe80:")
+                f"{names.get(entry.index, '')} {entry.text}"
+                for entry in address.dump(sock)
+                if not entry.text.startswith("fe80:")
             )
         ),
         routes=tuple(

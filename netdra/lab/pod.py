@@ -20,7 +20,7 @@ from netdra.model.errors import PermanentError
 _LOOPBACK = "lo"
 
 
-class Seen(msgspec.Struct, frozen=True, rename="camel"):
+class PodInterface(msgspec.Struct, frozen=True, rename="camel"):
     """One interface as the pod sees it; routes are those that leave through it."""
 
     name: str
@@ -45,25 +45,25 @@ def created(name: str) -> Iterator[netns.Namespace]:
             netns.delete(name)
 
 
-def seen(pod: netns.Namespace) -> tuple[Seen, ...]:
+def seen(pod: netns.Namespace) -> tuple[PodInterface, ...]:
     """The pod's interfaces but for loopback, in the order of their names, read over netlink."""
     with pod.socket() as sock:
         links = {netdev.index: netdev for netdev in link.dump(sock)}
-        addresses = [held for held in address.dump(sock) if not held.text.startswith("fe80:")]
+        addresses = [ip_address for ip_address in address.dump(sock) if not ip_address.text.startswith("fe80:")]
         routes = [
             entry
             for entry in route.dump(sock, table=uapi.RT_TABLE_MAIN)
             if not entry.destination.startswith(("fe80:", "ff00:"))
         ]
     return tuple(
-        Seen(
+        PodInterface(
             name=netdev.name,
             kind=netdev.kind,
             mac=netdev.address,
             mtu=netdev.mtu,
             state=netdev.state,
             master=links[netdev.master].name if netdev.master in links else "",
-            addresses=tuple(held.text for held in addresses if held.index == index),
+            addresses=tuple(ip_address.text for ip_address in addresses if ip_address.index == index),
             routes=tuple(
                 f"{entry.destination} via {entry.gateway}" if entry.gateway else f"{entry.destination} on the link"
                 for entry in routes
@@ -75,7 +75,7 @@ def seen(pod: netns.Namespace) -> tuple[Seen, ...]:
     )
 
 
-def agrees_with_ip(pod: netns.Namespace, ours: tuple[Seen, ...]) -> bool:
+def agrees_with_ip(pod: netns.Namespace, own: tuple[PodInterface, ...]) -> bool:
     """Whether iproute2, an independent reader, sees the same interfaces, MTUs, MACs, masters and addresses.
 
     Raises:
@@ -93,7 +93,7 @@ def agrees_with_ip(pod: netns.Namespace, ours: tuple[Seen, ...]) -> bool:
         for netdev in _ip(pod)
         if netdev["ifname"] != _LOOPBACK
     }
-    return theirs == {entry.name: (entry.mac, entry.mtu, entry.master, entry.addresses) for entry in ours}
+    return theirs == {entry.name: (entry.mac, entry.mtu, entry.master, entry.addresses) for entry in own}
 
 
 def _ip(pod: netns.Namespace) -> list[dict[str, Any]]:

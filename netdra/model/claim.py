@@ -204,6 +204,29 @@ class ResourceClaim(Wire, frozen=True, omit_defaults=False):
         return ClaimReference(namespace=self.metadata.namespace, name=self.metadata.name, uid=self.metadata.uid)
 
 
+_SCHEDULING_GROUP = "scheduling.k8s.io"
+
+
+def is_reserved_for(claim: ResourceClaim, uid: str, pod_group: str = "") -> bool:
+    """Whether a claim is reserved for a pod, or for its PodGroup (DRAWorkloadResourceClaims of Kubernetes 1.37).
+
+    Follows IsReservedForPod of k8s.io/dynamic-resource-allocation/resourceclaim: pods do not know their PodGroup's uid.
+
+    Args:
+        claim: the claim.
+        uid: the pod's uid.
+        pod_group: the name of the pod's PodGroup, "" for none.
+    """
+    return any(
+        user.uid == uid
+        or (
+            bool(pod_group)
+            and (user.api_group, user.resource, user.name) == (_SCHEDULING_GROUP, "podgroups", pod_group)
+        )
+        for user in claim.status.reserved_for
+    )
+
+
 class ClaimUseDevices(Wire, frozen=True):
     """The configuration that a claim's devices were allocated with."""
 

@@ -17,7 +17,8 @@ from netdra.model.claim import (
     ResourceClaim,
     ResourceClaimTemplate,
 )
-from netdra.model.reasons import Misfit, Path
+from netdra.model.findings import Path
+from netdra.model.reasons import Misfit
 
 MAX_REQUESTS = 32
 MAX_ALTERNATIVES = 8
@@ -63,14 +64,14 @@ def _choice(choice: ExactDeviceRequest | DeviceSubRequest, called: str, path: Pa
         yield Misfit(f"{called}: count {choice.count} is not above 0", "1 is the default", (*path, "count"))
 
 
-def _names(given: list[str], called: str, path: Path) -> Iterator[Misfit]:
-    for at, name in enumerate(given):
+def _names(entries: list[str], called: str, path: Path) -> Iterator[Misfit]:
+    for at, name in enumerate(entries):
         place = (*path, at, "name")
         if not names.is_label(name):
-            shown = ascii(name[:80])[1:-1]
+            quoted = ascii(name[:80])[1:-1]
             rule = "a name is a DNS label: up to 63 of a-z, 0-9 and -, letters or digits at both ends"
-            yield Misfit(f'{called} "{shown}": none can have this name', rule, place)
-        elif name in given[:at]:
+            yield Misfit(f'{called} "{quoted}": none can have this name', rule, place)
+        elif name in entries[:at]:
             yield Misfit(f'{called} "{name}" is there twice', "give each a name of its own", place)
 
 

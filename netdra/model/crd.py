@@ -133,8 +133,8 @@ def _annotations(group: str) -> dict[str, Any]:
 
 
 def _column(column: Column) -> dict[str, Any]:
-    shown = {"name": column.name, "type": column.type, "jsonPath": column.path}
-    return shown | ({"priority": column.priority} if column.priority else {})
+    printed = {"name": column.name, "type": column.type, "jsonPath": column.path}
+    return printed | ({"priority": column.priority} if column.priority else {})
 
 
 def _at(schema: openapi.Schema, path: str) -> openapi.Schema:

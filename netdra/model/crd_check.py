@@ -13,10 +13,11 @@ from functools import cache
 from typing import Any
 
 from netdra.model import crd, kinds
+from netdra.model.findings import Path
 from netdra.model.openapi import Schema
-from netdra.model.reasons import MAX_MISFITS, Misfit, Path
+from netdra.model.reasons import MAX_MISFITS, Misfit
 
-_SHOWN = 80
+_MAX_QUOTED = 80
 _PLUGIN = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?\Z")
 _LENGTHS: tuple[tuple[str, str, type[str | list[Any] | dict[Any, Any]], str], ...] = (
     ("minLength", "maxLength", str, "characters"),
@@ -55,7 +56,6 @@ def _of_plugin(value: dict[str, Any]) -> Iterator[Misfit]:
 
 @cache
 def _schemas() -> Mapping[str, Schema]:
-    """The schemas by kind."""
     manifests = {kind.type.__name__: crd.manifest(kind) for kind in kinds.KINDS}
     return {name: made["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for name, made in manifests.items()}
 
@@ -80,16 +80,16 @@ def _misfits(value: Any, schema: Schema, path: Path) -> Iterator[Misfit]:
 
 def _broken(value: Any, schema: Schema) -> str:
     """The first rule for one value that it breaks, or ""."""
-    shown = _text(value)
+    quoted = _text(value)
     if isinstance(value, str) and not _matches(schema.get("pattern", ""), value):
-        return f"{shown} does not match {schema['pattern']}"
+        return f"{quoted} does not match {schema['pattern']}"
     if "enum" in schema and value not in schema["enum"]:
-        return f"{shown} is none of {', '.join(map(_text, schema['enum']))}"
+        return f"{quoted} is none of {', '.join(map(_text, schema['enum']))}"
     if isinstance(value, int | float) and not isinstance(value, bool):
         if value < schema.get("minimum", value):
-            return f"{shown} is less than {schema['minimum']}"
+            return f"{quoted} is less than {schema['minimum']}"
         if value > schema.get("maximum", value):
-            return f"{shown} is more than {schema['maximum']}"
+            return f"{quoted} is more than {schema['maximum']}"
     for least, most, kind, unit in _LENGTHS:
         if isinstance(value, kind):
             if len(value) < schema.get(least, 0):
@@ -111,13 +111,13 @@ def _repeated(value: list[Any], schema: Schema, path: Path) -> Iterator[Misfit]:
         return
     seen: set[str] = set()
     for at, entry in enumerate(value):
-        told = [entry.get(key) for key in keys] if keys and isinstance(entry, dict) else entry
-        text = json.dumps(told, sort_keys=True)
+        key_values = [entry.get(key) for key in keys] if keys and isinstance(entry, dict) else entry
+        text = json.dumps(key_values, sort_keys=True)
         if text in seen:
             place = (*path, at, keys[0]) if keys else (*path, at)
-            yield Misfit(f"{_text(told[0] if keys else told)} is there twice", "remove one of them", place)
+            yield Misfit(f"{_text(key_values[0] if keys else key_values)} is there twice", "remove one of them", place)
         seen.add(text)
 
 
 def _text(value: Any) -> str:
-    return f'"{ascii(value[:_SHOWN])[1:-1]}"' if isinstance(value, str) else ascii(value)[:_SHOWN]
+    return f'"{ascii(value[:_MAX_QUOTED])[1:-1]}"' if isinstance(value, str) else ascii(value)[:_MAX_QUOTED]

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from netdra.model.inventory import AttributeValue
-from netdra.model.registration import Outcome as RegistrationOutcome
+from netdra.model.registration import RegistrationOutcome
 from netdra.model.resource import DeviceAttribute, DeviceCapacity, DeviceTaint
 
 
@@ -39,7 +39,6 @@ class ExposedDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     Attributes:
         name: its DNS label, unique in the pool.
-        pool: the pool's name.
         attributes: under qualified names; a tuple is published as a list or in D6's comma form.
         registered: attributes of providers, under qualified names (decision D47).
         capacity: under qualified names, those of providers among them.

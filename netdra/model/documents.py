@@ -56,7 +56,7 @@ KINDS: dict[str, type[Document]] = {
 }
 WRITTEN_BY_DRIVERS = frozenset({ResourceSlice.__name__})
 """Kinds that files hold only as a cluster printed them, maybe one of a newer version."""
-MAX_SHOWN = 80
+MAX_QUOTED = 80
 RECORD = "record one with: netdra capture FILE"
 OBJECT = "an object begins with apiVersion and kind"
 PLAN = "make one with: netdra render TOPOLOGY --claim CLAIM --output plan"
@@ -110,7 +110,6 @@ def examine(value: Any, origin: str, *, strict: bool = True) -> tuple[Document |
     There are both where the names of fields are wrong: the object as it is probably meant, for what else is wrong.
 
     Args:
-        value: the object.
         origin: where it is from, for errors.
         strict: whether it is of a file, of which all is refused that the API server would refuse when it is applied;
             of an object that has passed the API server, only what cannot be read.
@@ -126,29 +125,28 @@ def examine(value: Any, origin: str, *, strict: bool = True) -> tuple[Document |
             f'{origin}: the field "kind" is missing', hint=f"known kinds: {suggestions.listed(KINDS)}"
         )
     if not isinstance(kind, str) or kind not in KINDS:
-        shown = ascii(kind)[:MAX_SHOWN] if isinstance(kind, str) else f"of type {type(kind).__name__}"
+        quoted = ascii(kind)[:MAX_QUOTED] if isinstance(kind, str) else f"of type {type(kind).__name__}"
         hint = suggestions.hint(kind if isinstance(kind, str) else "", KINDS, "known kinds:")
-        raise InvalidInputError(f"{origin}: kind {shown} is not known here", hint=hint)
+        raise InvalidInputError(f"{origin}: kind {quoted} is not known here", hint=hint)
     try:
-        document, misfits = fitted(value, KINDS[kind], strict=strict and kind not in WRITTEN_BY_DRIVERS)
+        document, found = fitted(value, KINDS[kind], strict=strict and kind not in WRITTEN_BY_DRIVERS)
     except RecursionError:
         return None, (Misfit(f'{kind} "{_name(value)}": nested too deeply'),)
-    told = [
-        msgspec.structs.replace(misfit, what=f"{_subject(value, kind, misfit.path)}: {misfit.what}")
-        for misfit in misfits
+    misfits = [
+        msgspec.structs.replace(misfit, what=f"{_subject(value, kind, misfit.path)}: {misfit.what}") for misfit in found
     ]
     if document is not None and not isinstance(document, NetworkTopology):  # a topology has stricter rules of its own
         name = document.metadata.name
         if not (names.is_subdomain(name) or (not name and document.metadata.generate_name)):
             what = f'{kind} "{_name(value)}": no object can have this name'
-            told.append(Misfit(what, NAME_RULE, ("metadata", "name")))
-            return None, tuple(told)
+            misfits.append(Misfit(what, NAME_RULE, ("metadata", "name")))
+            return None, tuple(misfits)
     if strict and isinstance(document, ResourceClaim | ResourceClaimTemplate):
-        told += [
+        misfits += [
             msgspec.structs.replace(misfit, what=f"{_subject(value, kind, ())}: {misfit.what}")
             for misfit in claim_rules.misfits(document)
         ]
-    return document, tuple(told)
+    return document, tuple(misfits)
 
 
 def _subject(value: dict[str, Any], kind: str, path: Sequence[str | int]) -> str:
@@ -164,7 +162,7 @@ def _subject(value: dict[str, Any], kind: str, path: Sequence[str | int]) -> str
             step = step.get(part) if isinstance(step, dict) else None
     named = step.get("name") if isinstance(step, dict) else None
     if isinstance(named, str):
-        return f'{subject}, step "{named[:MAX_SHOWN]}"'
+        return f'{subject}, step "{named[:MAX_QUOTED]}"'
     return subject
 
 
@@ -192,7 +190,7 @@ def inventory(text: str, origin: str) -> Inventory:
     if len(values) != 1:
         raise InvalidInputError(f"{origin}: {len(values) or 'no'} documents, expected one inventory", hint=RECORD)
     if isinstance(values[0], dict) and "kind" in values[0]:
-        kind = ascii(values[0]["kind"])[:MAX_SHOWN]
+        kind = ascii(values[0]["kind"])[:MAX_QUOTED]
         raise InvalidInputError(f"{origin}: kind {kind}, expected an inventory", hint=RECORD)
     try:
         converted = convert(values[0], Inventory, f"{origin}: inventory")
@@ -244,7 +242,7 @@ def _kind_first(value: Any) -> Any:
 
 def _called(value: Any) -> str:
     """How a value that is no object is called in a message."""
-    return {str: "a text", list: "a list", type(None): "nothing"}.get(type(value), ascii(value)[:MAX_SHOWN])
+    return {str: "a text", list: "a list", type(None): "nothing"}.get(type(value), ascii(value)[:MAX_QUOTED])
 
 
 def list_items(value: Any) -> list[Any] | None:
@@ -260,7 +258,7 @@ def list_items(value: Any) -> list[Any] | None:
     if items is None:
         return []
     if not isinstance(items, list):
-        what = f"kind {ascii(kind)[:MAX_SHOWN]}: items is of type {type(items).__name__}"
+        what = f"kind {ascii(kind)[:MAX_QUOTED]}: items is of type {type(items).__name__}"
         raise InvalidInputError(what, hint="items of a list begin with dashes")
     return items
 
@@ -278,4 +276,4 @@ def _items(value: Any, origin: str) -> Iterator[Any]:
 def _name(value: dict[str, Any]) -> str:
     metadata = value.get("metadata")
     name = metadata.get("name", "") if isinstance(metadata, dict) else ""
-    return name[:MAX_SHOWN] if isinstance(name, str) else ""
+    return name[:MAX_QUOTED] if isinstance(name, str) else ""

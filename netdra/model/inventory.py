@@ -220,12 +220,11 @@ def attributes(interface: Interface) -> dict[str, AttributeValue]:
     return values
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class InventoryNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The node that an inventory is of.
 
     Attributes:
         name: its Kubernetes name.
-        labels: its labels.
         physnets: by physical network, the NICs of the node that are wired to it, by name or PCI address.
     """
 
@@ -244,7 +243,7 @@ def wired_to(wired: Mapping[str, str], kind: str, *nics: str) -> str:
     """The physical network of an interface: its own, or that of its PF; "" for none.
 
     Args:
-        wired: physical network by NIC (`Node.wired`).
+        wired: physical network by NIC (`InventoryNode.wired`).
         kind: the interface's type. What represents a function on a NIC's switch is wired to nothing.
         nics: the names and PCI addresses of the interface and its PF, the interface's own first.
     """
@@ -266,12 +265,11 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     Attributes:
         api_version: the version of this format, for captures that outlive the program that wrote them.
         node: whose devices these are.
-        interfaces: the devices.
         unreadable: how often each kind of fact could not be read ("linkSpeed: EINVAL" -> 3), for the report.
         vanished: interfaces that are named, and of which nothing could be read any more.
     """
 
-    node: Node
+    node: InventoryNode
     interfaces: tuple[Interface, ...]
     unreadable: Mapping[str, int] = {}
     vanished: tuple[str, ...] = ()

@@ -127,17 +127,17 @@ class InterfaceGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
         if name:
             values, unknown = self._own(name, values, unknown)
         unread = {qualified(key) for key in self.unreadable}
-        told = {key: value for key, value in values.items() if key not in unknown and key not in unread}
-        return told, frozenset(unknown)
+        known = {key: value for key, value in values.items() if key not in unknown and key not in unread}
+        return known, frozenset(unknown)
 
     def _own(
         self, name: str, common: dict[str, AttributeValue], unknown: set[str]
     ) -> tuple[dict[str, AttributeValue], set[str]]:
         """What is common, with what an interface's name tells beside."""
-        own = self.told_by(name, common, unknown)
+        own = self.derived_from(name, common, unknown)
         return {**common, **own}, unknown - own.keys()
 
-    def told_by(
+    def derived_from(
         self, name: str, common: Mapping[str, AttributeValue], unknown: AbstractSet[str]
     ) -> dict[str, AttributeValue]:
         """What an interface's name tells of what is not common to the group."""
@@ -300,7 +300,7 @@ class ReportedStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     features: tuple[Name, ...] = ()
 
 
-class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
+class NodeNetworkReport(msgspec.Struct, frozen=True, kw_only=True):
     """As much of a NodeNetwork as the controller keeps; the interfaces of a thousand nodes it does not."""
 
     metadata: ObjectMeta
@@ -327,7 +327,7 @@ class PolicyAtNode(msgspec.Struct, frozen=True):
     problems: tuple[NodeProblem, ...] = ()
 
 
-def policies_of(report: NodeReport) -> Mapping[str, PolicyAtNode]:
+def policies_of(report: NodeNetworkReport) -> Mapping[str, PolicyAtNode]:
     """A node's reports by policy."""
     if report.status is None:
         return {}
@@ -339,7 +339,7 @@ def policies_of(report: NodeReport) -> Mapping[str, PolicyAtNode]:
     }
 
 
-def custom_devices_of(report: NodeReport) -> Mapping[str, CustomDeviceReport]:
+def custom_devices_of(report: NodeNetworkReport) -> Mapping[str, CustomDeviceReport]:
     """A node's reports by CustomDevice."""
     return (
         {custom_device.name: custom_device for custom_device in report.status.custom_devices}

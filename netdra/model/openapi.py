@@ -71,7 +71,7 @@ def _scalar(kind: mi.Type) -> Schema:
 
 
 def _bounds(kind: mi.Type, names: Mapping[str, str]) -> Schema:
-    values = {theirs: getattr(kind, ours) for ours, theirs in names.items()}
+    values = {theirs: getattr(kind, field_name) for field_name, theirs in names.items()}
     return {name: value for name, value in values.items() if value is not None}
 
 

@@ -53,8 +53,6 @@ class PlannedPort(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
     Attributes:
         port_id: the port's id in Neutron.
-        network_id: the id of its network.
-        network_name: the name of its network.
         settings: what the VF gets of it.
         assign_addresses: whether the VF is given the addresses and routes, or the step's result tells of them alone.
     """
@@ -83,6 +81,11 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     device: PlannedDevice | None = None
     neutron: NeutronRequest | None = None
     port: PlannedPort | None = None
+
+    @property
+    def is_root(self) -> bool:
+        """Whether the step is an allocated device."""
+        return not self.depend_on
 
     @property
     def plugin(self) -> str:

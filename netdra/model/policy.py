@@ -115,7 +115,7 @@ class Exposure(
     taints: Taints = Taints()
 
 
-class Selector(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PolicySelector(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which devices are meant.
 
     Attributes:
@@ -140,7 +140,7 @@ class DeviceExposurePolicySpec(
         exposure: How the device is offered; only with `action: expose`.
     """
 
-    selector: Selector
+    selector: PolicySelector
     node_selector: LabelSelector | None = None
     priority: Priority = 100
     action: Literal["expose", "exclude"] = "expose"

@@ -16,9 +16,9 @@ import msgspec.inspect as mi
 
 from netdra.model import suggestions
 from netdra.model.claim import UNUSED_FIELDS
+from netdra.model.findings import Path
 
 T = TypeVar("T")
-Path = tuple[str | int, ...]
 
 MAX_MISFITS = 20
 """How many reasons are told of one object."""
@@ -34,7 +34,6 @@ class Misfit(msgspec.Struct, frozen=True):
     """A reason why a value does not fit.
 
     Attributes:
-        what: the reason.
         hint: what would fit, or what may be meant; or "".
         path: where in the value.
         of_name: whether it is a field that is not known, without which the rest can be read.
@@ -60,7 +59,6 @@ def fitted(value: Any, kind: type[T], *, strict: bool = False) -> tuple[T | None
 
     Args:
         value: the plain value.
-        kind: the type.
         strict: whether unknown fields are refused in every type, but not below `status`, which is the cluster's.
 
     Raises:
@@ -76,18 +74,18 @@ def fitted(value: Any, kind: type[T], *, strict: bool = False) -> tuple[T | None
         return read, tuple(misfits)
     misfits.clear()
     mended = _named(value, _info(kind), (), misfits, strict=strict)
-    taken: set[Path] = set()
+    replaced: set[Path] = set()
     while len(misfits) < MAX_MISFITS:
         try:
             read = msgspec.convert(mended, kind)
         except msgspec.ValidationError as problem:
             misfit = _misfit(problem, kind, mended)
             missing = _MISSING.match(_PLACE.sub(r"\g<what>", str(problem)))
-            if missing is None or (*misfit.path, missing[1]) not in taken:
+            if missing is None or (*misfit.path, missing[1]) not in replaced:
                 misfits.append(misfit)
             if missing is not None or not _without(mended, misfit.path):
                 break
-            taken.add(misfit.path)
+            replaced.add(misfit.path)
             continue
         return (read if all(misfit.of_name for misfit in misfits) else None), tuple(
             misfits or (_misfit(first, kind, value),)
@@ -128,12 +126,12 @@ def _fields(
         elif refused and key not in ignored and len(misfits) < MAX_MISFITS:
             word = key if isinstance(key, str) else str(key)
             there = [name for name in types if name not in value]
-            meant = suggestions.closest(word, there) or _SYNONYMS.get(word, "")
+            likely = suggestions.closest(word, there) or _SYNONYMS.get(word, "")
             hint = suggestions.hint(word, there or types, "fields:", others=_SYNONYMS)
-            shown = ascii(word[:80])[1:-1]
-            misfits.append(Misfit(f'unknown field "{shown}"', hint, (*path, word), of_name=True))
-            if meant in there:
-                mended[meant] = _named(inner, types[meant], (*path, word), misfits, strict=strict)
+            quoted = ascii(word[:80])[1:-1]
+            misfits.append(Misfit(f'unknown field "{quoted}"', hint, (*path, word), of_name=True))
+            if likely in there:
+                mended[likely] = _named(inner, types[likely], (*path, word), misfits, strict=strict)
     return mended
 
 
@@ -151,9 +149,9 @@ def _misfit(problem: msgspec.MsgspecError, kind: type, value: Any) -> Misfit:
     hint = _QUOTES if unquoted else ""
     if words:
         word = what.partition(" ")[0].strip("'")
-        meant = suggestions.closest(word, [word.strip('"') for word in words])
+        likely = suggestions.closest(word, [word.strip('"') for word in words])
         hint = f"one of {', '.join(words)}"
-        hint = f'did you mean "{meant}"? It is {hint}' if meant and len(words) > 1 else hint
+        hint = f'did you mean "{likely}"? It is {hint}' if likely and len(words) > 1 else hint
     return Misfit(what, hint, path)
 
 

@@ -46,7 +46,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         return f'CustomDevice "{self.custom_device}"' if self.custom_device else "the registry's socket"
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class RegistrationOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """What became of a registration on one device of the node, or on an interface that is none.
 
     Attributes:
@@ -88,14 +88,14 @@ class DeviceFile(msgspec.Struct, frozen=True):
 
 def path_error(path: str) -> str:
     """What is wrong with the path of a device file, whatever is there; "" if nothing is."""
-    shown = path if len(path) <= MAX_STRING else f"{path[:MAX_STRING]}…"
+    quoted = path if len(path) <= MAX_STRING else f"{path[:MAX_STRING]}…"
     if len(path) > MAX_STRING:
-        return f'"{shown}" is longer than the {MAX_STRING} characters that can be published'
+        return f'"{quoted}" is longer than the {MAX_STRING} characters that can be published'
     parts = path.split("/")
     if parts[:2] != ["", DEVICES.strip("/")] or len(parts) < 3:
-        return f'"{shown}" is not an absolute path below {DEVICES}, such as {DEVICES}/fpga0'
+        return f'"{quoted}" is not an absolute path below {DEVICES}, such as {DEVICES}/fpga0'
     if any(part in ("", ".", "..") for part in parts[2:]):
-        return f'"{shown}" has an empty part, "." or "..": write the path as it is'
+        return f'"{quoted}" has an empty part, "." or "..": write the path as it is'
     if not all(_FILE.match(part) for part in parts[2:]):
-        return f'"{shown}" has a character other than letters, digits and . _ : @ + , = -'
+        return f'"{quoted}" has a character other than letters, digits and . _ : @ + , = -'
     return ""

@@ -1,7 +1,7 @@
 """CNIPluginSchema (cni.networking.k8s.io/v1alpha1, cluster-scoped): what a CNI plugin takes, needs and makes.
 
 Shipped by plugins' vendors beside their programs, and by netdra for the plugins that everybody has. Compiled by
-`netdra.topology.contract`; with it a NetworkTopology's mistakes are found when it is written, not when a pod starts.
+`netdra.rules.contract`; with it a NetworkTopology's mistakes are found when it is written, not when a pod starts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Format = Literal[
     "", "interface", "hostInterface", "pciAddress", "hostMac", "rdmaDevice", "devicePath", "hostPath",
     "cidr", "ip", "mac", "ifname", "pci",
 ]  # fmt: skip
-"""What a text names, for what a step may name of the node (`netdra.topology.confine`), or how it is written."""
+"""What a text names, for what a step may name of the node (`netdra.rules.confine`), or how it is written."""
 WRITTEN: Mapping[str, str] = {
     **{name: name for name in ("cidr", "ip", "mac", "ifname", "pci")},
     "interface": "ifname",

@@ -17,9 +17,9 @@ def closest(word: str, words: Iterable[str], cutoff: float = 0.65) -> str:
     """
     if len(word) > MAX_WORD:
         return ""
-    asked = _flat(word)
+    flat_word = _flat(word)
     flat = {_flat(entry): entry for entry in words if _digits(entry) == _digits(word)}
-    close = difflib.get_close_matches(asked, flat, n=1, cutoff=cutoff)
+    close = difflib.get_close_matches(flat_word, flat, n=1, cutoff=cutoff)
     return flat[close[0]] if close else ""
 
 
@@ -33,8 +33,8 @@ def hint(word: str, words: Iterable[str], there_are: str = "known:", *, others: 
         others: words that people use for some of what there is.
     """
     names = list(dict.fromkeys(words))
-    meant = (others or {}).get(_flat(word), "")
-    if nearest := closest(word, names) or (meant if meant in names else ""):
+    synonym = (others or {}).get(_flat(word), "")
+    if nearest := closest(word, names) or (synonym if synonym in names else ""):
         return f'did you mean "{nearest}"?'
     return f"{there_are} {listed(names)}" if names else ""
 

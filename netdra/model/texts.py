@@ -170,9 +170,9 @@ def route_fault(destination: str, gateway: str, source: str, scope: int | str | 
     return "", ""
 
 
-def said_twice(given: Mapping[str, object]) -> tuple[str, str]:
+def said_twice(fields: Mapping[str, object]) -> tuple[str, str]:
     """The two names of one field of a route that are both there, or two ""."""
-    return next((pair for pair in ROUTE_NAMES if all(given.get(name) for name in pair)), ("", ""))
+    return next((pair for pair in ROUTE_NAMES if all(fields.get(name) for name in pair)), ("", ""))
 
 
 def sysctl_path(key: str, if_name: str) -> str:

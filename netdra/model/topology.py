@@ -13,7 +13,7 @@ import msgspec
 
 from netdra.model.inventory import DEVICE_FILE
 from netdra.model.meta import MAX_REPORTED, Condition, ObjectMeta
-from netdra.model.policy import Selector
+from netdra.model.policy import PolicySelector
 
 MAX_STEPS = 64
 MAX_PARAMETERS = 32
@@ -85,7 +85,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     name: str
     type: str
     depend_on: tuple[str, ...] = ()
-    selector: Selector | None = None
+    selector: PolicySelector | None = None
     config: Mapping[str, Any] = {}
     execution: Execution = "Auto"
     network: str = ""

@@ -56,7 +56,6 @@ def load(text: str, origin: str, *, strict: bool = True) -> Iterator[Any]:
     """The plain values in a YAML (or JSON) text, one for each document.
 
     Args:
-        text: the text.
         origin: where it is from, for errors.
         strict: whether a key may stand only once in a mapping, as kubectl has it; else the last one counts.
 
@@ -86,6 +85,29 @@ def load(text: str, origin: str, *, strict: bool = True) -> Iterator[Any]:
         raise InvalidInputError(f"{origin}: not YAML: {described(problem)}", hint=SYNTAX) from None
 
 
+def load_secret(data: bytes) -> Any:
+    """The plain value of a file with credentials, which has one document.
+
+    Raises:
+        InvalidInputError: it is no YAML, or deeper or larger than is read; the text has no value of the file.
+    """
+    try:
+        text = data.decode()
+        if nests_too_deeply(text):
+            raise InvalidInputError("nested too deeply")
+        plain = yaml.load(text, Loader=Loader)  # noqa: S506 (a SafeLoader)
+        refuse_many_values(plain, "the file")
+    except yaml.MarkedYAMLError as problem:
+        place = problem.problem_mark or problem.context_mark
+        at = f": line {place.line + 1}, column {place.column + 1}" if place is not None else ""
+        raise InvalidInputError(f"not YAML{at}") from None
+    except (UnicodeDecodeError, yaml.YAMLError):
+        raise InvalidInputError("not YAML in UTF-8") from None
+    except (RecursionError, ValueError):
+        raise InvalidInputError("not YAML that can be read") from None
+    return plain
+
+
 class _RepeatedError(Exception):
     """A key that stands twice in an object."""
 
@@ -113,7 +135,7 @@ def _refuse_repeated(text: str, key: str, origin: str) -> None:
     Raises:
         InvalidInputError: always.
     """
-    place, what = "", f"the key {_shown(key)} is there twice in an object"
+    place, what = "", f"the key {_quoted(key)} is there twice in an object"
     try:
         yaml.load(text, Loader=StrictLoader)  # noqa: S506 (a SafeLoader)
     except KeyProblem as problem:
@@ -123,7 +145,7 @@ def _refuse_repeated(text: str, key: str, origin: str) -> None:
     raise InvalidInputError(f"{origin}: {place}{what}", hint=TWICE)
 
 
-def _shown(key: str) -> str:
+def _quoted(key: str) -> str:
     return f'"{ascii(key[:_MAX_KEY])[1:-1]}"'
 
 
@@ -237,7 +259,7 @@ class StrictLoader(Loader):
             if key.tag == _MERGE or not isinstance(name, str):
                 continue
             if name in lines:
-                raise KeyProblem(f"the key {_shown(name)} is already on line {lines[name]}", line, TWICE)
+                raise KeyProblem(f"the key {_quoted(name)} is already on line {lines[name]}", line, TWICE)
             lines[name] = line
 
 

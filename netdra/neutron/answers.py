@@ -18,11 +18,11 @@ from netdra.neutron.errors import (
     ChangedError,
     ForbiddenError,
     NeutronError,
+    NeutronRefusedError,
     NoAddressError,
     NoAgentError,
     NoNetworkError,
     QuotaError,
-    RefusedError,
     UnreachableError,
     WrongPhysnetError,
 )
@@ -69,8 +69,8 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def vlan(self) -> int:
         """The VLAN that its binding is in; 0 for none, as on a flat network."""
-        told = str(self.vif_details.get("vlan") or "0")
-        return int(told) if told.isdecimal() else 0
+        vlan_text = str(self.vif_details.get("vlan") or "0")
+        return int(vlan_text) if vlan_text.isdecimal() else 0
 
     @property
     def is_bound(self) -> bool:
@@ -87,7 +87,7 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
         return self.host in ("", host) and self.pci_slot in ("", pci_slot)
 
 
-class Network(msgspec.Struct, frozen=True, kw_only=True):
+class NeutronNetwork(msgspec.Struct, frozen=True, kw_only=True):
     """A network; `physnet` is None where the user may not see it."""
 
     id: str
@@ -153,7 +153,7 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class PortRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A port that a VF is to have.
 
     Attributes:
@@ -209,11 +209,10 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         return {"subnet_id": self.subnet} if self.subnet else {}
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class VfSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What a VF gets of its port.
 
     Attributes:
-        mac: its address.
         vlan: the VLAN that the NIC puts it in; 0 for none.
         mtu: the network's, in bytes; 0 if Neutron does not say.
         addresses: with prefix lengths.
@@ -245,19 +244,17 @@ def description(cluster: str) -> str:
     return f"netdra cluster={cluster}"
 
 
-def settings(port: Port, network: Network, subnets: Sequence[Subnet], policy: QosPolicy | None) -> Settings:
+def settings(port: Port, network: NeutronNetwork, subnets: Sequence[Subnet], policy: QosPolicy | None) -> VfSettings:
     """What a VF gets of a bound port.
 
     Args:
-        port: the port.
-        network: its network.
         subnets: the subnets of the port's addresses.
         policy: the QoS policy of the port, if there is one.
     """
     by_id = {subnet.id: subnet for subnet in subnets}
     used = [by_id[fixed_ip.subnet_id] for fixed_ip in port.fixed_ips if fixed_ip.subnet_id in by_id]
     egress = [rule for rule in policy.rules if rule.direction == "egress"] if policy is not None else []
-    return Settings(
+    return VfSettings(
         mac=port.mac_address,
         vlan=port.vlan,
         mtu=network.mtu,
@@ -277,7 +274,7 @@ def settings(port: Port, network: Network, subnets: Sequence[Subnet], policy: Qo
     )
 
 
-def check_bound(port: Port, wanted: Wanted, network: Network) -> None:
+def check_bound(port: Port, wanted: PortRequest, network: NeutronNetwork) -> None:
     """Whether a port is bound as it is wanted; Neutron compares neither physical networks nor VFs itself.
 
     Raises:
@@ -298,7 +295,7 @@ def check_bound(port: Port, wanted: Wanted, network: Network) -> None:
             "physical_device_mappings; and the network has to be a VLAN or flat one of a physical network",
         )
     if port.vif_type != HARDWARE_SWITCH:
-        raise RefusedError(
+        raise NeutronRefusedError(
             f'port {port.id} is bound as "{port.vif_type}", and a VF needs "{HARDWARE_SWITCH}"',
             hint="sriovnicswitch must be one of Neutron's mechanism drivers",
         )
@@ -329,7 +326,7 @@ def refusal(what: str, status: int, body: bytes, who: str) -> NeutronError:
         return NoAddressError(said, hint="openstack subnet show …: add an allocation pool, or choose another subnet")
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _LATER:
         return UnreachableError(said, hint="Neutron's own log says why")
-    return RefusedError(said)
+    return NeutronRefusedError(said)
 
 
 _LATER = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}

@@ -17,12 +17,12 @@ import msgspec
 from netdra.neutron.answers import (
     OWNER,
     Agent,
-    Network,
+    NeutronNetwork,
     Port,
+    PortRequest,
     QosPolicy,
-    Settings,
     Subnet,
-    Wanted,
+    VfSettings,
     check_bound,
     description,
     settings,
@@ -32,9 +32,9 @@ from netdra.neutron.errors import (
     ChangedError,
     ForbiddenError,
     LostError,
+    NeutronRefusedError,
     NoNetworkError,
     NoPortError,
-    RefusedError,
 )
 from netdra.neutron.session import BEGINNINGS, Session, read
 
@@ -65,7 +65,7 @@ class Neutron:
         """Close all connections."""
         await self.session.aclose()
 
-    async def network(self, wanted: str) -> Network:
+    async def network(self, wanted: str) -> NeutronNetwork:
         """The network of that id or name.
 
         Raises:
@@ -73,12 +73,12 @@ class Neutron:
             AmbiguousError: several have the name.
             NeutronError: another reason.
         """
-        networks = await self.session.list_all("networks", Network, id=wanted) or await self.session.list_all(
-            "networks", Network, name=wanted
+        networks = await self.session.list_all("networks", NeutronNetwork, id=wanted) or await self.session.list_all(
+            "networks", NeutronNetwork, name=wanted
         )
         return _only(networks, f'network "{wanted}"')
 
-    async def network_of(self, physnet: str) -> Network:
+    async def network_of(self, physnet: str) -> NeutronNetwork:
         """The only network of a physical network.
 
         Raises:
@@ -95,15 +95,15 @@ class Neutron:
             )
         return _only([entry for entry in every if entry.physnet == physnet], f'network of physical network "{physnet}"')
 
-    async def networks(self) -> tuple[Network, ...]:
+    async def networks(self) -> tuple[NeutronNetwork, ...]:
         """All networks that the user sees.
 
         Raises:
             NeutronError: Neutron does not tell.
         """
-        return tuple(await self.session.list_all("networks", Network))
+        return tuple(await self.session.list_all("networks", NeutronNetwork))
 
-    async def subnets(self, network: Network) -> tuple[Subnet, ...]:
+    async def subnets(self, network: NeutronNetwork) -> tuple[Subnet, ...]:
         """A network's subnets.
 
         Raises:
@@ -111,7 +111,7 @@ class Neutron:
         """
         return tuple(await self.session.list_all("subnets", Subnet, network_id=network.id))
 
-    async def subnet(self, network: Network, wanted: str) -> Subnet:
+    async def subnet(self, network: NeutronNetwork, wanted: str) -> Subnet:
         """The subnet of a network that has that id or name.
 
         Raises:
@@ -119,14 +119,14 @@ class Neutron:
             NeutronError: another reason.
         """
         subnets = await self.subnets(network)
-        meant = [subnet for subnet in subnets if subnet.id == wanted] or [
+        matching = [subnet for subnet in subnets if subnet.id == wanted] or [
             subnet for subnet in subnets if subnet.name == wanted
         ]
-        if len(meant) == 1:
-            return meant[0]
+        if len(matching) == 1:
+            return matching[0]
         there = ", ".join(sorted(f"{subnet.name or 'without a name'} ({subnet.id})" for subnet in subnets)) or "none"
-        what = f'Neutron: network {network.name or network.id}: {len(meant) or "no"} subnets "{wanted}"'
-        kind = AmbiguousError if meant else NoNetworkError
+        what = f'Neutron: network {network.name or network.id}: {len(matching) or "no"} subnets "{wanted}"'
+        kind = AmbiguousError if matching else NoNetworkError
         raise kind(what, hint=f"give the id of one: {there}")
 
     async def users_of(self, host: str, pci_slot: str) -> tuple[Port, ...]:
@@ -148,14 +148,13 @@ class Neutron:
         own = (port for port in ports if port.description == description(cluster))
         return tuple(sorted(own, key=lambda port: port.id))
 
-    async def take(
-        self, wanted: Wanted, port_id: str, used: Callable[[str, str], bool]
-    ) -> tuple[Port, Network, Settings]:
+    async def adopt(
+        self, wanted: PortRequest, port_id: str, used: Callable[[str, str], bool]
+    ) -> tuple[Port, NeutronNetwork, VfSettings]:
         """A port that somebody else made, bound to a VF, its network, and what the VF gets.
 
         Args:
             wanted: the port as it is to be bound.
-            port_id: which one.
             used: whether another VF of the claim has the port still: the VF of that host and PCI address.
 
         Raises:
@@ -163,11 +162,11 @@ class Neutron:
             RefusedError: somebody else uses it, or another VF.
             NeutronError: another reason.
         """
-        return await self._in_turn(port_id, lambda: self._take(wanted, port_id, used))
+        return await self._in_turn(port_id, lambda: self._adopt(wanted, port_id, used))
 
-    async def _take(
-        self, wanted: Wanted, port_id: str, used: Callable[[str, str], bool]
-    ) -> tuple[Port, Network, Settings]:
+    async def _adopt(
+        self, wanted: PortRequest, port_id: str, used: Callable[[str, str], bool]
+    ) -> tuple[Port, NeutronNetwork, VfSettings]:
         try:
             port = await self.port(port_id)
         except LostError:
@@ -176,18 +175,18 @@ class Neutron:
                 hint="openstack port list: give the id of one of the user's project",
             ) from None
         if port.device_id not in ("", wanted.claim):
-            raise RefusedError(
+            raise NeutronRefusedError(
                 f"port {port.id} is used already: its device_id is {port.device_id}, its owner {port.device_owner}",
                 hint="name a port that nothing uses, or none",
             )
-        is_ours = port.device_id == wanted.claim and port.is_of(wanted.host, wanted.pci_slot)
-        if port.device_id and not is_ours and used(port.host, port.pci_slot):
-            raise RefusedError(
+        is_own = port.device_id == wanted.claim and port.is_of(wanted.host, wanted.pci_slot)
+        if port.device_id and not is_own and used(port.host, port.pci_slot):
+            raise NeutronRefusedError(
                 f"port {port.id} is used already: VF {port.pci_slot} of host {port.host} has it, for the same claim",
                 hint="a port is for one VF: ask for one with it, or name a port for each of them",
             )
         network = await self.network(port.network_id)
-        if not is_ours or not port.is_bound or port.host != wanted.host:
+        if not is_own or not port.is_bound or port.host != wanted.host:
             fields = ("device_id", "device_owner", "binding:vnic_type", "binding:host_id", "binding:profile")
             port = await self._change(port, {name: wanted.sent["port"][name] for name in fields})
         check_bound(port, wanted, network)
@@ -199,7 +198,6 @@ class Neutron:
         A port that is gone, or is another claim's or VF's by now, is no error.
 
         Args:
-            port_id: the port.
             claim: the uid of the claim that had it.
             host: the host of the VF that had it.
             pci_slot: the VF's PCI address.
@@ -237,11 +235,12 @@ class Neutron:
         answer = await self.session.ask("PUT", f"ports/{port.id}", {"port": fields}, revision=port.revision_number)
         return read(answer, "port", Port)
 
-    async def ensure(self, wanted: Wanted, network: Network | None = None) -> tuple[Port, Network, Settings]:
+    async def ensure(
+        self, wanted: PortRequest, network: NeutronNetwork | None = None
+    ) -> tuple[Port, NeutronNetwork, VfSettings]:
         """The port that is wanted, bound, its network, and what its VF gets; the one that is there if there is one.
 
         Args:
-            wanted: the port.
             network: its network, where it is known already.
 
         Raises:
@@ -249,9 +248,9 @@ class Neutron:
         """
         port = next(iter(await self.find(wanted.name, wanted.claim, wanted.cluster)), None)
         # One that is there keeps the network that it was made in, whatever is wanted by now.
-        meant = wanted.network if port is None else port.network_id
-        if network is None or network.id != meant:
-            network = await self.network(meant)
+        network_id = wanted.network if port is None else port.network_id
+        if network is None or network.id != network_id:
+            network = await self.network(network_id)
         if port is None:
             port = await self.session.one("POST", "ports", "port", Port, wanted.sent)
         elif not port.is_bound or port.host != wanted.host:
@@ -261,7 +260,7 @@ class Neutron:
         check_bound(port, wanted, network)
         return port, network, await self.describe(port, network)
 
-    async def describe(self, port: Port, network: Network) -> Settings:
+    async def describe(self, port: Port, network: NeutronNetwork) -> VfSettings:
         """What a VF gets of a port.
 
         Raises:
@@ -331,7 +330,7 @@ class Neutron:
         return frozenset(extension.alias for extension in extensions)
 
 
-def _only(networks: Sequence[Network], what: str) -> Network:
+def _only(networks: Sequence[NeutronNetwork], what: str) -> NeutronNetwork:
     if not networks:
         raise NoNetworkError(f"Neutron: there is no {what}, as far as the user of clouds.yaml may see")
     if len(networks) > 1:

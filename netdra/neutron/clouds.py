@@ -12,9 +12,9 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import msgspec
-import yaml
 
 from netdra.model import yaml_text
+from netdra.model.errors import InvalidInputError
 from netdra.neutron.errors import CloudsError
 
 MAX_BYTES = 256 * 1024
@@ -22,7 +22,7 @@ AuthType = Literal["v3applicationcredential", "v3password", "password", "none", 
 _HINT = "it is written as for the command `openstack`; `openstack --os-cloud NAME network list` tries it"
 
 
-class Auth(msgspec.Struct, frozen=True, omit_defaults=True):
+class CloudAuth(msgspec.Struct, frozen=True, omit_defaults=True):
     """How to log in; of the secrets nothing is printed."""
 
     auth_url: str = ""
@@ -56,7 +56,7 @@ class Cloud(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         network_endpoint_override: Neutron's URL, in the place of the catalog's.
     """
 
-    auth: Auth = Auth()
+    auth: CloudAuth = CloudAuth()
     auth_type: AuthType | None = None
     region_name: str = ""
     interface: Literal["public", "internal", "admin"] = "public"
@@ -117,20 +117,11 @@ def read_yaml(path: Path) -> Any:
             data = file.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
             raise CloudsError(f"{path}: longer than the {MAX_BYTES} bytes that are read")
-        text = data.decode()
-        if yaml_text.nests_too_deeply(text):
-            raise CloudsError(f"{path}: nested too deeply")
-        plain = yaml.load(text, Loader=yaml_text.Loader)  # noqa: S506 (a SafeLoader)
-        yaml_text.refuse_many_values(plain, str(path))
+        return yaml_text.load_secret(data)
     except OSError as problem:
         raise CloudsError(f"{path}: {problem.strerror or 'cannot be read'}", hint="name a file that is there") from None
-    except yaml.MarkedYAMLError as problem:
-        place = problem.problem_mark
-        at = f": line {place.line + 1}, column {place.column + 1}" if place is not None else ""
-        raise CloudsError(f"{path}: not YAML{at}", hint=_HINT) from None
-    except (UnicodeDecodeError, yaml.YAMLError):
-        raise CloudsError(f"{path}: not YAML in UTF-8", hint=_HINT) from None
-    return plain
+    except InvalidInputError as problem:
+        raise CloudsError(f"{path}: {problem.what}", hint=_HINT) from None
 
 
 def _clouds(path: Path) -> Mapping[str, Any]:
@@ -185,12 +176,12 @@ def _missing(cloud: Cloud) -> list[str]:
 
 
 def _no_urls(cloud: Cloud) -> list[str]:
-    given = {
+    urls = {
         "auth.auth_url": cloud.auth.auth_url,
         "auth.endpoint": cloud.auth.endpoint,
         "network_endpoint_override": cloud.network_endpoint_override,
     }
-    return [f"{name} is no URL of http:// or https://" for name, url in given.items() if url and not _is_url(url)]
+    return [f"{name} is no URL of http:// or https://" for name, url in urls.items() if url and not _is_url(url)]
 
 
 def _is_url(text: str) -> bool:

@@ -92,11 +92,11 @@ class LostError(NeutronError, PermanentError):
     reason = "Lost"
 
 
-class RefusedError(NeutronError, PermanentError):
+class NeutronRefusedError(NeutronError, PermanentError):
     """Neutron refuses for another reason, which is in its own words."""
 
 
-class ChangedError(RefusedError):
+class ChangedError(NeutronRefusedError):
     """The object was changed since it was read."""
 
 

@@ -149,7 +149,7 @@ class Session:
         name: str = "",
         *,
         seconds: float = SECONDS,
-        told: Callable[[str, str, int, float], None] = _nobody,
+        on_answer: Callable[[str, str, int, float], None] = _nobody,
     ) -> None:
         """Prepare.
 
@@ -157,9 +157,9 @@ class Session:
             path: clouds.yaml, which is read at each login.
             name: which of its clouds; the only one without it.
             seconds: how long a request may take.
-            told: of each request the server, the method, the status (0 for no answer) and how many seconds it took.
+            on_answer: gets each request's server, method, status (0 for no answer) and duration in seconds.
         """
-        self._told = told
+        self._on_answer = on_answer
         self._path, self._name = path, name
         self._timeout = aiohttp.ClientTimeout(total=seconds)
         self._http: aiohttp.ClientSession | None = None
@@ -203,7 +203,6 @@ class Session:
             method: HTTP's.
             path: below the API's version.
             field: the answer's field with the object.
-            kind: its type.
             body: what is sent.
 
         Raises:
@@ -219,30 +218,29 @@ class Session:
 
         Args:
             path: the kind's name below the API's version, and the answer's field.
-            kind: the type of one.
             **query: what they must have.
 
         Raises:
             NeutronError: Neutron does not tell.
         """
         objects: list[T] = []
-        asked = first = urlencode(query)
+        query_text = first = urlencode(query)
         beginnings = 1
         while True:
             try:
-                answer = await self.ask("GET", f"{path}?{asked}" if asked else path)
+                answer = await self.ask("GET", f"{path}?{query_text}" if query_text else path)
             except NoNetworkError as problem:
-                if asked == first:
+                if query_text == first:
                     raise
                 if beginnings == BEGINNINGS:
                     raise UnreachableError(
                         f"Neutron: GET {path}: the list changed {beginnings} times while it was read"
                     ) from problem
-                objects, asked, beginnings = [], first, beginnings + 1
+                objects, query_text, beginnings = [], first, beginnings + 1
                 continue
             objects += read(answer, path, list[kind])  # type: ignore[valid-type]
-            asked = _next_page(answer, path)
-            if not asked:
+            query_text = _next_page(answer, path)
+            if not query_text:
                 return objects
 
     async def ask(
@@ -290,7 +288,7 @@ class Session:
             url = cloud.network_endpoint_override or cloud.auth.endpoint
             return Login(user="", project="", roles=(), network=_root(url), renew_at=float("inf"))
         began = time.monotonic()
-        body = msgspec.json.encode({"auth": _asked(cloud)})
+        body = msgspec.json.encode({"auth": _auth_request(cloud)})
         url = _versioned(cloud.auth.auth_url)
         status, headers, answer = await self._send("Keystone", "log in", "POST", f"{url}/auth/tokens", body, {})
         who = cloud.auth.username or cloud.auth.user_id or f"credential {cloud.auth.application_credential_id}"
@@ -350,7 +348,7 @@ class Session:
         except aiohttp.ClientError as problem:
             why = type(problem).__name__
         finally:
-            self._told(server, method, status, time.monotonic() - began)
+            self._on_answer(server, method, status, time.monotonic() - began)
         raise UnreachableError(f"{server}: {what}: {why}", hint=hint)
 
 
@@ -366,7 +364,7 @@ def _state_of(path: Path) -> tuple[int, ...]:
 _CHECKED = "Neutron checks tokens with Keystone: its [keystone_authtoken] must be of the same one"
 
 
-def _asked(cloud: clouds.Cloud) -> dict[str, Any]:
+def _auth_request(cloud: clouds.Cloud) -> dict[str, Any]:
     """What Keystone is asked for a token with (Identity API v3)."""
     auth = cloud.auth
     method = _METHODS[cloud.way]

@@ -28,10 +28,11 @@ from netdra.kube.client import Client
 from netdra.kube.health import reachable, synced
 from netdra.model import decoders
 from netdra.model.errors import NetdraError, PermanentError
-from netdra.model.inventory import Node
+from netdra.model.inventory import InventoryNode
 from netdra.node.publishing.service import Publishing
-from netdra.node.registry.leases import FILE, Leases
+from netdra.node.registry.table import FILE, RegistrationTable
 from netdra.node.settings import Settings
+from netdra.node.signals import Signals
 from netdra.ops.health import met
 from netdra.ops.process import Process, spare_what_is_loaded
 
@@ -52,19 +53,18 @@ async def run(client: Client, process: Process, settings: Settings) -> None:
     """
     _look_around(settings)
     sysfs = Sysfs(settings.sysfs_root)
-    parts: Parts | None = None
-    leases = _leases(settings)
+    signals = Signals()
+    registrations = _registrations(settings, signals)
     publishing = Publishing(
         client,
         settings.node,
-        lambda: Watcher(Node(name=settings.node, physnets=settings.physnets), sysfs=sysfs),
-        held_devices=lambda: parts.pods.network.held if parts is not None else (),
+        lambda: Watcher(InventoryNode(name=settings.node, physnets=settings.physnets), sysfs=sysfs),
         plugins=settings.plugins,
-        leased=lambda: leases.registrations if leases is not None else (),
+        leased=lambda: registrations.registrations if registrations is not None else (),
         files=settings.device_files,
     )
-    if leases is not None:
-        leases.changed = publishing.look_again
+    signals.held_changed.subscribe(publishing.look_again)
+    signals.registrations_changed.subscribe(publishing.look_again)
     _add_checks(process, client, publishing)
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -76,8 +76,8 @@ async def run(client: Client, process: Process, settings: Settings) -> None:
             if not used:
                 begin("publishing", publishing.run())
                 await _first_slices(publishing)
-            parts = _parts(client, settings, publishing, leases)
-            publishing.look_again()
+            parts = _parts(client, settings, publishing, signals, registrations)
+            publishing.know_holder(parts.pods.network)
             await parts.pods.recover()
             if used:
                 begin("publishing", publishing.run())
@@ -102,14 +102,22 @@ async def _first_slices(publishing: Publishing) -> None:
             await publishing.published.wait()
 
 
-def _leases(settings: Settings) -> Leases | None:
-    """The registrations of programs on the node, read from the journal before anything is published."""
+def _registrations(settings: Settings, signals: Signals) -> RegistrationTable | None:
+    """The registrations of programs on the node, read from their file before anything is published."""
     if settings.registry_socket is None:
         return None
-    return Leases(settings.state_dir / FILE, pinned=settings.registry_providers)
+    return RegistrationTable(
+        settings.state_dir / FILE, pinned=settings.registry_providers, changed=signals.registrations_changed.emit
+    )
 
 
-def _parts(client: Client, settings: Settings, publishing: Publishing, leases: Leases | None) -> Parts:
+def _parts(
+    client: Client,
+    settings: Settings,
+    publishing: Publishing,
+    signals: Signals,
+    registrations: RegistrationTable | None,
+) -> Parts:
     """The parts that keep pods, imported now.
 
     On the event loop, which stands still meanwhile: msgspec crashes where two threads make decoders at one time.
@@ -118,7 +126,7 @@ def _parts(client: Client, settings: Settings, publishing: Publishing, leases: L
         PermanentError: they cannot be imported.
     """
     try:
-        from netdra.node.parts import assembled
+        from netdra.node.parts import Parts
     except ImportError as problem:
         raise PermanentError(
             f"the parts of the node daemon that keep pods cannot be imported: {problem}",
@@ -126,7 +134,7 @@ def _parts(client: Client, settings: Settings, publishing: Publishing, leases: L
         ) from problem
     decoders.build()
     spare_what_is_loaded()
-    return assembled(client, settings, publishing, leases)
+    return Parts.assembled(client, settings, publishing, signals, registrations)
 
 
 def _add_checks(process: Process, client: Client, publishing: Publishing) -> None:

@@ -35,13 +35,13 @@ from netdra.model.cni_plugin import DescribedPlugin
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
 from netdra.model.schema import CNIPluginSchema, CNIPluginSchemaSpec
 from netdra.model.topology import described
-from netdra.topology.contract import compile_schema
+from netdra.rules.contract import compile_schema
 
 STORE = ".netdra"
 SCHEMA = "schema.yaml"
 MAX_BINARY = 1 << 30
 LOCK_SECONDS = 30.0
-LOOK_SECONDS, UNWATCHED_SECONDS = 60.0, 5.0
+CHECK_SECONDS, UNWATCHED_SECONDS = 60.0, 5.0
 SETTLING_SECONDS = 0.2
 """How long a change is waited out: a file may be replaced in two steps."""
 _CHUNK = 1 << 20
@@ -51,7 +51,7 @@ _NEW = "new"
 _MACHINES = {"x86_64": 62, "aarch64": 183, "riscv64": 243, "ppc64le": 21, "s390x": 22, "armv7l": 40, "i686": 3}
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class PluginInstallation(msgspec.Struct, frozen=True, kw_only=True):
     """A plugin that is to be installed.
 
     Attributes:
@@ -133,11 +133,10 @@ class _Store:
             return False
 
 
-def describe(wanted: Wanted, schema: Path | None = None) -> DescribedPlugin:
+def describe(wanted: PluginInstallation, schema: Path | None = None) -> DescribedPlugin:
     """A binary's digest and CNI versions, and the schema that comes with it, without installing it.
 
     Args:
-        wanted: the plugin.
         schema: its CNIPluginSchema as YAML; None for `schema.yaml` beside the binary, if there is one.
 
     Raises:
@@ -155,17 +154,17 @@ def describe(wanted: Wanted, schema: Path | None = None) -> DescribedPlugin:
 def _schema(path: Path, name: str) -> CNIPluginSchemaSpec:
     text = path.read_text(encoding="utf-8", errors="replace")
     specs = [schema for schema in documents.read(text, str(path), strict=False) if isinstance(schema, CNIPluginSchema)]
-    meant = described(name, is_builtin=False)
-    if len(specs) != 1 or specs[0].spec.plugin != meant:
+    expected = described(name, is_builtin=False)
+    if len(specs) != 1 or specs[0].spec.plugin != expected:
         raise InvalidInputError(
-            f"{path} in the image must hold one CNIPluginSchema, of the plugin {meant}",
+            f"{path} in the image must hold one CNIPluginSchema, of the plugin {expected}",
             hint=f"its spec.cniType must be {name}, with execution: Binary if netdra has that type built in",
         )
     compile_schema(specs[0])
     return specs[0].spec
 
 
-def install(wanted: Wanted) -> str:
+def install(wanted: PluginInstallation) -> str:
     """Have the plugin in the folder, and return its digest; a plugin that is there already is left alone.
 
     Raises:
@@ -183,18 +182,17 @@ def install(wanted: Wanted) -> str:
         return digest
 
 
-class Keeper:
+class PluginKeeper:
     """Keeps a plugin installed until it is stopped, also if the file is deleted meanwhile.
 
     Attributes:
         digest: the SHA-256 of the installed plugin; "" before it is installed.
     """
 
-    def __init__(self, wanted: Wanted, ready: Path | None) -> None:
+    def __init__(self, wanted: PluginInstallation, ready: Path | None) -> None:
         """Do nothing yet.
 
         Args:
-            wanted: the plugin.
             ready: a file that is there for as long as the plugin is.
         """
         self._wanted, self._ready = wanted, ready
@@ -217,7 +215,9 @@ class Keeper:
                 poll.register(source, select.POLLIN)
             while True:
                 self.check(changes)
-                ended = [fd for fd, _ in poll.poll(1000 * (LOOK_SECONDS if changes is not None else UNWATCHED_SECONDS))]
+                ended = [
+                    fd for fd, _ in poll.poll(1000 * (CHECK_SECONDS if changes is not None else UNWATCHED_SECONDS))
+                ]
                 if stop in ended:
                     return
                 if ended and changes is not None:
@@ -266,7 +266,7 @@ def remove(folder: Path, name: str) -> bool:
         NetdraError: it cannot be removed.
     """
     _check_name(name)
-    wanted = Wanted(source=folder, folder=folder, name=name)
+    wanted = PluginInstallation(source=folder, folder=folder, name=name)
     with _named(wanted):
         store = _Store(folder, name)
         if not store.path.exists():
@@ -275,21 +275,21 @@ def remove(folder: Path, name: str) -> bool:
             return False
         with store.locked():
             try:
-                ours = store.installed() != ""
+                is_own = store.installed() != ""
             except PermanentError:
-                ours = False
-            if ours:
+                is_own = False
+            if is_own:
                 store.target.unlink()
                 _sync(folder)
             shutil.rmtree(store.path)
             _sync(store.root)
             with suppress(OSError):  # other plugins have their versions there
                 store.root.rmdir()
-        return ours
+        return is_own
 
 
 @contextmanager
-def _named(wanted: Wanted) -> Iterator[None]:
+def _named(wanted: PluginInstallation) -> Iterator[None]:
     """Errors of files name the plugin and the next thing to do."""
     try:
         yield
@@ -319,7 +319,7 @@ def _check_name(name: str) -> None:
         )
 
 
-def _checked(wanted: Wanted) -> str:
+def _checked(wanted: PluginInstallation) -> str:
     """The digest of the source, if that can be installed.
 
     Raises:

@@ -1,37 +1,169 @@
-"""The parts of the daemon that keep pods and their claims, put together: the kubelet's services, the runtime's hooks.
+"""Puts the parts that keep pods together: the kubelet's services, the runtime's hooks, recovery, statuses, registry.
 
-Imported by `netdra.node.daemon` when it is their turn, and by no other module: with gRPC, protobuf, the chain and its
-steps it is a third of all that the daemon imports.
+Imported by `netdra.node.daemon` when the node is published: what only pods need (gRPC, the chain) takes a third of the
+time until the first slice. Every part gets here what it needs; parts that must know of each other's events subscribe
+to `netdra.node.signals`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from netdra.chain import checkpoint
 from netdra.chain.site import Settings as ChainSettings
 from netdra.kube.client import Client
-from netdra.kube.events import Recorder
+from netdra.kube.events import Occurrence, Recorder
+from netdra.kube.store import Change
 from netdra.model import names
 from netdra.node import metrics
 from netdra.node.cdi.files import ClaimFiles
+from netdra.node.claims.prepare import Claims
 from netdra.node.claims.store import ClaimStore
 from netdra.node.kubelet.plugin import KubeletPlugin, sockets
 from netdra.node.kubelet.services import ClaimServices
 from netdra.node.nri.plugin import Plugin
 from netdra.node.nri.plugin import Settings as NriSettings
-from netdra.node.permits import NodePermits
-from netdra.node.pods.service import Dependencies, Pods, assemble
-from netdra.node.priority import Turns
+from netdra.node.permits import EVERYTHING, NodePermits
+from netdra.node.priority import PriorityGate, Turns
 from netdra.node.publishing.service import Publishing
 from netdra.node.registry.callers import Callers
-from netdra.node.registry.leases import Leases
 from netdra.node.registry.service import Place, Registry
+from netdra.node.registry.table import RegistrationTable
+from netdra.node.sandboxes.circuits import Circuits
+from netdra.node.sandboxes.events import PodEvents
+from netdra.node.sandboxes.hooks import Attachments, Threads
+from netdra.node.sandboxes.network import Network
+from netdra.node.sandboxes.recover import Recovery
+from netdra.node.sandboxes.table import Table
+from netdra.node.sandboxes.tracker import Tracker, WatchedPod
+from netdra.node.sandboxes.writer import StatusWriter
 from netdra.node.settings import Settings
+from netdra.node.signals import Signals
+from netdra.node.view import NodeView
 from netdra.ops.health import Finding, Health
+
+_SWITCH_SECONDS = 0.0005
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """What the parts that keep pods and claims get from the daemon.
+
+    Attributes:
+        node: the node's name.
+        settings: how chains are run here.
+        files: where claims' files are.
+        prepared: the claims that are prepared here.
+        view: the node's devices and topologies.
+        emit: takes an event.
+        gate: the priority gate; statuses wait for it.
+        turns: the claims that are worked on.
+        threads: do blocking work, in the host's network namespace.
+        permits: what authors of topologies may use of the node.
+        signals: what several parts must know of.
+    """
+
+    client: Client
+    node: str
+    settings: ChainSettings
+    files: ClaimFiles
+    prepared: ClaimStore
+    view: NodeView
+    emit: Callable[[Occurrence], None]
+    gate: PriorityGate = field(default_factory=PriorityGate)
+    turns: Turns = field(default_factory=lambda: Turns(PriorityGate()))
+    threads: Threads = field(default_factory=Threads.made)
+    permits: NodePermits = EVERYTHING
+    signals: Signals = field(default_factory=Signals)
+
+
+@dataclass(frozen=True)
+class Pods:
+    """The parts that run for a node's pods.
+
+    Attributes:
+        hooks: answers the runtime's hooks.
+        claims: answers the kubelet's calls.
+        network: acts on sandboxes; it knows the held devices.
+    """
+
+    hooks: Attachments
+    claims: Claims
+    network: Network
+    tracker: Tracker
+    writer: StatusWriter
+    recovery: Recovery
+
+    @classmethod
+    def assembled(cls, given: Dependencies) -> Pods:
+        """All parts, connected; nothing runs yet."""
+        network = Network(given.settings, Table(given.files, given.prepared))
+        tracker = Tracker.of_node(given.client, given.node, given.prepared)
+        events = PodEvents(given.emit, given.node)
+        writer = StatusWriter(given.client, gate=given.gate)
+        claims = Claims(
+            given.client,
+            given.node,
+            given.view,
+            network,
+            given.prepared,
+            given.files,
+            tracker,
+            given.permits,
+            given.turns,
+        )
+        hooks = Attachments(
+            tracker=tracker,
+            view=given.view,
+            network=network,
+            claims=claims,
+            writer=writer,
+            events=events,
+            threads=given.threads,
+            permits=given.permits,
+            circuits=Circuits(events.plugin_hangs),
+            signals=given.signals,
+        )
+        return cls(
+            hooks=hooks,
+            claims=claims,
+            network=network,
+            tracker=tracker,
+            writer=writer,
+            recovery=Recovery(hooks, claims),
+        )
+
+    async def run(self) -> None:
+        """Work until cancelled, then end the work in hand. Hooks may be called from the time `recover` has returned."""
+        # A hook's thread gives the interpreter away at each call of the kernel. While the event loop works on the very
+        # events that the hook causes, it would have it back only after 5 ms, each time.
+        sys.setswitchinterval(_SWITCH_SECONDS)
+        try:
+            with self.tracker.pods.following(self._pod_changed):
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self.tracker.run())
+                    tasks.create_task(self.writer.run())
+                    tasks.create_task(self.recovery.run())
+                    namespaces = self.network.table.namespaces
+                    tasks.create_task(namespaces.follow(self.hooks.signals.ended_unseen.emit))
+        finally:
+            await asyncio.shield(self.hooks.aclose())
+
+    def _pod_changed(self, change: Change[WatchedPod]) -> None:
+        if change.old is not None and (change.new is None or change.new.metadata.uid != change.old.metadata.uid):
+            self.writer.pod_gone(change.old.metadata.uid)
+
+    async def recover(self) -> None:
+        """Take up a former process's state, from the disk alone: to be awaited before anything else is started.
+
+        Raises:
+            NetdraError: the state folder or a CDI specification cannot be written.
+        """
+        await self.recovery.recover()
 
 
 @dataclass(frozen=True)
@@ -43,6 +175,60 @@ class Parts:
     plugin: Plugin
     recorder: Recorder
     registry: Registry | None = None
+
+    @classmethod
+    def assembled(
+        cls,
+        client: Client,
+        settings: Settings,
+        publishing: Publishing,
+        signals: Signals,
+        registrations: RegistrationTable | None = None,
+    ) -> Parts:
+        """All parts of a node."""
+        paths = sockets(settings.kubelet_root, settings.instance)
+        recorder = Recorder(client, f"{names.DRIVER}/pods", settings.node)
+        prepared = ClaimStore.of_state(settings.state_dir)
+        turns = Turns(publishing.gate)
+        pods = Pods.assembled(
+            Dependencies(
+                client=client,
+                node=settings.node,
+                settings=ChainSettings(
+                    state=settings.sandboxes, plugins=settings.plugins, device_files=settings.allow_device_files
+                ),
+                files=ClaimFiles(plugin=paths.plugin, cdi=settings.cdi_dir),
+                prepared=prepared,
+                view=publishing,
+                emit=recorder.emit,
+                gate=publishing.gate,
+                turns=turns,
+                permits=NodePermits(
+                    plugins=settings.allow_plugins,
+                    folders=settings.allow_host_paths,
+                    root=settings.cni_root,
+                    schemas=lambda: publishing.schemas,
+                ),
+                signals=signals,
+            )
+        )
+        kubelet = KubeletPlugin(
+            paths, ClaimServices(pods.claims, signals.held_changed.emit, turns), publishing.health.states
+        )
+        metrics.on_scrape(
+            lambda: len(prepared.uids()),
+            lambda: len(checkpoint.sandboxes(settings.sandboxes)),
+            lambda: len(pods.network.table.namespaces),
+            lambda: kubelet.registered,
+        )
+        nri = NriSettings(socket=settings.nri_socket, index=settings.nri_index)
+        return cls(
+            pods=pods,
+            kubelet=kubelet,
+            plugin=Plugin(pods.hooks, nri, gate=publishing.gate),
+            recorder=recorder,
+            registry=_registry(client, settings, publishing, registrations),
+        )
 
     def add_checks(self, health: Health) -> None:
         """Ready only if the kubelet and the runtime have the driver."""
@@ -60,62 +246,12 @@ class Parts:
             yield "registry", self.registry.run()
 
 
-def assembled(client: Client, settings: Settings, publishing: Publishing, leases: Leases | None = None) -> Parts:
-    """All parts."""
-    wanted = sockets(settings.kubelet_root, settings.instance)
-    recorder = Recorder(client, f"{names.DRIVER}/pods", settings.node)
-    prepared = ClaimStore.of_state(settings.state_dir)
-    turns = Turns(publishing.gate)
-    pods = _pods(client, settings, publishing, recorder, prepared, wanted.plugin, turns)
-    claims = ClaimServices(pods.claims, publishing.look_again, turns)
-    kubelet = KubeletPlugin(wanted, claims, publishing.health.states)
-    metrics.on_scrape(
-        lambda: len(prepared.uids()),
-        lambda: len(checkpoint.sandboxes(settings.sandboxes)),
-        lambda: len(pods.network.table.namespaces),
-        lambda: kubelet.registered,
-    )
-    plugin = Plugin(pods.hooks, NriSettings(socket=settings.nri_socket, index=settings.nri_index), gate=publishing.gate)
-    return Parts(pods, kubelet, plugin, recorder, _registry(client, settings, publishing, leases))
-
-
-def _registry(client: Client, settings: Settings, publishing: Publishing, leases: Leases | None) -> Registry | None:
-    if leases is None or settings.registry_socket is None:
+def _registry(
+    client: Client, settings: Settings, publishing: Publishing, registrations: RegistrationTable | None
+) -> Registry | None:
+    if registrations is None or settings.registry_socket is None:
         return None
     place = Place(path=settings.registry_socket, mode=settings.registry_mode, group=settings.registry_group)
     callers = Callers(client, settings.node, tokens_only=settings.registry_tokens_only)
-    metrics.REGISTRY_REGISTRATIONS.set_function(lambda: len(leases.ledger))
-    return Registry(place, leases, callers, publishing, publishing.health.states, settings.device_files)
-
-
-def _pods(
-    client: Client,
-    settings: Settings,
-    publishing: Publishing,
-    recorder: Recorder,
-    prepared: ClaimStore,
-    plugin_folder: Path,
-    turns: Turns,
-) -> Pods:
-    return assemble(
-        Dependencies(
-            client=client,
-            node=settings.node,
-            settings=ChainSettings(
-                state=settings.sandboxes, plugins=settings.plugins, device_files=settings.allow_device_files
-            ),
-            files=ClaimFiles(plugin=plugin_folder, cdi=settings.cdi_dir),
-            prepared=prepared,
-            view=publishing,
-            emit=recorder.emit,
-            changed=publishing.look_again,
-            gate=publishing.gate,
-            turns=turns,
-            permits=NodePermits(
-                plugins=settings.allow_plugins,
-                folders=settings.allow_host_paths,
-                root=settings.cni_root,
-                schemas=lambda: publishing.schemas,
-            ),
-        )
-    )
+    metrics.REGISTRY_REGISTRATIONS.set_function(lambda: len(registrations))
+    return Registry(place, registrations, callers, publishing, publishing.health.states, settings.device_files)

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from netdra.model.errors import InvalidInputError, TemporaryError
+from netdra.model.findings import refuse
 from netdra.model.plan import Plan
 from netdra.model.schema import CNIPluginSchema
-from netdra.topology import confine, shipped
-from netdra.topology.findings import refuse
-from netdra.topology.schema_check import check_programs
+from netdra.model.topology import NetworkTopology
+from netdra.rules import confine, shipped
+from netdra.rules.plans import CheckedPlans, check, permits_digest, schemas_digest
+from netdra.rules.pod import check_plans
 
 MAX_LINKS = 40
 """As many as the kernel follows (include/linux/namei.h, MAXSYMLINKS)."""
@@ -42,24 +44,46 @@ class NodePermits:
         """The plugins that the cluster's own schemas describe."""
         return frozenset(schema.spec.plugin for schema in shipped.own_of(self.schemas() or ()))
 
-    def check(self, plans: Sequence[Plan]) -> None:
-        """Refuse plans that name plugins or folders that their authors may not use.
+    def check(self, plans: Sequence[Plan], topologies: Iterable[NetworkTopology] = ()) -> CheckedPlans:
+        """Check plans by all rules, and for plugins and folders that their authors may not use.
+
+        Args:
+            plans: of one claim or one pod.
+            topologies: those that the plans were bound from.
 
         Raises:
-            InvalidInputError: a plan names one; the text has it, and the option of the node's driver that allows it.
+            InvalidInputError: the plans break a rule; the text says which, and which option of the node's driver allows
+                a plugin or folder.
             TemporaryError: the cluster's schemas are not known yet, and one of them might allow it.
         """
         schemas = self.schemas()
-        own = () if schemas is None else tuple(schemas)
-        contracts = confine.contracts_of(plans, own)
-        permits = confine.Permits(plugins=frozenset(self.plugins), allows=self._why_not)
         try:
-            refuse((*confine.check(plans, contracts, permits, allocated=True), *check_programs(plans, own)))
+            return check(plans, schemas or (), self._permits, topologies)
         except InvalidInputError as problem:
             if schemas is not None:
                 raise
+            refuse(check_plans(plans))  # a rule that no schema changes
             hint = "the cluster's CNIPluginSchemas are not read yet, and one might allow it"
             raise TemporaryError(problem.what, hint=hint) from None
+
+    def confirm(self, checked: CheckedPlans) -> CheckedPlans:
+        """Checked plans as they may be run now: checked again if the node's options or the cluster's schemas changed.
+
+        While the schemas are not known, those of the record count: the API server may be down when a pod begins.
+
+        Raises:
+            InvalidInputError, TemporaryError: as `check`.
+        """
+        schemas = self.schemas()
+        is_same = schemas is None or checked.schemas == schemas_digest(schemas)
+        if is_same and checked.permits == permits_digest(self._permits):
+            return checked
+        return self.check(checked.plans)
+
+    @property
+    def _permits(self) -> confine.Permits:
+        folders = tuple(map(str, self.folders))
+        return confine.Permits(plugins=frozenset(self.plugins), folders=folders, allows=self._why_not)
 
     def _why_not(self, path: str) -> str:
         if lies_in(path, map(str, self.folders), str(self.root)):

@@ -2,16 +2,21 @@
 
 All parts of the daemon share one interpreter, and the event of a link that a hook moves is work for other parts at just
 that moment: a thread that has to take the interpreter back after each call of the kernel loses milliseconds to them. So
-publishing, statuses and other work that can wait await the gate first. Entered by `netdra.node.pods` and
+publishing, statuses and other work that can wait await the gate first. Entered by `netdra.node.sandboxes` and
 `netdra.node.kubelet`; one event loop's.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
+from typing import Any, TypeVar
+
+from netdra.node.turns import KeyedLocks, run_in_turn
+
+T = TypeVar("T")
 
 MOST_SECONDS = 0.5
 """How long other work is held up at most, by however many hooks, unless it waits with a limit of its own."""
@@ -81,12 +86,38 @@ class _Turn:
 
 
 class Turns:
-    """The kubelet's claims that are worked on: `MAX_SIDE_BY_SIDE` at one time, each in hand at the gate."""
+    """The claims that are worked on: one task a claim, and `MAX_SIDE_BY_SIDE` of the kubelet's, in hand at the gate.
+
+    Work on a claim that has begun goes on to its end, and keeps the claim's turn, whatever becomes of its caller.
+    """
 
     def __init__(self, gate: PriorityGate) -> None:
         self._gate = gate
         self._free = asyncio.Semaphore(MAX_SIDE_BY_SIDE)
         self._current: ContextVar[_Turn | None] = ContextVar("current", default=None)
+        self._claims = KeyedLocks()
+
+    async def run(self, claim: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Do the work of a kubelet's call on a claim, by uid, alone and as one of few.
+
+        Raises:
+            NetdraError: of the work.
+        """
+        return await run_in_turn(self._alone_and_taken(claim), work, f"claim {claim}")
+
+    async def run_alone(self, claim: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Do other work on a claim, by uid, alone. It must not be called by work that has the claim's turn.
+
+        Raises:
+            NetdraError: of the work.
+        """
+        return await run_in_turn(self._claims.locked(claim), work, f"claim {claim}")
+
+    @asynccontextmanager
+    async def _alone_and_taken(self, claim: str) -> AsyncIterator[None]:
+        # The claim's own turn comes first: a repeated call for a claim whose work hangs must not be one of the few.
+        async with self._claims.locked(claim), self.taken():
+            yield
 
     @asynccontextmanager
     async def taken(self) -> AsyncIterator[None]:

@@ -1,40 +1,39 @@
-"""A server of HTTP/1.1 for what is asked about a process: GET and HEAD alone, bounded in size, time and number.
+"""A server of HTTP/1.1: requests in, answers out, bounded in size, time and number.
 
-Used by `netdra.ops.server`. HTTP is aiohttp's; here is what it leaves open: how many connections there may be, and how
-long each may take to ask and to read what it is answered. Of aiohttp the server alone is imported, without its
-framework of routes and files, which a node has no use for.
+Used by `netdra.ops.server` for what is asked about a process, and by `netdra.admission.server`. HTTP is aiohttp's; what
+it leaves open, how many connections there may be and how long each may take, is `netdra.ops.bounded`'s. Of aiohttp the
+server alone is imported, without its framework of routes and files.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
-from typing import NamedTuple, cast
+from traceback import clear_frames
+from typing import Any, NamedTuple
 
 from aiohttp.http import HttpProcessingError
+from aiohttp.web_exceptions import HTTPException
+from aiohttp.web_protocol import RequestPayloadError
 from aiohttp.web_request import BaseRequest
 from aiohttp.web_response import Response
 from aiohttp.web_server import Server
 
+from netdra.ops.bounded import BoundedConnection, BoundedServer, ConnectionLimits
+
 log = logging.getLogger(__name__)
 
-MAX_CONNECTIONS = 64
-"""Past so many, the connection whose last request is longest ago makes room."""
-IDLE_SECONDS = 75.0
-"""How long a request may be in coming, the pause before it included."""
-WRITE_SECONDS = 10.0
-"""How long an answer may lie unread."""
+LIMITS = ConnectionLimits(connections=64, idle=75.0, request=75.0, write=10.0)
+"""Where health is asked for, and metrics."""
 BODY_SECONDS = 2.0
 """How long the rest of a body is passed over that nobody wants."""
 MAX_LINE = 8 * 1024
 """Bytes of a request's first line, and of each header."""
 MAX_HEADERS = 64
-_BUFFER = 16 * 1024
 _END_SECONDS = 0.1
 _TEXT = "text/plain; charset=utf-8"
 
@@ -47,8 +46,25 @@ class Answer(NamedTuple):
     content_type: str = _TEXT
 
 
-Respond = Callable[[str, str], Awaitable[Answer | None]]
-"""Path and query of a request -> its answer; None if there is nothing of that path."""
+class HTTPRequest(NamedTuple):
+    """A request, whose body is not read yet.
+
+    Attributes:
+        path, query: as they were sent.
+        peer: the client's address.
+        trusted: whether the client has shown a certificate that is trusted.
+        body: reads the body; raises an error of aiohttp's if the client does not send it.
+    """
+
+    path: str
+    query: str
+    peer: str
+    trusted: bool
+    body: Callable[[], Awaitable[bytes]]
+
+
+Respond = Callable[[HTTPRequest], Awaitable[Answer | None]]
+"""A request's answer; None if there is nothing of its path."""
 
 
 def plain(status: HTTPStatus, text: str = "") -> Answer:
@@ -57,146 +73,164 @@ def plain(status: HTTPStatus, text: str = "") -> Answer:
 
 
 @asynccontextmanager
-async def listening(where: tuple[str, int] | Path, respond: Respond) -> AsyncIterator[None]:
-    """Answer requests while entered; what is still being answered at the end is broken off.
+async def listening(
+    where: tuple[str, int] | Path,
+    respond: Respond,
+    limits: ConnectionLimits | None = None,
+    *,
+    posts: Collection[str] = (),
+    max_body: int = 0,
+    grace: float = 0.0,
+    **options: Any,
+) -> AsyncIterator[BoundedServer]:
+    """Answer requests while entered.
 
     Args:
         where: host ("" for all addresses) and port, or a unix socket, which replaces one that is there.
         respond: says what is answered.
+        limits: how much clients may use; `LIMITS` unless given.
+        posts: the paths of POST requests; all others take GET and HEAD alone.
+        max_body: bytes of a request's body.
+        grace: seconds in which requests may still be answered at the end; then they are broken off.
+        options: as of `BoundedServer`.
 
     Raises:
         OSError: the address cannot be listened on.
     """
-    port, loop = _Port(respond), asyncio.get_running_loop()
-    if isinstance(where, Path):
-        server = await loop.create_unix_server(lambda: _Connection(port), sock=_bound(where))
-    else:
-        server = await loop.create_server(lambda: _Connection(port), where[0] or None, where[1])
+    port = _Port(respond, limits or LIMITS, posts, max_body)
+    server = BoundedServer(limits or LIMITS, port.connection, **options)
+    await server.start(where)
     try:
-        yield
+        yield server
     finally:
         server.close()
-        await port.close()
+        if grace:
+            await asyncio.sleep(0)
+            port.http.pre_shutdown()
+            await port.http.shutdown(grace)
+        server.end()
+        await port.http.shutdown(_END_SECONDS)
 
 
-def _bound(where: Path) -> socket.socket:
-    """A unix socket that only our own user connects to; it replaces one that a process has left."""
-    with suppress(FileNotFoundError):
-        where.unlink()
-    made = socket.socket(socket.AF_UNIX)
-    made.bind(str(where))
-    where.chmod(0o600)
-    return made
+class _Connection(BoundedConnection):
+    """A connection, on the clock."""
 
-
-class _Connection(asyncio.Protocol):
-    """One connection, between the transport and aiohttp's handler of its requests, on the clock."""
-
-    def __init__(self, port: _Port) -> None:
+    def __init__(self, server: BoundedServer, peer: Hashable, port: _Port) -> None:
+        super().__init__(server, peer, port.http())
         self._port = port
-        self.handler = port.server()
-        self._transport: asyncio.Transport | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._ahead = 0
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self.handler.connection_made(transport)
-        self._port.came(self)
-        self.wait(IDLE_SECONDS)
+    def begin(self) -> None:
+        super().begin()
+        self._port.connections[self.handler] = self
 
-    def data_received(self, data: bytes) -> None:
-        self.handler.data_received(data)
+    def receive(self, data: bytes) -> None:
+        if self.answering:
+            self._ahead += len(data)
+        elif not self.held:
+            self.wait(self.limits.request)
+        self.held += len(data)
+        super().receive(data)
+        self.server.hold(len(data))
 
-    def eof_received(self) -> None:
-        self.handler.eof_received()
-
-    def connection_lost(self, problem: Exception | None) -> None:
+    def read(self) -> None:
+        """The request is complete; the peer's time no longer runs."""
+        self.answering = True
+        self._ahead = 0
         self.wait(None)
-        self.handler.connection_lost(problem)
-        self._port.left(self)
+        self.server.note(self)
 
-    def pause_writing(self) -> None:
-        self.handler.pause_writing()
-        self.wait(WRITE_SECONDS)
+    def answered(self) -> None:
+        """The request is answered, and the next one may come."""
+        if self.gone:
+            return
+        self.answering = False
+        self.server.hold(self._ahead - self.held)
+        self.held = self._ahead
+        self.wait(self.limits.request if self.held else self.limits.idle)
 
-    def resume_writing(self) -> None:
-        self.handler.resume_writing()
-        self.wait(IDLE_SECONDS)
-
-    def end(self) -> None:
-        """Break it off."""
-        if self._transport is not None:
-            self._transport.abort()
-
-    def wait(self, seconds: float | None) -> None:
-        """How long the other side may take for what it has to do now; None if it has to do nothing."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, self.end)
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._port.connections.pop(self.handler, None)
 
 
 class _Port:
-    """The open connections, by the time of their last requests."""
+    """aiohttp's server, and each connection by its handler."""
 
-    def __init__(self, respond: Respond) -> None:
-        self._respond = respond
-        self._open: dict[object, _Connection] = {}
-        self.server = Server(
+    def __init__(self, respond: Respond, limits: ConnectionLimits, posts: Collection[str], max_body: int) -> None:
+        self._respond, self._posts = respond, posts
+        self.connections: dict[object, _Connection] = {}
+        loop = asyncio.get_running_loop()
+
+        def request(message: Any, payload: Any, protocol: Any, writer: Any, task: asyncio.Task[None]) -> BaseRequest:
+            return BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=max_body)
+
+        self.http = Server(
             self._handle,
+            request_factory=request,
             access_log=None,
             logger=_of_aiohttp(),
-            keepalive_timeout=IDLE_SECONDS,
+            keepalive_timeout=limits.idle,
             lingering_time=BODY_SECONDS,
             max_line_size=MAX_LINE,
             max_field_size=MAX_LINE,
             max_headers=MAX_HEADERS,
-            read_bufsize=_BUFFER,
             auto_decompress=False,
         )
 
-    async def close(self) -> None:
-        for connection in tuple(self._open.values()):
-            connection.end()
-        await self.server.shutdown(_END_SECONDS)
-
-    def came(self, connection: _Connection) -> None:
-        if len(self._open) >= MAX_CONNECTIONS:
-            quiet = next(iter(self._open.values()))
-            self.left(quiet)
-            quiet.end()
-        self._open[connection.handler] = connection
-
-    def left(self, connection: _Connection) -> None:
-        self._open.pop(connection.handler, None)
+    def connection(self, server: BoundedServer, peer: Hashable) -> _Connection:
+        return _Connection(server, peer, self)
 
     async def _handle(self, request: BaseRequest) -> Response:
-        connection = self._open.pop(request.protocol, None)
-        if connection is None:
+        connection = self.connections.get(request.protocol)
+        if connection is None or connection.gone:
             raise ConnectionResetError("the connection was broken off")
-        self._open[request.protocol] = connection
-        connection.wait(None)
-        answer = await self._answer(request)
-        response = Response(status=answer.status, body=answer.body, headers={"Content-Type": answer.content_type})
-        if answer.status is HTTPStatus.METHOD_NOT_ALLOWED:
-            response.headers["Allow"] = "GET, HEAD"
-        if request.body_exists:
-            response.force_close()
-        connection.wait(IDLE_SECONDS)
-        return response
-
-    async def _answer(self, request: BaseRequest) -> Answer:
-        if request.method not in {"GET", "HEAD"}:
-            return plain(HTTPStatus.METHOD_NOT_ALLOWED)
         path, _, query = request.raw_path.partition("?")
+        posted = path in self._posts
+        unread = request.body_exists
+        if not posted:
+            connection.read()
+
+        async def body() -> bytes:
+            nonlocal unread
+            try:
+                read = await request.read()
+            except Exception as problem:
+                clear_frames(problem.__traceback__)  # a cut-off request's memory is freed now, not by the next GC
+                raise
+            unread = False
+            connection.read()
+            return read
+
         try:
-            return await self._respond(path, query) or plain(HTTPStatus.NOT_FOUND)
+            methods = ("POST",) if posted else ("GET", "HEAD")
+            if request.method not in methods:
+                answer = plain(HTTPStatus.METHOD_NOT_ALLOWED)
+            else:
+                answer = await self._answer(HTTPRequest(path, query, str(connection.peer), connection.trusted, body))
+            response = Response(status=answer.status, body=answer.body, headers={"Content-Type": answer.content_type})
+            if answer.status is HTTPStatus.METHOD_NOT_ALLOWED:
+                response.headers["Allow"] = ", ".join(methods)
+            if unread:
+                response.force_close()
+            return response
+        finally:
+            connection.answered()
+
+    async def _answer(self, request: HTTPRequest) -> Answer:
+        try:
+            return await self._respond(request) or plain(HTTPStatus.NOT_FOUND)
+        except RequestPayloadError:
+            return plain(HTTPStatus.BAD_REQUEST)
+        except (HTTPException, HttpProcessingError, OSError):
+            raise
         except Exception:
-            log.exception("GET %s", path)
+            log.exception("%s", request.path)
             return plain(HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 def _of_aiohttp() -> logging.Logger:
-    """Where aiohttp tells of requests: what a client did wrong is no error of the process."""
+    """The logger for aiohttp, without a client's faults, which are no errors of the process."""
     chosen = logging.getLogger(f"{__name__}.aiohttp")
     chosen.filters = [
         lambda record: not isinstance((record.exc_info or (None, None))[1], HttpProcessingError | OSError)

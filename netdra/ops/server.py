@@ -22,7 +22,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from netdra.model.errors import InvalidInputError
 from netdra.ops.health import Health, Report
-from netdra.ops.http import Answer, listening, plain
+from netdra.ops.http import Answer, HTTPRequest, listening, plain
 from netdra.ops.metrics import Catalogue, exposition
 
 log = logging.getLogger(__name__)
@@ -45,11 +45,11 @@ def address(text: str) -> tuple[str, int] | None:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def probed(health: Health, path: str, query: str) -> Answer:
+def probed(health: Health, request: HTTPRequest) -> Answer:
     """The answer to one of `PROBES`: `ok` or what is not; with `?verbose` every check, as JSON."""
-    report: Report = health.liveness() if path == "/healthz" else health.readiness()
+    report: Report = health.liveness() if request.path == "/healthz" else health.readiness()
     status = HTTPStatus.OK if report.ok else HTTPStatus.SERVICE_UNAVAILABLE
-    if "verbose" in parse_qs(query, keep_blank_values=True):
+    if "verbose" in parse_qs(request.query, keep_blank_values=True):
         return Answer(status, msgspec.json.encode(report), "application/json")
     return plain(status, report.trouble or "ok")
 
@@ -81,14 +81,14 @@ async def serving(where: tuple[str, int] | Path, told: Told) -> AsyncIterator[No
         OSError: the address cannot be listened on.
     """
 
-    async def respond(path: str, query: str) -> Answer | None:
-        meant = parse_qs(query).get("instance", [""])[0]
+    async def respond(request: HTTPRequest) -> Answer | None:
+        meant = parse_qs(request.query).get("instance", [""])[0]
         if meant and told.instance and meant != told.instance:
             # On a host's network two pods have one address, for as long as one takes over from the other.
             return plain(HTTPStatus.MISDIRECTED_REQUEST, f"this is instance {told.instance}")
-        if path in PROBES:
-            return probed(told.health, path, query)
-        if path == "/metrics":
+        if request.path in PROBES:
+            return probed(told.health, request)
+        if request.path == "/metrics":
             # In a thread: a thousand series take some milliseconds, which hooks would wait for.
             return Answer(HTTPStatus.OK, await asyncio.to_thread(exposition, told.catalogues), CONTENT_TYPE_LATEST)
         return None

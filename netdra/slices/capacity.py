@@ -30,7 +30,7 @@ class UnusableRequestError(Exception):
     """
 
 
-class Range(msgspec.Struct, frozen=True):
+class CapacityRange(msgspec.Struct, frozen=True):
     """A policy's range, as numbers; the step's unit is that of the result."""
 
     min: Decimal
@@ -47,7 +47,7 @@ class Capacity(msgspec.Struct, frozen=True):
     default: Decimal | None = None
     default_text: QuantityText = ""
     valid_values: tuple[tuple[Decimal, QuantityText], ...] = ()
-    valid_range: Range | None = None
+    valid_range: CapacityRange | None = None
 
 
 class Consumption(msgspec.Struct, frozen=True):
@@ -125,8 +125,8 @@ def describe(name: str, share: Consumption, capacity: Capacity, used: Decimal) -
     return f"needs {name} {share.text}, {left} of {capacity.text} left"
 
 
-def _range(published: CapacityRequestPolicyRange) -> Range:
-    return Range(
+def _range(published: CapacityRequestPolicyRange) -> CapacityRange:
+    return CapacityRange(
         quantity.parse(published.min),
         None if published.max is None else quantity.parse(published.max),
         None if published.step is None else quantity.parse(published.step),
@@ -155,7 +155,7 @@ def _rounded(name: str, wanted: Consumption, capacity: Capacity) -> Consumption:
     return wanted
 
 
-def _round_to_step(name: str, wanted: Consumption, limits: Range) -> Consumption:
+def _round_to_step(name: str, wanted: Consumption, limits: CapacityRange) -> Consumption:
     if wanted.amount < limits.min:
         return Consumption(limits.min, quantity.render(limits.min, like=limits.step_text))
     if limits.step is None:

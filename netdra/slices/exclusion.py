@@ -38,19 +38,19 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
     consumed: Mapping[str, QuantityText] = {}
 
 
-def conflict(slices: Sequence[ResourceSlice], wanted: Holding, held: Iterable[Holding]) -> str:
+def conflict(slices: Sequence[ResourceSlice], wanted: Holding, holdings: Iterable[Holding]) -> str:
     """Why a device cannot be used beside what is held, in words; "" if it can.
 
     Args:
         slices: what the node publishes: the device is among it, or is not to be used.
         wanted: the device, and what its claim was given of it.
-        held: what others have; devices that are no longer published draw no counters.
+        holdings: what others have; devices that are no longer published draw no counters.
     """
     pool = _Pool.of(slices, wanted.key[0])
     device = pool.devices.get(wanted.key[1])
     if device is None:
         return "it is no longer published"
-    others = [entry for entry in held if entry.key[0] == wanted.key[0]]
+    others = [entry for entry in holdings if entry.key[0] == wanted.key[0]]
     same = [other for other in others if other.key == wanted.key]
     try:
         return _sharing(device, wanted, same) or _capacity(device, wanted, same) or _counters(pool, device, others)

@@ -72,7 +72,7 @@ def _attribute_faults(device: Device) -> Iterator[str]:
         yield f"{total} attributes and capacities, more than {MAX_ATTRIBUTES_AND_CAPACITIES}"
     values = 0
     for name, attribute in device.attributes.items():
-        if not _is_taken(name):
+        if not _is_qualified_name(name):
             yield f'attribute "{name}" is no name that the API takes'
         written = _values(attribute)
         values += len(written)
@@ -87,7 +87,7 @@ def _attribute_faults(device: Device) -> Iterator[str]:
 
 def _capacity_faults(device: Device) -> Iterator[str]:
     for name, capacity in device.capacity.items():
-        if not _is_taken(name):
+        if not _is_qualified_name(name):
             yield f'capacity "{name}" is no name that the API takes'
         if capacity.request_policy is not None and not device.allow_multiple_allocations:
             yield f'capacity "{name}" has a request policy, but the device is not shared'
@@ -108,7 +108,7 @@ def _counter_faults(device: Device, sets: Mapping[str, CounterSet]) -> Iterator[
 
 
 @lru_cache(maxsize=4096)
-def _is_taken(name: str) -> bool:
+def _is_qualified_name(name: str) -> bool:
     """Whether the API takes the name of an attribute or a capacity; all devices of a node have the same few."""
     domain, slash, identifier = name.rpartition("/")
     return names.is_identifier(identifier) and (not slash or names.is_attribute_domain(domain))

@@ -16,7 +16,7 @@ from netdra.model.errors import InvalidInputError
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 
 
-class Node(msgspec.Struct, frozen=True):
+class SchedulerNode(msgspec.Struct, frozen=True):
     """A node as the scheduler sees it when it places devices: a name and labels."""
 
     name: str
@@ -44,9 +44,9 @@ class NodeSelector(msgspec.Struct, frozen=True, rename="camel"):
     node_selector_terms: tuple[Term, ...] = ()
 
 
-def named(name: str) -> Node:
+def named(name: str) -> SchedulerNode:
     """A node of which only the name is known; it has the label that every kubelet sets."""
-    return Node(name, {HOSTNAME_LABEL: name})
+    return SchedulerNode(name, {HOSTNAME_LABEL: name})
 
 
 def parse_selector(raw: Any, origin: str) -> NodeSelector:
@@ -61,7 +61,7 @@ def parse_selector(raw: Any, origin: str) -> NodeSelector:
         raise InvalidInputError(f"{origin}: node selector: {problem}") from None
 
 
-def selects(selector: NodeSelector, node: Node) -> bool:
+def selects(selector: NodeSelector, node: SchedulerNode) -> bool:
     """Whether one of the selector's terms holds for the node."""
     fields = {"metadata.name": node.name}
     return any(
@@ -72,7 +72,7 @@ def selects(selector: NodeSelector, node: Node) -> bool:
     )
 
 
-def serves(node: Node, name: str | None, all_nodes: bool, selector: Any, origin: str) -> bool:
+def serves(node: SchedulerNode, name: str | None, all_nodes: bool, selector: Any, origin: str) -> bool:
     """Whether something that names a node, all nodes or a selector is for this node; naming nothing is for none."""
     if name:
         return node.name == name

@@ -62,7 +62,6 @@ def layout(result: ExposureResult, *, node: str, features: Features = DEFAULT_FE
 
     Args:
         result: what the node offers.
-        node: its name.
         features: what the API server takes.
         generation: the pools' generation.
     """
@@ -118,11 +117,11 @@ def _legal_devices(
     legal: dict[str, Device] = {}
     for exposed in devices:
         device = _device(exposed, features)
-        taken = exposed.name in legal
-        faults = [*device_faults(device, sets, features), *(["its name is taken"] if taken else [])]
+        is_duplicate = exposed.name in legal
+        faults = [*device_faults(device, sets, features), *(["its name is taken"] if is_duplicate else [])]
         if faults:
             message = f'pool "{exposed.pool}": device "{exposed.name}" is left out: {"; ".join(faults)}'
-            why: LeftOut = "name-taken" if taken else "limit"
+            why: LeftOut = "name-taken" if is_duplicate else "limit"
             problems.append(
                 Problem(
                     policy=exposed.policy,

@@ -43,7 +43,7 @@ class RouteParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     source: str = ""
 
 
-class Added(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class AddedAddressing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Addresses and routes that a step puts on an interface that outlives it; routes have no index yet."""
 
     if_name: str
@@ -55,7 +55,6 @@ def checked_address(text: str, where: str, if_name: str = "") -> str:
     """An address with its prefix length, in one spelling of the many that it may have.
 
     Args:
-        text: the address.
         where: the step and its parameter.
         if_name: the interface that is to have it.
 
@@ -110,23 +109,23 @@ def checked_route(params: RouteParams, where: str) -> Route:
     )
 
 
-def from_ipam(result: StepResult, if_name: str) -> Added:
+def from_ipam(result: StepResult, if_name: str) -> AddedAddressing:
     """The addresses and routes of an IPAM plugin's result; a route without a router gets its family's gateway."""
     gateways = {":" in ip.gateway: ip.gateway for ip in reversed(result.ips) if ip.gateway}
-    return Added(
+    return AddedAddressing(
         if_name=if_name,
         addresses=tuple(ipaddress.ip_interface(ip.address).with_prefixlen for ip in result.ips),
         routes=tuple(_from_result(entry, gateways.get(":" in entry.dst, "")) for entry in result.routes),
     )
 
 
-def missing(wanted: Added, index: int, pod: PodSpace) -> Added:
+def missing(wanted: AddedAddressing, index: int, pod: PodSpace) -> AddedAddressing:
     """The wanted addresses and routes that the interface of that index does not have yet."""
     if not wanted.addresses and not wanted.routes:
         return wanted
     present = present_addresses(pod.sock, index) if wanted.addresses else set()
     routes = {_key(entry) for entry in route.dump(pod.sock)} if wanted.routes else set()
-    return Added(
+    return AddedAddressing(
         if_name=wanted.if_name,
         addresses=tuple(text for text in wanted.addresses if text not in present),
         routes=tuple(entry for entry in wanted.routes if _key(entry, index) not in routes),
@@ -138,7 +137,7 @@ def present_addresses(sock: Socket, index: int) -> set[str]:
     return {texts.cidr(entry.text) for entry in address.dump(sock, index)}
 
 
-def add(wanted: Added, index: int, pod: PodSpace) -> None:
+def add(wanted: AddedAddressing, index: int, pod: PodSpace) -> None:
     """Put addresses and then routes on the interface of that index, which must be up.
 
     Raises:
@@ -152,7 +151,7 @@ def add(wanted: Added, index: int, pod: PodSpace) -> None:
         route.add(pod.sock, msgspec.structs.replace(entry, index=index), prepend=True)
 
 
-def remove(added: Added, site: Site) -> None:
+def remove(added: AddedAddressing, site: Site) -> None:
     """Take routes and addresses off again; those that are gone already, or went with the namespace, are skipped.
 
     Raises:
@@ -181,15 +180,15 @@ def described(result: StepResult, addresses: Sequence[str], routes: Sequence[Rou
     )
 
 
-def _from_result(given: CNIRoute, gateway: str) -> Route:
+def _from_result(cni_route: CNIRoute, gateway: str) -> Route:
     return Route(
-        destination=ipaddress.ip_network(given.dst, strict=False).with_prefixlen,
-        gateway=given.gw or gateway,
-        metric=given.priority or 0,
-        scope=given.scope,
-        table=given.table or uapi.RT_TABLE_MAIN,
-        mtu=given.mtu or 0,
-        advmss=given.advmss or 0,
+        destination=ipaddress.ip_network(cni_route.dst, strict=False).with_prefixlen,
+        gateway=cni_route.gw or gateway,
+        metric=cni_route.priority or 0,
+        scope=cni_route.scope,
+        table=cni_route.table or uapi.RT_TABLE_MAIN,
+        mtu=cni_route.mtu or 0,
+        advmss=cni_route.advmss or 0,
     )
 
 

@@ -68,7 +68,7 @@ class Difference(msgspec.Struct, frozen=True):
     matters: bool = True
 
 
-class GivenBack(msgspec.Struct, frozen=True):
+class Returned(msgspec.Struct, frozen=True):
     """What became of a device: what was restored, and what could not be restored and concerns the host alone."""
 
     restored: tuple[str, ...] = ()
@@ -85,7 +85,6 @@ def observe(device: PlannedDevice, if_name: str, site: Site) -> Allocated | None
     Args:
         device: as it was allocated.
         if_name: the interface that a plugin is to make of it.
-        site: where.
 
     Raises:
         KernelError: the kernel refused.
@@ -109,7 +108,7 @@ def observe(device: PlannedDevice, if_name: str, site: Site) -> Allocated | None
     )
 
 
-def give_back(record: Allocated, site: Site, sharer: Callable[[], str]) -> GivenBack:
+def give_back(record: Allocated, site: Site, sharer: Callable[[], str]) -> Returned:
     """Make a device what it was; nothing is done if it is so already, or if another sandbox has it by now.
 
     Args:
@@ -122,15 +121,15 @@ def give_back(record: Allocated, site: Site, sharer: Callable[[], str]) -> Given
     """
     other = site.holder(record.key)
     if other:
-        return GivenBack(notes=(f'device "{record.device}" is sandbox {other}\'s by now and left alone',))
+        return Returned(notes=(f'device "{record.device}" is sandbox {other}\'s by now and left alone',))
     if record.address and not site.sysfs.is_folder(f"bus/pci/devices/{record.address}"):
-        return GivenBack(notes=(f'device "{record.device}" ({record.address}) is gone from the machine',))
+        return Returned(notes=(f'device "{record.device}" ({record.address}) is gone from the machine',))
     differences = tuple(_differences(record, site))
     if not differences:
-        return GivenBack()
+        return Returned()
     other = sharer()
     if other:
-        return GivenBack(notes=(f'device "{record.device}" is left as it is: sandbox {other} has it too',))
+        return Returned(notes=(f'device "{record.device}" is left as it is: sandbox {other} has it too',))
     notes, problems = _restored(record, site)
     left = {difference.text: difference for difference in _differences(record, site)}
     stays = [difference.text for difference in left.values() if difference.matters]
@@ -141,7 +140,7 @@ def give_back(record: Allocated, site: Site, sharer: Callable[[], str]) -> Given
         )
     further = tuple(text for text in left if not any(text in note for note in notes))
     restored = tuple(difference.text for difference in differences if difference.text not in left)
-    return GivenBack(restored, (*notes, *further))
+    return Returned(restored, (*notes, *further))
 
 
 def _netdev(device: PlannedDevice, site: Site) -> Link | None:

@@ -76,11 +76,11 @@ class BondParams(Params, frozen=True, kw_only=True):
     @property
     def arp_targets(self) -> tuple[str, ...]:
         """The addresses that ARP asks for."""
-        given = self.arp_ip_target
-        return tuple(part.strip() for part in given.split(",")) if isinstance(given, str) else given
+        targets = self.arp_ip_target
+        return tuple(part.strip() for part in targets.split(",")) if isinstance(targets, str) else targets
 
 
-class Member(msgspec.Struct, frozen=True, kw_only=True):
+class BondMember(msgspec.Struct, frozen=True, kw_only=True):
     """What a member was before it became one."""
 
     name: str
@@ -94,7 +94,7 @@ class Bonded(Record, frozen=True, kw_only=True):
     """The bond to be made, and its members as they are."""
 
     made: Made
-    members: tuple[Member, ...]
+    members: tuple[BondMember, ...]
 
 
 # Parameters that `netdra.kernel.kinds.bond` has under another name.
@@ -133,7 +133,7 @@ def _observe(order: Order, params: BondParams, site: Site) -> Bonded:
     return Bonded(
         made=Made(if_name=order.if_name, kind="bond"),
         members=tuple(
-            Member(
+            BondMember(
                 name=member.name,
                 device=identity.identity_of(member),
                 mac=member.address,
@@ -200,8 +200,8 @@ def _check(order: Order, params: BondParams, final: StepResult, site: Site) -> t
 
 def _options(params: BondParams) -> bytes:
     """The options that a bond is made with; `primary` needs its member first."""
-    given = {_RENAMED.get(name, name): getattr(params, name) for name in _OPTIONS}
-    options = {name: value for name, value in given.items() if value is not None}
+    values = {_RENAMED.get(name, name): getattr(params, name) for name in _OPTIONS}
+    options = {name: value for name, value in values.items() if value is not None}
     return kinds.bond(**options, arp_targets=params.arp_targets)
 
 

@@ -21,7 +21,7 @@ from netdra.steps.bond import BOND
 from netdra.steps.contract import Builtin, Order, Params, Site
 from netdra.steps.device_file import FILE
 from netdra.steps.host_device import HOST_DEVICE
-from netdra.steps.ipam import Lease
+from netdra.steps.ipam import IpamLease
 from netdra.steps.rdma_device import RDMA
 from netdra.steps.sriov import SRIOV
 from netdra.steps.tuning import TUNING
@@ -46,7 +46,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     order: Order
     step: Builtin[Any, Any]
     params: Params
-    lease: Lease | None
+    lease: IpamLease | None
 
 
 def prepare(order: Order, plugins: PluginPath, timeout: float) -> Prepared:
@@ -57,7 +57,7 @@ def prepare(order: Order, plugins: PluginPath, timeout: float) -> Prepared:
         PluginError: the IPAM plugin is not there.
     """
     step = _of(order.type)
-    params = convert(_given(order.config), step.params, f"{order.called}, config")
+    params = convert(_without_nulls(order.config), step.params, f"{order.called}, config")
     step.prepare(order, params)
     lease = ipam.wanted(order)
     if lease is not None:
@@ -81,9 +81,7 @@ def apply(
     """Do the step.
 
     Args:
-        prepared: what to do.
         undo: what `observe` returned.
-        site: where.
         amend: called with a fuller record when more is known, before the step acts on it.
 
     Raises:
@@ -114,7 +112,7 @@ def undo(kind: str, record: Mapping[str, Any], site: Site) -> tuple[str, ...]:
     notes: tuple[str, ...] = ()
     if "ipam" in record:
         try:
-            ipam.release(msgspec.convert(record["ipam"], Lease), site)
+            ipam.release(msgspec.convert(record["ipam"], IpamLease), site)
         except NetdraError as problem:
             problems.append(problem)
     try:
@@ -135,7 +133,7 @@ def release(record: Mapping[str, Any], site: Site) -> None:
         NetdraError: the IPAM plugin failed.
     """
     if "ipam" in record:
-        ipam.release(msgspec.convert(record["ipam"], Lease), site)
+        ipam.release(msgspec.convert(record["ipam"], IpamLease), site)
 
 
 def release_planned(order: Order, site: Site) -> None:
@@ -165,9 +163,7 @@ def check(prepared: Prepared, final: StepResult, site: Site) -> tuple[str, ...]:
     """The step's drift, in words.
 
     Args:
-        prepared: the step.
         final: the merged results of all that builds on it.
-        site: where.
 
     Raises:
         NetdraError: the drift cannot be found out.
@@ -182,14 +178,14 @@ def _of(kind: str) -> Builtin[Any, Any]:
     return TYPES[kind]
 
 
-def _given(value: Any) -> Any:
+def _without_nulls(value: Any) -> Any:
     """A config without the keys that have no value: they are as if they were not there, as Go programs read them."""
     if isinstance(value, Mapping):
-        return {key: _given(inner) for key, inner in value.items() if inner is not None}
-    return [_given(inner) for inner in value] if isinstance(value, list | tuple) else value
+        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return [_without_nulls(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def _plain(prepared: Prepared, record: Any, lease: Lease | None) -> dict[str, Any]:
+def _plain(prepared: Prepared, record: Any, lease: IpamLease | None) -> dict[str, Any]:
     assert isinstance(record, prepared.step.record)
     plain: dict[str, Any] = {"step": msgspec.to_builtins(record)}
     if lease is not None:
@@ -197,7 +193,7 @@ def _plain(prepared: Prepared, record: Any, lease: Lease | None) -> dict[str, An
     return plain
 
 
-def _with_lease(order: Order, result: StepResult, leased: StepResult, added: addressing.Added) -> StepResult:
+def _with_lease(order: Order, result: StepResult, leased: StepResult, added: addressing.AddedAddressing) -> StepResult:
     """A step's result with the leased addresses on its interface."""
     places = [
         place

@@ -58,11 +58,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         topology: the topology that has the step, for messages.
-        step: its name.
-        type: its type.
         if_name: the interface that it makes or changes.
         network: the network's name, for IPAM plugins.
-        config: its parameters.
         device: the device that was allocated for it, if it is a root step.
         port: the device's port in Neutron, if the step has one.
         previous: the merged result of the steps that it depends on.
@@ -93,7 +90,6 @@ class PodSpace:
     """The pod's network namespace, open.
 
     Attributes:
-        namespace: its descriptor.
         sock: a netlink socket in it.
         path: what results name it by.
         cookie: the number that no other namespace has until the next boot.
@@ -111,7 +107,6 @@ class Site:
 
     Attributes:
         host: a netlink socket in the host's namespace.
-        host_namespace: that namespace.
         pod: the pod's namespace, or None where it is gone: then only devices that came back to the host can be undone.
         container_id: CNI_CONTAINERID for IPAM plugins, with `arguments` as CNI_ARGS.
         plugins: where IPAM plugins are.
@@ -157,7 +152,6 @@ class Builtin(Generic[P, R]):
     """A step type.
 
     Attributes:
-        params: its parameters.
         record: what it writes down before it acts.
         prepare: check the parameters beyond their types, against the order alone.
         observe: find what is to be changed, refuse what cannot be changed, and record how it is now. Changes nothing.

@@ -20,7 +20,7 @@ class FileParams(Params, frozen=True, kw_only=True):
     """Nothing beyond every step's parameters: the file is the allocated device's."""
 
 
-class Given(Record, frozen=True, kw_only=True):
+class FileRecord(Record, frozen=True, kw_only=True):
     """A device file as it was looked at."""
 
     path: str
@@ -42,35 +42,35 @@ def _prepare(order: Order, params: FileParams) -> None:
         raise InvalidInputError(f"{order.called}: a file has no addresses", hint="remove ipam")
 
 
-def _observe(order: Order, _: FileParams, site: Site) -> Given:
+def _observe(order: Order, _: FileParams, site: Site) -> FileRecord:
     assert order.device is not None
     path = order.device.device_file
     file = site.device_files.look(path)
     if file.number is None:
         problem: type[NetdraError] = TemporaryError if file.missing else PermanentError
         raise problem(f"{order.called}: {file.problem}", hint=file.hint)
-    return Given(path=path, number=file.number)
+    return FileRecord(path=path, number=file.number)
 
 
-def _apply(order: Order, _: FileParams, given: Given, __: Site) -> StepResult:
-    device = StepDevice(device_nodes=(given.path,), number=given.number)
+def _apply(order: Order, _: FileParams, record: FileRecord, __: Site) -> StepResult:
+    device = StepDevice(device_nodes=(record.path,), number=record.number)
     return msgspec.structs.replace(order.previous, devices=(*order.previous.devices, device))
 
 
-def _undo(_: Given, __: Site) -> tuple[str, ...]:
+def _undo(_: FileRecord, __: Site) -> tuple[str, ...]:
     """Nothing was changed: a container that has the file is gone by then."""
     return ()
 
 
 def _check(order: Order, _: FileParams, final: StepResult, __: Site) -> tuple[str, ...]:
     path = order.device.device_file if order.device is not None else ""
-    given = next((device.number for device in final.devices if path in device.device_nodes), None)
+    number = next((device.number for device in final.devices if path in device.device_nodes), None)
     now = device_files.number_of(path)
     if now is None:
         return (f"device file {path} is gone",)
-    return () if now == given else (f"device file {path} is another device by now: {now[0]}:{now[1]}",)
+    return () if now == number else (f"device file {path} is another device by now: {now[0]}:{now[1]}",)
 
 
 FILE = Builtin(
-    params=FileParams, record=Given, prepare=_prepare, observe=_observe, apply=_apply, undo=_undo, check=_check
+    params=FileParams, record=FileRecord, prepare=_prepare, observe=_observe, apply=_apply, undo=_undo, check=_check
 )

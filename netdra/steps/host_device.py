@@ -87,8 +87,8 @@ def find(order: Order, params: HostDeviceParams, site: Site) -> Link:
 
 def pci_address(params: HostDeviceParams) -> str:
     """The bus address that the parameters name, "" for none."""
-    given = params.runtime_config.get("deviceID")
-    return params.pci_bus_id or params.device_id or (given if isinstance(given, str) else "")
+    device_id = params.runtime_config.get("deviceID")
+    return params.pci_bus_id or params.device_id or (device_id if isinstance(device_id, str) else "")
 
 
 def _observe(order: Order, params: HostDeviceParams, site: Site) -> Moved:

@@ -65,20 +65,19 @@ def find(sock: Socket, identity: Identity, *names: str, same_mac: bool = True) -
     return next(iter(exact or candidates), None)
 
 
-def await_return(host: Namespace, look: Callable[[], Link | None], deadline: float) -> Link | None:
+def await_return(host: Namespace, find: Callable[[], Link | None], deadline: float) -> Link | None:
     """A device that the kernel is about to give back to the host, or None if that does not happen in time.
 
     The kernel cleans a dead namespace up in the background, so right after its end its devices are nowhere.
 
     Args:
-        host: the host's namespace.
-        look: finds the device there.
+        find: finds the device there.
         deadline: until when to wait, on the monotonic clock.
     """
     with host.run(Monitor) as events:
         poller = select.poll()
         poller.register(events.fileno(), select.POLLIN)
-        while (netdev := look()) is None:
+        while (netdev := find()) is None:
             left = deadline - time.monotonic()
             if left <= 0 or not poller.poll(left * 1000):
                 return None

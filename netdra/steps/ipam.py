@@ -20,13 +20,13 @@ from netdra.kernel import link
 from netdra.model.errors import InvalidInputError
 from netdra.model.result import StepResult
 from netdra.steps import addressing
-from netdra.steps.addressing import Added
+from netdra.steps.addressing import AddedAddressing
 from netdra.steps.contract import Order, Site
 
 MIN_TIMEOUT = 0.5
 
 
-class Lease(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class IpamLease(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What releasing a lease needs; `added` is known once the plugin has answered."""
 
     plugin: str
@@ -34,10 +34,10 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
     if_name: str
     type: str
     config: Mapping[str, Any]
-    added: Added | None = None
+    added: AddedAddressing | None = None
 
 
-def wanted(order: Order) -> Lease | None:
+def wanted(order: Order) -> IpamLease | None:
     """The lease that a step's config asks for, or None.
 
     Raises:
@@ -49,10 +49,10 @@ def wanted(order: Order) -> Lease | None:
     plugin = section.get("type") if isinstance(section, Mapping) else None
     if not isinstance(plugin, str) or not plugin:
         raise InvalidInputError(f"{order.called}: ipam names no plugin", hint='give it a type, such as "host-local"')
-    return Lease(plugin=plugin, network=order.network, if_name=order.if_name, type=order.type, config=order.config)
+    return IpamLease(plugin=plugin, network=order.network, if_name=order.if_name, type=order.type, config=order.config)
 
 
-def find(lease: Lease, plugins: PluginPath, timeout: float, lock: int = -1) -> ReadyPlugin:
+def find(lease: IpamLease, plugins: PluginPath, timeout: float, lock: int = -1) -> ReadyPlugin:
     """The lease's plugin.
 
     Raises:
@@ -62,7 +62,7 @@ def find(lease: Lease, plugins: PluginPath, timeout: float, lock: int = -1) -> R
     return protocol.find(lease.plugin, plugins, timeout=timeout, lock=lock)
 
 
-def add(lease: Lease, result: StepResult, site: Site) -> tuple[Lease, StepResult]:
+def add(lease: IpamLease, result: StepResult, site: Site) -> tuple[IpamLease, StepResult]:
     """Take a lease: return it with the addresses and routes for the interface, and the plugin's result.
 
     Raises:
@@ -76,7 +76,7 @@ def add(lease: Lease, result: StepResult, site: Site) -> tuple[Lease, StepResult
     return msgspec.structs.replace(lease, added=addressing.from_ipam(leased, lease.if_name)), leased
 
 
-def configure(added: Added, site: Site) -> None:
+def configure(added: AddedAddressing, site: Site) -> None:
     """Put leased addresses and routes on the interface; a step without an interface has them in its result alone.
 
     Raises:
@@ -87,7 +87,7 @@ def configure(added: Added, site: Site) -> None:
         addressing.add(added, netdev.index, site.inside)
 
 
-def release(lease: Lease, site: Site) -> None:
+def release(lease: IpamLease, site: Site) -> None:
     """Take leased addresses off the interface, and give the lease back; twice is no error.
 
     Raises:
@@ -101,7 +101,7 @@ def release(lease: Lease, site: Site) -> None:
     protocol.delete(plugin, network(lease), _attachment(lease, site), None, timeout)
 
 
-def check(lease: Lease, final: StepResult, site: Site) -> tuple[str, ...]:
+def check(lease: IpamLease, final: StepResult, site: Site) -> tuple[str, ...]:
     """Whether the plugin still knows of the lease."""
     plugin = find(lease, site.plugins, site.remaining())
     if not protocol.can_check(plugin):
@@ -114,12 +114,12 @@ def check(lease: Lease, final: StepResult, site: Site) -> tuple[str, ...]:
     return ()
 
 
-def network(lease: Lease) -> NetworkConfig:
+def network(lease: IpamLease) -> NetworkConfig:
     """The configuration that the lease's plugin is given: the step's own."""
     return NetworkConfig(network=lease.network, type=lease.type, config=lease.config)
 
 
-def _attachment(lease: Lease, site: Site) -> Attachment:
+def _attachment(lease: IpamLease, site: Site) -> Attachment:
     return Attachment(
         container_id=site.container_id,
         if_name=lease.if_name,

@@ -29,7 +29,7 @@ from netdra.steps.contract import Order, PodSpace, Record, Site
 from netdra.steps.identity import Identity
 
 # The errors of VF drivers when the PF holds the VF to another MAC.
-_HELD_TO_ANOTHER_MAC = (errno.EADDRNOTAVAIL, errno.EPERM)
+_MAC_NOT_ALLOWED = (errno.EADDRNOTAVAIL, errno.EPERM)
 _CLEANUP = 2.0  # seconds that the kernel may take to give back what was in a namespace that died
 
 
@@ -145,7 +145,7 @@ def move_in(
     up = None if new_mac else True
     link.change(site.host, index, netns_fd=pod.namespace.fd, name=moved.pod_name, mtu=mtu, up=up)
     if new_mac:
-        _take_mac(pod.sock, moved.pod_name, new_mac)
+        _set_mac(pod.sock, moved.pod_name, new_mac)
         link.change(pod.sock, moved.pod_name, up=True)
     return as_it_is(moved.pod_name, site, pci_address)
 
@@ -160,7 +160,7 @@ def give_back(moved: Moved, site: Site) -> tuple[str, ...]:
         KernelError: the kernel or the driver refused.
     """
     try:
-        return _given_back(moved, site)
+        return _return_device(moved, site)
     except KernelMissingError:
         # Once a virtual device is on the host, any other program may take it by its name, though our steps do not.
         if moved.device.is_physical or (site.pod is not None and inside(moved, site.pod) is not None):
@@ -168,7 +168,7 @@ def give_back(moved: Moved, site: Site) -> tuple[str, ...]:
         return (f'device "{moved.name}" came back and is gone again, to another program or for good',)
 
 
-def _given_back(moved: Moved, site: Site) -> tuple[str, ...]:
+def _return_device(moved: Moved, site: Site) -> tuple[str, ...]:
     back = _move_out(moved, site.pod, site) if site.pod is not None else None
     if back is None:
         other = site.holder(moved.key)
@@ -242,15 +242,15 @@ def on_host(device: Identity, names: tuple[str, ...], site: Site) -> Link | None
     When the pod's namespace has just gone, it is waited for: the kernel is about to give it back.
     """
 
-    def look() -> Link | None:
+    def find() -> Link | None:
         return identity.find(site.host, device, *names)
 
-    netdev = look()
+    netdev = find()
     if netdev is not None or site.pod is not None or not device.is_physical:
         return netdev
     with suppress(EventsLostError):
-        return identity.await_return(site.host_namespace, look, min(site.deadline, give_up_at()))
-    return look()
+        return identity.await_return(site.host_namespace, find, min(site.deadline, give_up_at()))
+    return find()
 
 
 def _without_alt_names(moved: Moved, site: Site) -> int:
@@ -343,20 +343,20 @@ def restore(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
     _restore_settings(moved, back, site, notes)
     master = link.find(sock, moved.master) if moved.master else None
     if master is not None and back.master != master.index:
-        _noted(notes, lambda: link.change(sock, index, master=master.index))
+        _attempt(notes, lambda: link.change(sock, index, master=master.index))
     if moved.up and not unlocked.is_up(sock, name):
-        _noted(notes, lambda: link.change(sock, index, up=True))
+        _attempt(notes, lambda: link.change(sock, index, up=True))
     present = {entry.text for entry in address.dump(sock, index)} if moved.addresses else set()
     for former in moved.addresses:
         if former.text in present:
             continue
-        _noted(notes, partial(address.add, sock, index, former.text, scope=former.scope, flags=former.flags))
+        _attempt(notes, partial(address.add, sock, index, former.text, scope=former.scope, flags=former.flags))
     for entry in moved.routes:
-        _noted(notes, partial(route.add, sock, msgspec.structs.replace(entry, index=index)))
+        _attempt(notes, partial(route.add, sock, msgspec.structs.replace(entry, index=index)))
     return tuple(notes)
 
 
-def _take_mac(sock: Socket, which: str | int, mac: str) -> None:
+def _set_mac(sock: Socket, which: str | int, mac: str) -> None:
     """Give a device its MAC; if its driver refused it at first, the device is down afterwards.
 
     Many drivers take another MAC only while the device is down. A VF may not change its MAC once its PF holds it to
@@ -382,9 +382,9 @@ def _free_own_alt_name(back: Link, name: str, site: Site) -> None:
 def _restore_mac(moved: Moved, back: Link, site: Site, notes: list[str]) -> None:
     if moved.mac != back.address:
         try:
-            _take_mac(site.host, back.index, moved.mac)
+            _set_mac(site.host, back.index, moved.mac)
         except KernelError as problem:
-            if problem.errno not in _HELD_TO_ANOTHER_MAC:
+            if problem.errno not in _MAC_NOT_ALLOWED:
                 raise
             notes.append(problem.what)
     if moved.device.permanent_mac != back.permanent_address:
@@ -395,10 +395,10 @@ def _restore_mac(moved: Moved, back: Link, site: Site, notes: list[str]) -> None
 
 def _restore_settings(moved: Moved, back: Link, site: Site, notes: list[str]) -> None:
     if moved.settings is not None and moved.settings != lasting(back):
-        _noted(notes, partial(link.change, site.host, back.index, **msgspec.structs.asdict(moved.settings)))
+        _attempt(notes, partial(link.change, site.host, back.index, **msgspec.structs.asdict(moved.settings)))
     missing = [name for name in moved.alt_names if name not in back.alt_names]
     if missing:
-        _noted(notes, lambda: link.add_alt_names(site.host, back.index, missing))
+        _attempt(notes, lambda: link.add_alt_names(site.host, back.index, missing))
 
 
 def _restore_mtu(site: Site, index: int, mtu: int) -> None:
@@ -410,7 +410,7 @@ def _restore_mtu(site: Site, index: int, mtu: int) -> None:
         link.change(site.host, index, mtu=mtu)
 
 
-def _noted(notes: list[str], act: Callable[[], None]) -> None:
+def _attempt(notes: list[str], act: Callable[[], None]) -> None:
     try:
         act()
     except KernelExistsError:

@@ -64,7 +64,6 @@ def limit(netdev: Link, links: Sequence[Link], mtu: int, most: int) -> tuple[str
     """What keeps an interface from an MTU, and what to do; both "" if nothing is known.
 
     Args:
-        netdev: the interface.
         links: all of its namespace.
         mtu: what it is to have.
         most: the greatest that its driver takes, 0 if it does not say.

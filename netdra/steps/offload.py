@@ -62,9 +62,9 @@ class EthtoolParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     @property
     def groups(self) -> dict[str, dict[str, int]]:
         """The settings that are given, by group."""
-        given = {"rings": self.rings, "channels": self.channels, "coalesce": self.coalesce}
+        groups = {"rings": self.rings, "channels": self.channels, "coalesce": self.coalesce}
         return {
-            group: {name: int(value) for name, value in wanted.items()} for group, wanted in given.items() if wanted
+            group: {name: int(value) for name, value in wanted.items()} for group, wanted in groups.items() if wanted
         }
 
 

@@ -20,38 +20,38 @@ from netdra.model import texts
 from netdra.model.plan import PlannedPort
 from netdra.model.result import CNIDNS, StepResult
 from netdra.steps import addressing
-from netdra.steps.addressing import Added, RouteParams
+from netdra.steps.addressing import AddedAddressing, RouteParams
 from netdra.steps.contract import Order, Site
 
 SETTINGS = ("mac", "vlan", "spoof_check", "trust", "link_state", "min_rate", "max_rate")
 """The settings of a VF that its PF is asked for, as `VF` names them."""
 
 
-def split(asked: VF, now: VF) -> tuple[VF, tuple[VF, ...]]:
+def split(wanted: VF, now: VF) -> tuple[VF, tuple[VF, ...]]:
     """The settings of a port that must be set, and those that a driver may refuse, each of the latter alone.
 
     A driver that does not report a setting is not asked to leave it off.
     """
-    is_down = asked.link_state == "disable"
+    is_down = wanted.link_state == "disable"
     needed = msgspec.structs.replace(
-        asked,
-        spoof_check=asked.spoof_check or None,
+        wanted,
+        spoof_check=wanted.spoof_check or None,
         link_state="disable" if is_down else None,
-        trust=False if asked.trust is False and now.trust else None,
+        trust=False if wanted.trust is False and now.trust else None,
         min_rate=None,
         max_rate=None,
     )
     may_fail = []
-    if asked.spoof_check is False and now.spoof_check:
-        may_fail.append(VF(index=asked.index, spoof_check=False))
-    if asked.trust:
-        may_fail.append(VF(index=asked.index, trust=True))
-    if asked.link_state and not is_down and (asked.link_state != "auto" or now.link_state):
-        may_fail.append(VF(index=asked.index, link_state=asked.link_state))
-    rates = (asked.min_rate, asked.max_rate)
+    if wanted.spoof_check is False and now.spoof_check:
+        may_fail.append(VF(index=wanted.index, spoof_check=False))
+    if wanted.trust:
+        may_fail.append(VF(index=wanted.index, trust=True))
+    if wanted.link_state and not is_down and (wanted.link_state != "auto" or now.link_state):
+        may_fail.append(VF(index=wanted.index, link_state=wanted.link_state))
+    rates = (wanted.min_rate, wanted.max_rate)
     if rates != (None, None) and rates != (now.min_rate or 0, now.max_rate or 0):
         # Many drivers know a maximum alone, and refuse both where a minimum is given: see `attempt`.
-        may_fail.append(VF(index=asked.index, min_rate=asked.min_rate, max_rate=asked.max_rate))
+        may_fail.append(VF(index=wanted.index, min_rate=wanted.min_rate, max_rate=wanted.max_rate))
     return needed, tuple(may_fail)
 
 
@@ -92,19 +92,17 @@ def noted(address: str, setting: str) -> str:
     return f"VF {address}: {setting.replace('_', ' ')} stays "
 
 
-def carried(order: Order, port: PlannedPort, given: int | None, pf: Link, site: Site) -> int | None:
+def carried(order: Order, port: PlannedPort, mtu: int | None, pf: Link, site: Site) -> int | None:
     """The MTU of the port's network, and at most the PF's: longer packets do not get to the wire.
 
     Args:
-        order: the step.
-        port: the port.
-        given: the MTU in the step's config, which counts where Neutron names none.
+        mtu: the MTU in the step's config, which counts where Neutron names none.
         pf: the VF's PF.
         site: gets a note if the PF has less.
     """
     wanted: int = port.settings.mtu
     if not wanted:
-        return given
+        return mtu
     if wanted > pf.mtu:
         site.notes.append(
             f'interface "{order.if_name}" has the MTU {pf.mtu} of PF "{pf.name}", not the {wanted} of its network in '
@@ -113,7 +111,7 @@ def carried(order: Order, port: PlannedPort, given: int | None, pf: Link, site: 
     return min(wanted, pf.mtu)
 
 
-def added(order: Order, port: PlannedPort) -> Added:
+def added(order: Order, port: PlannedPort) -> AddedAddressing:
     """The addresses and routes of a port, for the step's interface.
 
     Raises:
@@ -123,7 +121,7 @@ def added(order: Order, port: PlannedPort) -> Added:
     routes = (
         RouteParams(destination=route.destination, gateway=_router(route.gateway)) for route in port.settings.routes
     )
-    return Added(
+    return AddedAddressing(
         if_name=order.if_name,
         addresses=tuple(addressing.checked_address(text, where) for text in port.settings.addresses),
         routes=tuple(addressing.checked_route(route, where) for route in routes),
@@ -145,7 +143,7 @@ def addressed(order: Order, port: PlannedPort, result: StepResult, site: Site) -
     return with_addresses(port, wanted, result, len(result.interfaces) - 1)
 
 
-def with_addresses(port: PlannedPort, wanted: Added, result: StepResult, place: int | None) -> StepResult:
+def with_addresses(port: PlannedPort, wanted: AddedAddressing, result: StepResult, place: int | None) -> StepResult:
     """A result with a port's addresses, each with its subnet's gateway; with its routes where the interface has them.
 
     A gateway makes no route by itself: the pod's default route is its cluster's.

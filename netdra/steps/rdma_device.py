@@ -143,7 +143,6 @@ def character_devices(name: str, sysfs: Sysfs) -> tuple[str, ...]:
 
 
 def _name(order: Order, params: RdmaParams, devices: dict[str, tuple[str, str]]) -> str:
-    """The RDMA device that is meant."""
     if params.rdma_device:
         return params.rdma_device
     if order.device is not None and order.device.rdma_device:

@@ -58,8 +58,8 @@ class SriovParams(Params, frozen=True, kw_only=True):
     @property
     def wanted_mac(self) -> str | None:
         """The MAC, from wherever it was given."""
-        given = self.runtime_config.get("mac") or self.mac
-        return given.lower() if isinstance(given, str) else None
+        mac = self.runtime_config.get("mac") or self.mac
+        return mac.lower() if isinstance(mac, str) else None
 
 
 class VirtualFunction(Record, frozen=True, kw_only=True):
@@ -330,8 +330,8 @@ def _index(order: Order, address: str, pf_address: str, site: Site) -> int:
 
 
 def _named(params: SriovParams) -> str:
-    given = params.runtime_config.get("deviceID")
-    return params.pci_bus_id or params.device_id or (given if isinstance(given, str) else "")
+    device_id = params.runtime_config.get("deviceID")
+    return params.pci_bus_id or params.device_id or (device_id if isinstance(device_id, str) else "")
 
 
 def _rates(params: SriovParams) -> tuple[int | None, int | None]:

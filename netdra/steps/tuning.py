@@ -21,12 +21,12 @@ from netdra.kernel.netns import Namespace
 from netdra.model.errors import PermanentError
 from netdra.model.result import CNIInterface, StepResult
 from netdra.steps import addressing, identity, moving, mtu, offload, sysctl
-from netdra.steps.addressing import Added
+from netdra.steps.addressing import AddedAddressing
 from netdra.steps.contract import Builtin, Order, Record, Site
 from netdra.steps.drift import check_interface
 from netdra.steps.identity import Identity
 from netdra.steps.offload import Offloads
-from netdra.steps.tuning_params import TuningParams, Wanted, wanted_by
+from netdra.steps.tuning_params import TuningParams, TuningValues, wanted_by
 
 
 class Tuned(Record, frozen=True, kw_only=True):
@@ -41,7 +41,7 @@ class Tuned(Record, frozen=True, kw_only=True):
     allmulti: bool | None = None
     txqlen: int | None = None
     sysctl: Mapping[str, str] = {}
-    added: Added | None = None
+    added: AddedAddressing | None = None
     offloads: Offloads = Offloads()
 
 
@@ -163,7 +163,7 @@ def _check(order: Order, params: TuningParams, final: StepResult, site: Site) ->
     return (*drift, *offload.drift(offloads, now, f'interface "{order.if_name}"'))
 
 
-def _left(wanted: Wanted, later: Sequence[Tuned]) -> Wanted:
+def _left(wanted: TuningValues, later: Sequence[Tuned]) -> TuningValues:
     """The wanted values that no later step has changed."""
     changed: dict[str, Any] = {
         name: None
@@ -185,22 +185,26 @@ def _without(final: StepResult, if_name: str, later: Sequence[Tuned]) -> StepRes
     return msgspec.structs.replace(final, interfaces=tuple(interfaces))
 
 
-def _result(order: Order, wanted: Wanted, now: CNIInterface, site: Site) -> StepResult:
+def _result(order: Order, wanted: TuningValues, now: CNIInterface, site: Site) -> StepResult:
     """The previous result with the interface as it is now, and with the addresses and routes that the step adds."""
-    given = order.previous
+    previous = order.previous
     places = [
         place
-        for place, interface in enumerate(given.interfaces)
+        for place, interface in enumerate(previous.interfaces)
         if interface.name == order.if_name and interface.sandbox == site.inside.path
     ]
     if places:
         place = places[-1]
-        changed = msgspec.structs.replace(given.interfaces[place], mac=now.mac, mtu=now.mtu)
-        interfaces: tuple[CNIInterface, ...] = (*given.interfaces[:place], changed, *given.interfaces[place + 1 :])
+        changed = msgspec.structs.replace(previous.interfaces[place], mac=now.mac, mtu=now.mtu)
+        interfaces: tuple[CNIInterface, ...] = (
+            *previous.interfaces[:place],
+            changed,
+            *previous.interfaces[place + 1 :],
+        )
     else:
-        place = len(given.interfaces)
-        interfaces = (*given.interfaces, now)
-    result = msgspec.structs.replace(given, interfaces=interfaces)
+        place = len(previous.interfaces)
+        interfaces = (*previous.interfaces, now)
+    result = msgspec.structs.replace(previous, interfaces=interfaces)
     return addressing.described(result, wanted.added.addresses, wanted.added.routes, place)
 
 

@@ -10,7 +10,7 @@ import msgspec
 from netdra.model import texts
 from netdra.model.errors import InvalidInputError
 from netdra.steps import addressing
-from netdra.steps.addressing import Added, RouteParams
+from netdra.steps.addressing import AddedAddressing, RouteParams
 from netdra.steps.contract import Count, MacText, Mtu, Order, Params, check_mac
 from netdra.steps.offload import EthtoolParams
 
@@ -32,7 +32,7 @@ class TuningParams(Params, frozen=True, kw_only=True):
     data_dir: str = ""
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class TuningValues(msgspec.Struct, frozen=True, kw_only=True):
     """The parameters with the two vocabularies made one."""
 
     mtu: int | None
@@ -41,21 +41,21 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     allmulti: bool | None
     txqlen: int | None
     sysctl: Mapping[str, str]
-    added: Added
+    added: AddedAddressing
 
     @property
     def settings(self) -> dict[str, Any]:
         """The settings that one message to the kernel sets."""
-        given = {
+        values = {
             "mtu": self.mtu,
             "promiscuous": self.promisc,
             "all_multicast": self.allmulti,
             "txqlen": self.txqlen,
         }
-        return {name: value for name, value in given.items() if value is not None}
+        return {name: value for name, value in values.items() if value is not None}
 
 
-def wanted_by(order: Order, params: TuningParams) -> Wanted:
+def wanted_by(order: Order, params: TuningParams) -> TuningValues:
     """The parameters, checked.
 
     Raises:
@@ -69,14 +69,14 @@ def wanted_by(order: Order, params: TuningParams) -> Wanted:
         texts.sysctl_path(key, order.if_name): str(int(value)) if isinstance(value, bool) else str(value)
         for key, value in {**params.sysctl, **for_plugins.sysctl}.items()
     }
-    return Wanted(
+    return TuningValues(
         mtu=_first(for_plugins.mtu, params.mtu),
         mac=mac.lower() if mac else None,
         promisc=_first(for_plugins.promisc, params.promisc),
         allmulti=_first(for_plugins.allmulti, params.allmulti),
         txqlen=_first(for_plugins.tx_q_len, params.txqlen, params.tx_q_len),
         sysctl=settings,
-        added=Added(
+        added=AddedAddressing(
             if_name=order.if_name,
             addresses=tuple(
                 addressing.checked_address(text, f"{order.called}, addresses[{place}]", order.if_name)
@@ -102,14 +102,14 @@ class _Arguments(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def _arguments(order: Order, params: TuningParams) -> _Arguments:
-    given: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     if "mac" in params.runtime_config:
-        given["mac"] = params.runtime_config["mac"]
+        arguments["mac"] = params.runtime_config["mac"]
     of_cni = params.args.get("cni", {})
     if isinstance(of_cni, Mapping):
-        given |= of_cni
+        arguments |= of_cni
     try:
-        return msgspec.convert(given, _Arguments)
+        return msgspec.convert(arguments, _Arguments)
     except msgspec.ValidationError as problem:
         raise InvalidInputError(f"{order.called}: runtimeConfig or args: {problem}") from None
 

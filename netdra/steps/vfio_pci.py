@@ -143,10 +143,10 @@ def restore_netdev(moved: Moved, site: Site) -> tuple[str, ...]:
         KernelError: the kernel or the driver refused the MTU or the MAC.
     """
 
-    def look() -> Link | None:
+    def find() -> Link | None:
         return identity.find(site.host, moved.device, moved.name)
 
-    back = look() or identity.await_return(site.host_namespace, look, min(site.deadline, moving.give_up_at()))
+    back = find() or identity.await_return(site.host_namespace, find, min(site.deadline, moving.give_up_at()))
     if back is None:
         return (f'netdev "{moved.name}" has not come back with the driver of {moved.device.parent}',)
     return moving.restore(moved, back, site)
@@ -174,8 +174,8 @@ def _address(order: Order, params: VfioParams) -> str:
 
 
 def _named(params: VfioParams) -> str:
-    given = params.runtime_config.get("deviceID")
-    return params.pci_bus_id or params.device_id or (given if isinstance(given, str) else "")
+    device_id = params.runtime_config.get("deviceID")
+    return params.pci_bus_id or params.device_id or (device_id if isinstance(device_id, str) else "")
 
 
 VFIO_PCI = Builtin(

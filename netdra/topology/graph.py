@@ -1,7 +1,7 @@
 """A NetworkTopology compiled to a graph that can be run: the first thing that happens to every topology.
 
 `compile_topology` checks all that can be known from the topology alone (names, dependencies, references, types) and
-orders the steps. Everything after it (`interfaces`, `schema_check`, `classes`, `bind`) takes the `Graph` and relies
+orders the steps. Everything after it (`interfaces`, `netdra.rules`, `classes`, `bind`) takes the `Graph` and relies
 on it. Called at admission, by the controller, at Prepare and by the command line.
 """
 
@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from netdra.model import names, suggestions
+from netdra.model.findings import Finding, Path, about, of_step, refuse
 from netdra.model.topology import MAX_STEPS, DeclaredParameter, NetworkTopology, Step
 from netdra.topology import neutron_request, parameters, references, values
-from netdra.topology.findings import Finding, about, refuse
 from netdra.topology.references import Reference
 from netdra.topology.step_check import examine_step, shown_name
-from netdra.topology.values import ConfigError, Path, dotted, quoted
+from netdra.topology.values import ConfigError, dotted, quoted
 
 References = tuple[tuple[Path, Reference], ...]
 """References of a config, each with the path of its value."""
@@ -54,6 +54,10 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
     def about(self, step: str, what: str, *, hint: str = "", path: Path = ()) -> Finding:
         """A finding about one of the steps."""
         return about(self.topology, step, what, hint=hint, path=("spec", "steps", self.positions[step], *path))
+
+    def of_step(self, step: str, findings: Iterable[Finding]) -> Iterator[Finding]:
+        """Findings about parts of a step, in which their paths begin, as findings about the topology."""
+        return of_step(findings, self.topology, step, "spec", "steps", self.positions[step])
 
 
 def compile_topology(topology: NetworkTopology) -> Graph:

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
+
+import msgspec
 
 from netdra.model import texts
+from netdra.model.findings import Finding, Path, about, refuse
 from netdra.model.names import MAX_IF_NAME
-from netdra.model.plan import PlannedStep
+from netdra.model.plan import Plan, PlannedStep
 from netdra.model.topology import Step
 from netdra.topology import references
-from netdra.topology.findings import Finding, refuse
 from netdra.topology.graph import Graph
 from netdra.topology.references import Reference
 from netdra.topology.values import ConfigError, quoted
@@ -43,7 +45,56 @@ _TAKEN = frozenset({"lo", "eth0", "all", "default", ".", ".."})
 _NEVER = frozenset("/:%")
 
 
-def assign(graphs: Sequence[Graph]) -> tuple[dict[str, str], ...]:
+class Steps(Protocol):
+    """The steps of a topology whose interfaces are named: of its graph, or of a plan."""
+
+    @property
+    def topology(self) -> str:
+        """The topology's name."""
+
+    @property
+    def steps(self) -> Sequence[Step | PlannedStep]:
+        """In the order in which they run."""
+
+    @property
+    def ancestors(self) -> Mapping[str, frozenset[str]]:
+        """Step -> all steps that it depends on, directly or not."""
+
+    def about(self, step: str, what: str, *, hint: str = "", path: Path = ()) -> Finding:
+        """A finding about one of the steps."""
+
+
+class _PlanSteps:
+    """The steps of a plan."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.topology, self.steps = plan.topology, plan.steps
+        self.ancestors: dict[str, frozenset[str]] = {}
+        for step in plan.steps:
+            self.ancestors[step.name] = frozenset(step.depend_on).union(*(self.ancestors[at] for at in step.depend_on))
+
+    def about(self, step: str, what: str, *, hint: str = "", path: Path = ()) -> Finding:
+        place = next(at for at, entry in enumerate(self.steps) if entry.name == step)
+        return about(self.topology, step, what, hint=hint, path=("steps", place, *path))
+
+
+def compose(plans: Sequence[Plan]) -> tuple[Plan, ...]:
+    """The plans of all claims of one pod, with interfaces that are numbered over all of them.
+
+    Each claim was bound alone, so its devices are net1, net2 … whatever other claims the pod has.
+
+    Raises:
+        InvalidInputError: interfaces of two claims have one name.
+    """
+    named = assign([_PlanSteps(plan) for plan in plans])
+    replace = msgspec.structs.replace
+    return tuple(
+        replace(plan, steps=tuple(replace(step, if_name=interfaces[step.name]) for step in plan.steps))
+        for plan, interfaces in zip(plans, named, strict=True)
+    )
+
+
+def assign(graphs: Sequence[Steps]) -> tuple[dict[str, str], ...]:
     """The interface of each step, for every graph of one pod in the order in which its claims name them.
 
     Raises:
@@ -54,7 +105,7 @@ def assign(graphs: Sequence[Graph]) -> tuple[dict[str, str], ...]:
     return named
 
 
-def examine(graphs: Sequence[Graph]) -> tuple[tuple[dict[str, str], ...], tuple[Finding, ...]]:
+def examine(graphs: Sequence[Steps]) -> tuple[tuple[dict[str, str], ...], tuple[Finding, ...]]:
     """As `assign`, but returns the errors beside the names instead of raising them."""
     given = (step.config.get("name") for graph in graphs for step in graph.steps)
     numbers = _numbers({name for name in given if isinstance(name, str)})
@@ -165,16 +216,16 @@ def _numbers(given: set[str]) -> Iterator[str]:
             yield f"net{count}"
 
 
-def _keys(step: Step) -> tuple[str, ...]:
+def _keys(step: Step | PlannedStep) -> tuple[str, ...]:
     """The keys of a config that may name the step's interface."""
     return ("name",) if step.is_root or makes_interface(step) else ("dev", "name")
 
 
-def _key(step: Step) -> str:
+def _key(step: Step | PlannedStep) -> str:
     return next((key for key in _keys(step) if step.config.get(key) is not None), "")
 
 
-def _given(step: Step, names: Mapping[str, str]) -> str:
+def _given(step: Step | PlannedStep, names: Mapping[str, str]) -> str:
     """The name that the config gives, or ""."""
     key = _key(step)
     if not key:
@@ -191,17 +242,17 @@ def _given(step: Step, names: Mapping[str, str]) -> str:
     return name
 
 
-def _default(step: Step, names: Mapping[str, str]) -> str:
+def _default(step: Step | PlannedStep, names: Mapping[str, str]) -> str:
     """The interface's name without a name in the step's config, or "" if it is to be numbered."""
     if step.is_root:
         return ""
     return DEFAULT_NAMES.get(step.type, "") if makes_interface(step) else names[step.depend_on[-1]]
 
 
-def _clashes(graphs: Sequence[Graph], named: Sequence[Mapping[str, str]]) -> Iterator[Finding]:
+def _clashes(graphs: Sequence[Steps], named: Sequence[Mapping[str, str]]) -> Iterator[Finding]:
     """Interfaces that two steps make, and steps that change an interface before it is there, or one that never is."""
     owners: dict[str, tuple[str, str]] = {}
-    changes: list[tuple[Graph, Step, str]] = []
+    changes: list[tuple[Steps, Step | PlannedStep, str]] = []
     for graph, names in zip(graphs, named, strict=True):
         for step in graph.steps:
             name = names[step.name]
@@ -230,7 +281,7 @@ def _clashes(graphs: Sequence[Graph], named: Sequence[Mapping[str, str]]) -> Ite
             yield graph.about(step.name, what, hint=f'add "{owner}" to dependOn', path=("config", _key(step)))
 
 
-def _masters(graphs: Sequence[Graph], named: Sequence[Mapping[str, str]]) -> Iterator[Finding]:
+def _masters(graphs: Sequence[Steps], named: Sequence[Mapping[str, str]]) -> Iterator[Finding]:
     """VLANs on an interface of the pod that no step makes, and that is not the pod's first."""
     made = {name for names in named for name in names.values()}
     listed = ", ".join(sorted(made))
@@ -254,6 +305,6 @@ def _masters(graphs: Sequence[Graph], named: Sequence[Mapping[str, str]]) -> Ite
                 )
 
 
-def _makes(step: Step, name: str, ancestors: set[str]) -> bool:
+def _makes(step: Step | PlannedStep, name: str, ancestors: set[str]) -> bool:
     """Whether the step makes the interface, or changes one that its ancestors made."""
     return step.is_root or makes_interface(step) or (name not in ancestors and "dev" not in step.config)

@@ -13,9 +13,8 @@ from typing import Any
 
 import msgspec
 
+from netdra.model.findings import Finding, Path, about
 from netdra.model.topology import NetworkTopology, Step
-from netdra.topology.findings import Finding, about
-from netdra.topology.values import Path
 
 SHARED = "netdra_"
 """The prefix of shared networks' names: no topology's name has an underscore, and no other user of the node's IPAM

@@ -1,7 +1,7 @@
 """A root step's request to Neutron, with parameters that a claim may give: checked when written, filled when bound.
 
 Neutron is asked before any step runs, so a request has no results of steps in it, only values of parameters. Called
-by `step_check` for the request beside the step's config, by `graph` for its references, by `validation` with each
+by `step_check` for the request beside the step's config, by `graph` for its references, by `netdra.rules` with each
 value that a claim may give, and by `bind` with the claim's values. Pure.
 """
 
@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 
 from netdra.model import texts
+from netdra.model.findings import Finding, Path
 from netdra.model.topology import NeutronRequest, Step
 from netdra.topology import references, values
 from netdra.topology.references import Reference
-from netdra.topology.step_values import Problem
-from netdra.topology.values import ConfigError, Path, dotted, quoted
+from netdra.topology.values import ConfigError, dotted, quoted
 
 TYPE = "sriov"
 """The type of steps whose devices can have a port; netdra itself must carry them out."""
@@ -45,32 +45,32 @@ _OF_RUNTIMES: Mapping[str, str] = {
 }  # fmt: skip
 
 
-def examine(step: Step) -> Iterator[Problem]:
+def examine(step: Step) -> Iterator[Finding]:
     """What is wrong with a step's request beside the rest of the step; paths begin in the step."""
     request = step.neutron
     if request is None:
         return
     if not step.is_root:
         hint = "move it to the step of the VF that this one stands on"
-        yield Problem(("neutron",), "only a step without dependOn has a VF, and so a port of Neutron", hint)
+        yield Finding("only a step without dependOn has a VF, and so a port of Neutron", hint, ("neutron",))
     elif step.type != TYPE:
         what = f"neutron goes with type {TYPE} alone, not with {quoted(step.type)}"
-        yield Problem(("neutron",), what, "a port of Neutron is a VF's")
+        yield Finding(what, "a port of Neutron is a VF's", ("neutron",))
     elif not step.is_builtin:
         what = "neutron does not go with execution Binary: the program sets a VF up from its config alone"
-        yield Problem(("neutron",), what, "leave execution out")
+        yield Finding(what, "leave execution out", ("neutron",))
     given = [key for key in _plain(request) if key != "port"]
     if request.port and given:
         what = f"port does not go with {', '.join(given)}: a port that is there has them"
-        yield Problem(("neutron", "port"), what, f"leave out either port or {', '.join(given)}")
+        yield Finding(what, f"leave out either port or {', '.join(given)}", ("neutron", "port"))
     yield from _beside(step.config)
     for field, texts_of in (("securityGroups", request.security_groups or ()), ("fixedIPs", request.fixed_ips)):
         for at, text in enumerate(texts_of):
             if text in texts_of[:at]:
-                yield Problem(("neutron", field, at), f"{field} has {quoted(text)} twice", "remove one of them")
+                yield Finding(f"{field} has {quoted(text)} twice", "remove one of them", ("neutron", field, at))
 
 
-def check(request: NeutronRequest) -> Iterator[Problem]:
+def check(request: NeutronRequest) -> Iterator[Finding]:
     """Texts that Neutron would not take for an id, name or address; texts that still have references pass."""
     for path, text in values.strings(_plain(request)):
         place = ("neutron", *path)
@@ -79,14 +79,14 @@ def check(request: NeutronRequest) -> Iterator[Problem]:
             continue
         if not text or len(text) > MAX_TEXT or not text.isprintable():
             hint = f"1 to {MAX_TEXT} signs that can be printed; leave out what Neutron is to choose"
-            yield Problem(place, f"{called} {quoted(text)} is no name and no id", hint)
+            yield Finding(f"{called} {quoted(text)} is no name and no id", hint, place)
         elif path[0] == "fixedIPs" and not texts.fits(text, "ip"):
-            yield Problem(place, f"{called} {quoted(text)} is not {texts.EXPECTED['ip']}", texts.instead(text, "ip"))
+            yield Finding(f"{called} {quoted(text)} is not {texts.EXPECTED['ip']}", texts.instead(text, "ip"), place)
         elif path[0] in _IDS and _UUID.match(text) is None:
             shown = {"securityGroups": "security group", "qosPolicy": "network qos policy", "port": "port"}[
                 str(path[0])
             ]
-            yield Problem(place, f"{called} {quoted(text)} is no id", f"see it by `openstack {shown} list`")
+            yield Finding(f"{called} {quoted(text)} is no id", f"see it by `openstack {shown} list`", place)
 
 
 def find(request: NeutronRequest) -> list[tuple[Path, Reference]]:
@@ -134,14 +134,14 @@ def _flat(items: Sequence[Any]) -> Iterator[str]:
         yield from item if isinstance(item, list) else (item,)
 
 
-def _beside(config: Mapping[str, Any]) -> Iterator[Problem]:
+def _beside(config: Mapping[str, Any]) -> Iterator[Finding]:
     """Keys of a config that the port decides."""
     for key, instead in _OF_THE_PORT.items():
         if config.get(key) not in (None, {}):
-            yield Problem(("config", key), f"config.{key} does not go with neutron", instead)
+            yield Finding(f"config.{key} does not go with neutron", instead, ("config", key))
     given = config.get("runtimeConfig")
     for key, instead in _OF_RUNTIMES.items():
         if isinstance(given, Mapping) and given.get(key) is not None:
-            yield Problem(
-                ("config", "runtimeConfig", key), f"config.runtimeConfig.{key} does not go with neutron", instead
+            yield Finding(
+                f"config.runtimeConfig.{key} does not go with neutron", instead, ("config", "runtimeConfig", key)
             )

@@ -19,10 +19,10 @@ from netdra.model import names
 from netdra.model.claim import OpaqueDeviceConfiguration
 from netdra.model.documents import convert
 from netdra.model.errors import InvalidInputError
+from netdra.model.findings import Finding, Path
 from netdra.model.meta import ObjectMeta
 from netdra.model.topology import VALUES_KIND, DeclaredParameter, NetworkTopology, ParameterValues
-from netdra.topology.findings import Finding
-from netdra.topology.values import Path, quoted
+from netdra.topology.values import quoted
 
 MAX_LENGTH = 253
 MOST_ITEMS = 64

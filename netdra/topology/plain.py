@@ -1,7 +1,7 @@
 """Devices without a NetworkTopology: the one step that attaches each, as a graph of that step alone.
 
 The step comes from the `DeviceParameters` of the device's DeviceClass, else it is the first usable one of those that
-the device's policy lists. Called by `bind`; a class is also checked when it is written (`class_check`). Pure.
+the device's policy lists. Called by `bind`; a class is also checked when it is written (`netdra.rules.classes`). Pure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import DEVICE_FILE
 from netdra.model.meta import ObjectMeta
 from netdra.model.plan import PlannedDevice
-from netdra.model.policy import Selector
+from netdra.model.policy import PolicySelector
 from netdra.model.topology import NetworkTopology, NetworkTopologySpec, Step
 from netdra.topology import references
 from netdra.topology.classes import parameters as topology_parameters
@@ -32,7 +32,7 @@ DEFAULT_TYPES = ("sriov", "host-device", "macvlan", "ipvlan", "bridge", "vfio-pc
 """The steps that can attach a device without a configuration, in the order of preference."""
 
 _ONLY_VFS = frozenset({"sriov"})
-_ANY_DEVICE = Selector(cel="true")
+_ANY_DEVICE = PolicySelector(cel="true")
 _step = msgspec.json.Decoder(DeviceStep)
 
 

@@ -14,9 +14,10 @@ from typing import Any
 import msgspec
 
 from netdra.model import suggestions
+from netdra.model.findings import Path
 from netdra.model.result import StepResult
 from netdra.topology import values
-from netdra.topology.values import ConfigError, Path, dotted, quoted
+from netdra.topology.values import ConfigError, dotted, quoted
 
 MAX_REFERENCES = 1024
 MAX_RESOLVED = 1024 * 1024

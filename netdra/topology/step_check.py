@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterator
 
 from netdra.model import names
+from netdra.model.findings import Finding, Path, about, of_step
 from netdra.model.topology import Step
 from netdra.topology import neutron_request
-from netdra.topology.findings import Finding, about
 from netdra.topology.references import PARAMETERS
-from netdra.topology.values import Path, quoted
+from netdra.topology.values import quoted
 
 RESERVED_KEYS = ("cniVersion", "type", "prevResult")
 """Keys of a CNI configuration that netdra itself writes, so a step's config must not."""
@@ -61,8 +61,7 @@ def examine_step(topology: str, at: int, step: Step) -> Iterator[Finding]:
                 topology, shown, f"config.{key} is written by netdra", hint="remove it", path=(*path, "config", key)
             )
     yield from _root_or_derived(topology, shown, step, path)
-    for problem in neutron_request.examine(step):
-        yield about(topology, shown, problem.what, hint=problem.hint, path=(*path, *problem.path))
+    yield from of_step(neutron_request.examine(step), topology, shown, *path)
 
 
 def _root_or_derived(topology: str, shown: str, step: Step, path: Path) -> Iterator[Finding]:

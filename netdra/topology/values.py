@@ -2,7 +2,7 @@
 
 A config is any JSON that a user writes. It may be nested without end, share its parts so that a kilobyte of YAML
 becomes a gigabyte, or carry bytes that no kernel name may have. The walk visits at most `MAX_VALUES` values,
-`MAX_DEPTH` deep, and says where it stopped. Used by `references` and `schema_check`.
+`MAX_DEPTH` deep, and says where it stopped. Used by `references` and `netdra.rules`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,12 @@ from collections.abc import Callable
 from typing import Any
 
 from netdra.model.errors import InvalidInputError
+from netdra.model.findings import Path
 
 MAX_DEPTH = 32
 MAX_VALUES = 10_000
 MAX_KEY = 256
 MAX_CHARACTERS = 256 * 1024
-
-Path = tuple[str | int, ...]
-"""Keys and indices from the config's top to a value."""
 
 # Tab and line ends are text; the other controls are in no name, address or sysctl. Surrogates are no Unicode text.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")

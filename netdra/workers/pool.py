@@ -27,15 +27,15 @@ AGAIN_SECONDS = 1.0
 MAX_ANSWER = 16 * 1024 * 1024
 
 
-class BusyError(TemporaryError):
+class WorkersBusyError(TemporaryError):
     """No worker became free in time."""
 
 
-class LateError(PermanentError):
+class WorkerTimeoutError(PermanentError):
     """The worker did not answer in time: the task is too costly."""
 
 
-class EndedError(PermanentError):
+class WorkerEndedError(PermanentError):
     """The worker ended: the task took more memory than there is."""
 
 
@@ -44,7 +44,7 @@ def command(module: str) -> tuple[str, ...]:
     return (sys.executable, "-m", module)
 
 
-class Pool:
+class WorkerPool:
     """The processes; they run while this is entered."""
 
     def __init__(self, command: tuple[str, ...], count: int, *, seconds: float = SECONDS) -> None:
@@ -102,19 +102,19 @@ class Pool:
             async with asyncio.timeout(PATIENCE):
                 process = await self._free.get()
         except TimeoutError:
-            raise BusyError("all workers are busy", hint="try again") from None
+            raise WorkersBusyError("all workers are busy", hint="try again") from None
         kept = False
         try:
             async with asyncio.timeout(self.seconds):
                 answer = await _ask(process, task)
             kept = True
         except TimeoutError:
-            raise LateError(
+            raise WorkerTimeoutError(
                 f"cannot be checked within {self.seconds:g} s", hint="make its expressions simpler"
             ) from None
         except (asyncio.IncompleteReadError, OSError, ValueError) as problem:
             log.error("a worker ended: %s", problem)
-            raise EndedError("cannot be checked in the memory that there is", hint="make it smaller") from None
+            raise WorkerEndedError("cannot be checked in the memory that there is", hint="make it smaller") from None
         finally:
             if kept:
                 self._free.put_nowait(process)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("custom_kinds")
 
 OURS = "apiVersion: networking.dra.io/"
 ROOT = Path(__file__).parents[2]
-SHIPPED = sorted((ROOT / "netdra" / "topology" / "schemas").glob("*.yaml"))
+SHIPPED = sorted((ROOT / "netdra" / "rules" / "schemas").glob("*.yaml"))
 _WRITTEN = (path for path in (ROOT / "examples").rglob("*.yaml") if path.name != "wrong.yaml")
 EXAMPLES = sorted(path for path in _WRITTEN if OURS in path.read_text())
 

@@ -24,7 +24,7 @@ from netdra.kube.reflector import Reflector
 from netdra.kube.resources import NODES, POLICIES, TOPOLOGIES, Resource
 from netdra.kube.store import Store
 from netdra.model.meta import ObjectMeta
-from netdra.model.policy import DeviceExposurePolicy, DeviceExposurePolicySpec, Selector
+from netdra.model.policy import DeviceExposurePolicy, DeviceExposurePolicySpec, PolicySelector
 from testbed.api import Api
 from testbed.control_plane import ControlPlane
 from testbed.objects import manifest
@@ -139,7 +139,7 @@ def test_a_dry_run_leaves_nothing(control_plane: ControlPlane, workspace: Worksp
 def policy(name: str, expression: str = "true", priority: int = 7) -> DeviceExposurePolicy:
     return DeviceExposurePolicy(
         metadata=ObjectMeta(name=name),
-        spec=DeviceExposurePolicySpec(selector=Selector(cel=expression), priority=priority),
+        spec=DeviceExposurePolicySpec(selector=PolicySelector(cel=expression), priority=priority),
         api_version="networking.dra.io/v1alpha1",
         kind="DeviceExposurePolicy",
     )

@@ -9,7 +9,7 @@ import pytest
 from netdra.controller.schemas import change
 from netdra.model import documents
 from netdra.model.schema import CNIPluginSchema
-from netdra.topology import shipped
+from netdra.rules import shipped
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
 from testbed.objects import manifest

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from netdra.exposure import expose
 from netdra.model import documents, names, quantity
 from netdra.model.device import DEFAULT_FEATURES, Features
-from netdra.model.inventory import Interface, Inventory, Node
+from netdra.model.inventory import Interface, Inventory, InventoryNode
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import MAX_STRING, ResourceSlice
 from netdra.slices.pack import layout
@@ -101,7 +101,7 @@ def test_the_scheduler_allocates_at_the_limits(
     given_node, policies = limit()
     name = workspace.add_node()
     device_class = workspace.add_class("some", f'device.driver == "{names.DRIVER}" && {expression}')
-    node = msgspec.structs.replace(given_node, node=Node(name=name))
+    node = msgspec.structs.replace(given_node, node=InventoryNode(name=name))
     workspace.publish(name, *[documents.plain(each) for each in made(node, policies)])
     for count in counts:
         some = {"name": "some", "exactly": {"deviceClassName": device_class, "count": count}}

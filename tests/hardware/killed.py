@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from netdra.chain.attach import attach
 from netdra.chain.checkpoint import Begun, Entry, Journal, Pod
 from netdra.chain.site import Settings
 from netdra.kernel.netlink import Socket
 from netdra.model.plan import Plan
+from tests.plans import attach
 
 CHANGES_BEFORE_DEATH = 2
 _NEW_LINK = 16  # RTM_NEWLINK

@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from netdra.chain.attach import attach
 from netdra.chain.checkpoint import Pod as Identity
 from netdra.chain.detach import detach
 from netdra.chain.report import AttachReport, DetachReport
@@ -20,6 +19,7 @@ from netdra.chain.site import Settings
 from netdra.model.plan import Plan, PlannedDevice
 from testbed.waiting import until
 from tests.hardware.node import PATIENCE, PFS, VF, Function, ip, links, run
+from tests.plans import attach
 
 PLUGINS = (
     "bridge", "macvlan", "ipvlan", "vlan", "host-device", "dummy", "tuning", "vrf", "sbr", "static", "host-local",

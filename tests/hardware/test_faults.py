@@ -16,7 +16,7 @@ import pytest
 from netdra.chain.check import check
 from netdra.chain.detach import detach
 from netdra.chain.site import Settings
-from netdra.node.pods.namespaces import Namespaces
+from netdra.node.sandboxes.namespaces import Namespaces
 from testbed.waiting import until
 from tests.hardware.conftest import making_pods
 from tests.hardware.node import PATIENCE, PF, TOTAL_VFS, VF, bind, ip, links, unbind

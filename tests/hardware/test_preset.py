@@ -10,7 +10,7 @@ from netdra.chain.check import check
 from netdra.cli.preset import shared
 from netdra.discovery.scan import scan
 from netdra.exposure.expose import expose
-from netdra.model.inventory import Node
+from netdra.model.inventory import InventoryNode
 from netdra.slices.pack import layout
 from netdra.topology.devices import from_slices
 from tests.hardware.node import PF, ip, ping
@@ -25,7 +25,7 @@ STEP = "[{{name: net, type: {kind}, config: {{ipam: {{type: static, addresses: [
 def test_two_pods_of_one_pf_reach_each_other(pfs: tuple[PF, ...], new_pod: Callable[[], Pod], kind: str) -> None:
     packed = layout(
         expose(
-            scan(Node(name="sriov", allocatable={"pods": str(PODS)})),
+            scan(InventoryNode(name="sriov", allocatable={"pods": str(PODS)})),
             (shared("shared", kind, ("nic", "pf"), host_uplink=False),),
         ),
         node="sriov",

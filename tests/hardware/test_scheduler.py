@@ -16,7 +16,7 @@ from netdra.discovery.scan import scan
 from netdra.exposure.expose import expose
 from netdra.model import names
 from netdra.model.documents import plain
-from netdra.model.inventory import Node
+from netdra.model.inventory import InventoryNode
 from netdra.slices.pack import layout
 from testbed.objects import POD, SLICE, manifest, pod
 from testbed.vm.beside import joined_control_plane
@@ -67,7 +67,7 @@ class Published:
 @pytest.fixture
 def published(workspace: Workspace, pfs: tuple[PF, ...]) -> Published:
     node = workspace.add_node("sriov")
-    packed = layout(expose(scan(Node(name=node)), POLICIES), node=node, generation=1)
+    packed = layout(expose(scan(InventoryNode(name=node)), POLICIES), node=node, generation=1)
     assert packed.problems == ()
     workspace.publish(node, *(plain(each) for each in packed.slices))
     return Published(workspace, node, workspace.add_class("netdra", f'device.driver == "{names.DRIVER}"'))
@@ -104,7 +104,7 @@ def test_a_pod_asks_for_vfs_of_two_physical_networks_by_container_and_count(
     """One NIC is named to the node as the kernel calls it, the other by its PCI address."""
     api, node = workspace.api, workspace.add_node("wired")
     wired = {"physnet2": (pfs[0].name,), "physnet3": (pfs[1].pci,)}
-    packed = layout(expose(scan(Node(name=node, physnets=wired)), POLICIES), node=node, generation=1)
+    packed = layout(expose(scan(InventoryNode(name=node, physnets=wired)), POLICIES), node=node, generation=1)
     assert packed.problems == ()
     workspace.publish(node, *(plain(each) for each in packed.slices))
     resources = {physnet: f"example.com/{workspace.name(physnet)}" for physnet in wired}

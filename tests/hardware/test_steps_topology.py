@@ -21,7 +21,7 @@ from netdra.discovery.scan import scan
 from netdra.exposure.expose import expose
 from netdra.model import documents
 from netdra.model.claim import ResourceClaim
-from netdra.model.inventory import Node
+from netdra.model.inventory import InventoryNode
 from netdra.model.plan import Plan
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.topology import NetworkTopology
@@ -73,7 +73,7 @@ def plans(pfs: Sequence[PF], count: int = 1) -> list[tuple[Plan, ...]]:
     assert isinstance(topology, NetworkTopology)
     (policy,) = documents.read(POLICY, "policy")
     assert isinstance(policy, DeviceExposurePolicy)
-    slices = pack(expose(scan(Node(name="worker-1")), [policy]), node="worker-1")
+    slices = pack(expose(scan(InventoryNode(name="worker-1")), [policy]), node="worker-1")
     allocator = Allocator(slices, device_classes(topology))
     found = []
     for number in range(count):

@@ -12,12 +12,12 @@ import pytest
 
 from netdra.discovery.capture import anonymize, to_text
 from netdra.discovery.scan import scan_recorded
-from netdra.model.inventory import Node
+from netdra.model.inventory import InventoryNode
 from tests.servers import description
 from tests.servers.facts import Facts, Trees
 
 EACH_SERVER = pytest.mark.parametrize("name", description.NAMES)
-SOMEWHERE = Node(name="somewhere")
+SOMEWHERE = InventoryNode(name="somewhere")
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,10 @@
 """A claim's files for containers: metadata from Prepare on, the CDI specification only while the network is complete.
 
-`prepared` and `unprepared` are called by `netdra.node.claims`; `attached` by the pods' attachments once the chain has
-succeeded, `detached` before it is undone. A container cannot be made without the specification, so it is written last
-and removed first (decision D12). All calls can be repeated, and none asks the API server. They block on file system
-calls alone, and do not wait until data is on the disk: no pod outlives a power failure, after which every claim is
-prepared and attached anew.
+`write_metadata` and `remove_all` are called by `netdra.node.claims`; `write_spec` by `netdra.node.sandboxes` once the
+chain has succeeded, `remove_spec` before it is undone. A container cannot be made without the specification, so it is
+written last and removed first (decision D12). All calls can be repeated, and none asks the API server. They block on
+file system calls alone, and do not wait until data is on the disk: no pod outlives a power failure, after which every
+claim is prepared and attached anew.
 
 Metadata (KEP-5304) is what a container can read of its devices, in the API's own words: the published attributes from
 Prepare on, and the network's facts after the chain. It follows metadata.resource.k8s.io/v1alpha1 and the paths of
@@ -164,7 +164,7 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
     plugin: Path
     cdi: Path = CDI_FOLDER
 
-    def prepared(self, claim: PreparedClaim) -> None:
+    def write_metadata(self, claim: PreparedClaim) -> None:
         """Write a claim's metadata before any pod has the claim; files that a pod's containers read stay as they are.
 
         Raises:
@@ -174,7 +174,7 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
             return  # the kubelet asks again after its start
         self._describe(claim, ())
 
-    def attached(self, claim: PreparedClaim, outcomes: Sequence[DeviceOutcome]) -> None:
+    def write_spec(self, claim: PreparedClaim, outcomes: Sequence[DeviceOutcome]) -> None:
         """Let containers be made with a claim's devices: its pod's chain has succeeded.
 
         Args:
@@ -192,7 +192,7 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
             self._make_folder()
         files.place(path, text, _LOCK_SECONDS, mode=_READABLE)
 
-    def detached(self, uid: str) -> None:
+    def remove_spec(self, uid: str) -> None:
         """Let no further container be made with a claim's devices.
 
         A claim that several pods share keeps its specification as long as one of them has its network; the caller sees
@@ -203,13 +203,13 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
         """
         _remove(self.spec_path(uid))
 
-    def unprepared(self, uid: str) -> None:
+    def remove_all(self, uid: str) -> None:
         """Remove all files of a claim.
 
         Raises:
             NetdraError: a file is there and cannot be removed.
         """
-        self.detached(uid)
+        self.remove_spec(uid)
         prefix = f"{_uid(uid)}."
         try:
             listed = os.listdir(self._folder)  # noqa: PTH208 (the kubelet waits for it)
@@ -242,7 +242,7 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
         """
         stale = tuple(uid for uid in self.specified() if uid not in frozenset(uids))
         for uid in stale:
-            self.detached(uid)
+            self.remove_spec(uid)
         return stale
 
     def spec_path(self, uid: str) -> Path:

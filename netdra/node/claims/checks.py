@@ -6,17 +6,16 @@ a device is in a pod already. Reasons in the node are in `netdra.slices.exclusio
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 
 from netdra.model import names
 from netdra.model.claim import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
 from netdra.model.errors import InvalidInputError, PermanentError, TemporaryError
 from netdra.model.plan import Binding, ClaimReference, Plan
-from netdra.model.topology import MOVING_TYPES, NetworkTopology
+from netdra.model.topology import MOVING_TYPES
+from netdra.node.claims.store import PreparedClaim, TopologyVersion
+from netdra.node.view import NodeView
 from netdra.slices.nodes import parse_selector
-from netdra.topology import validation
-from netdra.topology.checks import check_plans
-from netdra.topology.findings import refuse
 from netdra.topology.parameters import values_of
 
 
@@ -109,28 +108,7 @@ def check_steps(binding: Binding) -> None:
             )
 
 
-def check_configs(binding: Binding, topologies: Mapping[str, NetworkTopology], described: Collection[str]) -> None:
-    """The claim's topologies pass the checks of a pod's start now, while no pod waits for them.
-
-    Args:
-        binding: the claim's plans.
-        topologies: by name.
-        described: the plugins that the cluster's own schemas describe.
-
-    Raises:
-        InvalidInputError: a topology cannot be attached; the text has all of its errors.
-    """
-    topology_names = dict.fromkeys(plan.topology for plan in binding.plans)
-    findings = [
-        finding
-        for name in topology_names
-        if name in topologies
-        for finding in validation.check_configs(topologies[name], described)
-    ]
-    refuse(findings or check_plans(binding.plans))
-
-
-def check_shared(claim: ResourceClaim, plans: Sequence[Plan], pods: Sequence[str]) -> None:
+def check_shared(claim: ClaimReference, plans: Sequence[Plan], pods: Sequence[str]) -> None:
     """A device that moves is in one pod only (decision D11).
 
     Args:
@@ -144,13 +122,36 @@ def check_shared(claim: ResourceClaim, plans: Sequence[Plan], pods: Sequence[str
     if len(pods) < 2:
         return
     for plan in plans:
-        for step in plan.steps if plan.claim.uid == claim.metadata.uid else ():
+        for step in plan.steps if plan.claim.uid == claim.uid else ():
             if step.device is not None and step.type in MOVING_TYPES:
                 raise InvalidInputError(
                     f'{named(claim)} is shared by pods {", ".join(pods)}, but step "{step.name}" ({step.type}) moves '
                     f'device "{step.device.device}" into one pod',
                     hint="give each pod a claim of its own: a ResourceClaimTemplate",
                 )
+
+
+def changed_topologies(record: PreparedClaim, view: NodeView) -> tuple[str, ...]:
+    """Topologies that are not what they were when a claim was prepared, in words; none while they are not known.
+
+    The prepared plan counts (decision D52): this is a report, and no reason to refuse a pod.
+    """
+    if record.plan is None or not view.ready:
+        return ()
+    changes = []
+    for name, version in record.plan.topologies.items():
+        topology = view.topologies.get(name)
+        if topology is None:
+            what = "was deleted"
+        elif TopologyVersion.of(topology).digest != version.digest:
+            what = f"is at generation {topology.metadata.generation}"
+        else:
+            continue
+        changes.append(
+            f'{named(record.claim)} was prepared with generation {version.generation} of NetworkTopology "{name}", '
+            f"which {what} now"
+        )
+    return tuple(changes)
 
 
 def on_host_network(claim: ResourceClaim, pod: str) -> InvalidInputError:

@@ -1,10 +1,13 @@
 """Prepare and unprepare claims: the `ClaimHandler` of the kubelet's services.
 
-Prepare reads the claim, refuses it if it could not be attached, and writes down its answer to the kubelet; the network
-itself is made when a pod begins (decision D11). A claim whose VFs have ports in Neutron waits for them here (`ports`),
-and the ports are written down with the rest. Unprepare goes by the written claim and asks no API server. The checks
+Prepare reads the claim, refuses it if it could not be attached, and writes down its answer to the kubelet together with
+the checked plan of its network, which the hook executes when a pod begins (decision D52). A claim whose VFs have ports
+in Neutron waits for them here (`ports`). Unprepare goes by the written claim and asks no API server. The checks
 against other claims and the writing are one at a time on the node, also with two daemons. Faults that pass are waited
 out inside a call, which the kubelet gives 45 seconds: it asks again only after a minute.
+
+The kubelet remembers that it has prepared a claim and does not ask again, whatever becomes of the record. So a claim
+whose record is missing, unreadable, or of a netdra without plans is prepared again when a pod's hook needs it.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from netdra.model import names
 from netdra.model.claim import DeviceRequestAllocationResult, ResourceClaim
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.model.meta import ObjectMeta
-from netdra.model.plan import Binding, ClaimReference, Plan, PlannedDevice
+from netdra.model.plan import Binding, ClaimReference, PlannedDevice
 from netdra.model.resource import DeviceAttribute, Wire
 from netdra.node import faults
 from netdra.node.claims import checks
@@ -34,8 +37,11 @@ from netdra.node.claims.store import (
     POD_CLAIM_NAME,
     ClaimStore,
     KeptDevice,
+    PodReference,
+    PodUser,
     PreparedClaim,
     PreparedDevice,
+    PreparedPlan,
     base_request,
     cdi_id,
 )
@@ -45,6 +51,7 @@ from netdra.node.view import Holder, NodeView
 from netdra.slices.exclusion import Holding, conflict
 from netdra.topology.bind import bind
 from netdra.topology.devices import DeviceKey
+from netdra.topology.ports import asked_for, with_ports
 
 log = logging.getLogger(__name__)
 
@@ -52,10 +59,10 @@ T = TypeVar("T")
 
 
 class WatchedPods(Protocol):
-    """Pods and their claims without asking the API server: `netdra.node.pods.tracker`."""
+    """Pods and their claims without asking the API server: `netdra.node.sandboxes.tracker`."""
 
-    def on_host_network(self, namespace: str, name: str, uid: str) -> bool | None:
-        """Whether a pod is on the host's network; None if the pod is not known."""
+    def users(self, claim: ResourceClaim) -> tuple[PodUser, ...]:
+        """The known pods of this node that a claim is reserved for."""
 
     async def just_read(self, wanted: ClaimReference) -> ResourceClaim | None:
         """A claim as it has just been read for one of its pods; None if it was not."""
@@ -63,6 +70,7 @@ class WatchedPods(Protocol):
 
 class _PodSpec(Wire, frozen=True):
     host_network: bool = False
+    node_name: str = ""
 
 
 class _Pod(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,29 +119,27 @@ async def get_claim(client: Client, wanted: ClaimReference) -> ResourceClaim:
         ) from None
 
 
-async def pods_of(client: Client, claim: ResourceClaim, watched: WatchedPods) -> tuple[tuple[str, bool], ...]:
-    """The pods that a claim is reserved for: a pod's name, and whether it is on the host's network.
+async def users_of(client: Client, claim: ResourceClaim, watched: WatchedPods) -> tuple[PodUser, ...]:
+    """The pods that a claim is reserved for.
 
-    A pod that is gone or was replaced does not count. A watched pod is not asked for: its network never changes.
+    A pod that is gone or was replaced does not count. A watched pod is not asked for: its network never changes. The
+    pods of a PodGroup are those that are watched.
 
     Raises:
         ApiError: the API server did not answer.
     """
-    pods = []
-    for user in claim.status.reserved_for:
-        if user.resource != "pods" or user.api_group:
-            continue
-        on_host_network = watched.on_host_network(claim.metadata.namespace, user.name, user.uid)
-        if on_host_network is not None:
-            pods.append((user.name, on_host_network))
+    known = {user.pod.uid: user for user in watched.users(claim)}
+    users = list(known.values())
+    for consumer in claim.status.reserved_for:
+        if consumer.resource != "pods" or consumer.api_group or consumer.uid in known:
             continue
         try:
-            pod = await client.get(_PODS, user.name, claim.metadata.namespace)
+            pod = await client.get(_PODS, consumer.name, claim.metadata.namespace)
         except NotFoundError:
             continue
-        if pod.metadata.uid == user.uid:
-            pods.append((user.name, pod.spec.host_network))
-    return tuple(pods)
+        if pod.metadata.uid == consumer.uid:
+            users.append(PodUser(PodReference(name=consumer.name, uid=consumer.uid), pod.spec.host_network))
+    return tuple(users)
 
 
 API_SECONDS = 30.0
@@ -145,17 +151,13 @@ _Share = tuple[str, str, str, str]
 """Pool, device, share and request of an allocation's result."""
 
 
-_Checked = tuple[PreparedClaim, tuple[Plan, ...]]
-"""A claim to be written down, and those of its plans whose VFs have ports in Neutron."""
-
-
 class SideFiles(Protocol):
     """The files of a claim beside its record: `netdra.node.cdi.files`."""
 
-    def prepared(self, claim: PreparedClaim) -> None:
+    def write_metadata(self, claim: PreparedClaim) -> None:
         """Write a claim's files before any pod has the claim."""
 
-    def unprepared(self, uid: str) -> None:
+    def remove_all(self, uid: str) -> None:
         """Remove all files of a claim."""
 
 
@@ -172,7 +174,6 @@ class Claims:
         files: SideFiles,
         watched: WatchedPods,
         permits: NodePermits,
-        settle: Callable[[str], Awaitable[None]],
         turns: Turns,
     ) -> None:
         """Begin.
@@ -186,42 +187,101 @@ class Claims:
             files: the claims' other files.
             watched: pods and their claims without asking the API server.
             permits: what authors of topologies may use of the node.
-            settle: takes down what is left of a claim's pods, before the claim is given up.
-            turns: the turns that other claims have while a claim waits for a cloud.
+            turns: the claims that are worked on.
         """
         self._client, self._node, self._view, self._holder = client, node, view, holder
         self._store, self._files = store, files
-        self._watched, self._permits, self._settle_pods, self._turns = watched, permits, settle, turns
+        self._watched, self._permits, self._turns = watched, permits, turns
+        self._before_release: list[Callable[[str], Awaitable[None]]] = []
+
+    def before_release(self, act: Callable[[str], Awaitable[None]]) -> None:
+        """Have a function called with a claim's uid before the claim is given up."""
+        self._before_release.append(act)
 
     async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
-        """Make a claim ready; see `ClaimHandler`.
+        """Make a claim ready; see `ClaimHandler`. The caller has the claim's turn.
 
         Raises:
             NetdraError: the claim is refused, or could not be checked or written down.
         """
-        began = asyncio.get_running_loop().time()
-        before = await asyncio.to_thread(self._store.get, claim.uid) if self._store.has(claim.uid) else None
-        if before is not None and await self._still(before):
-            await asyncio.to_thread(self._files.prepared, before)
-            return before.told
-        made = await self._of_just_read(claim)
-        if made is None:
-            sound = await patiently(lambda: self._read(claim), API_SECONDS)
-            made = await patiently(lambda: self._checked(*sound), VIEW_SECONDS)
-        prepared, ported = made
-        if ported:
-            prepared = await self._with_ports(prepared, ported, began + PORTS_UNTIL)
-        await asyncio.to_thread(self._settle, prepared)
-        return prepared.told
+        return (await self._prepared(claim)).told
 
     async def unprepare(self, claim: ClaimReference) -> None:
-        """Forget a claim and remove its files; see `ClaimHandler`.
+        """Forget a claim and remove its files; see `ClaimHandler`. The caller has the claim's turn.
 
         Raises:
             NetdraError: a pod's network could not be taken down, or a file not be removed.
         """
-        await self._settle_pods(claim.uid)
+        for act in self._before_release:
+            await act(claim.uid)
         await asyncio.to_thread(self._forget, claim.uid)
+
+    async def for_hook(self, claim: ClaimReference) -> PreparedClaim:
+        """The record of a claim with its plan, for a pod that begins; the claim is prepared again if there is none.
+
+        It is prepared in the claim's turn, which a caller that is cancelled does not end: the next hook finds it.
+
+        Raises:
+            NetdraError: there is no usable record, and the claim cannot be prepared.
+        """
+        record = self._usable(claim.uid)
+        return record if record is not None else await self._turns.run_alone(claim.uid, lambda: self._with_plan(claim))
+
+    async def release(self, claim: ClaimReference) -> None:
+        """Give up a claim that no pod has, in its turn.
+
+        Raises:
+            NetdraError: as `unprepare`.
+        """
+        await self._turns.run_alone(claim.uid, lambda: self.unprepare(claim))
+
+    async def is_needed(self, record: PreparedClaim) -> bool:
+        """Whether a pod of this node may need a prepared claim, by reading the claim and its pods from the API server.
+
+        A watch may be behind the kubelet: a claim is prepared milliseconds after its pod was bound. A claim that is
+        reserved for a PodGroup counts as needed as long as it is. What cannot be read counts as needed.
+        """
+        pods = {user.uid: user.name for user in record.pods}
+        try:
+            claim = await self._client.get(RESOURCE_CLAIMS, record.claim.name, record.claim.namespace)
+            if claim.metadata.uid == record.claim.uid:
+                if any(consumer.resource != "pods" for consumer in claim.status.reserved_for):
+                    return True
+                pods |= {consumer.uid: consumer.name for consumer in claim.status.reserved_for}
+        except NotFoundError:
+            pass
+        except ApiError:
+            return True
+        for uid, name in pods.items():
+            try:
+                pod = await self._client.get(_PODS, name, record.claim.namespace)
+            except NotFoundError:
+                continue
+            except ApiError:
+                return True
+            if pod.metadata.uid == uid and pod.spec.node_name == self._node:
+                return True
+        return False
+
+    def _usable(self, uid: str) -> PreparedClaim | None:
+        """The record of this boot, with a plan. A record that is in memory costs one system call."""
+        record = self._store.get(uid)
+        return record if record is not None and record.plan is not None and record.boot_id == boot_id() else None
+
+    async def _prepared(self, claim: ClaimReference) -> PreparedClaim:
+        began = asyncio.get_running_loop().time()
+        before = await asyncio.to_thread(self._store.get, claim.uid) if self._store.has(claim.uid) else None
+        if before is not None and await self._still(before):
+            await asyncio.to_thread(self._files.write_metadata, before)
+            return before
+        made = await self._of_just_read(claim)
+        if made is None:
+            sound = await patiently(lambda: self._read(claim), API_SECONDS)
+            made = await patiently(lambda: self._checked(*sound), VIEW_SECONDS)
+        if made.plan is not None and any(asked_for(made.plan.plans)):
+            made = await self._with_ports(made, began + PORTS_UNTIL)
+        await asyncio.to_thread(self._settle, made)
+        return made
 
     async def _still(self, prepared: PreparedClaim) -> bool:
         """Whether a claim is prepared as it is allocated now, in this boot.
@@ -236,7 +296,26 @@ class Claims:
         now = [_share(result) for result in checks.ours(claim)]
         return now == [(*device.key, device.told.share_id, device.told.requests[0]) for device in prepared.devices]
 
-    async def _of_just_read(self, wanted: ClaimReference) -> _Checked | None:
+    async def _with_plan(self, wanted: ClaimReference) -> PreparedClaim:
+        """A claim that is prepared, with its plan: the record of a netdra that wrote none is bound once more.
+
+        Raises:
+            NetdraError: the claim cannot be prepared or bound, or the record not be written.
+        """
+        record = await self._prepared(wanted)
+        if record.plan is not None:
+            return record
+        await patiently(self._know_node, VIEW_SECONDS)
+        plan = self.bind(await patiently(lambda: get_claim(self._client, wanted), API_SECONDS))[1]
+        of_device = {(*device.key, device.facts.pci_address): device.port for device in record.devices}
+        plans = with_ports(
+            plan.plans, lambda _, device: of_device.get((device.pool, device.device, device.pci_address))
+        )
+        whole = msgspec.structs.replace(record, plan=msgspec.structs.replace(plan, plans=plans))
+        await asyncio.to_thread(self._store.put, whole)
+        return whole
+
+    async def _of_just_read(self, wanted: ClaimReference) -> PreparedClaim | None:
         """The claim to be written down, from a claim that was read for its pod already; None if it is refused so.
 
         The reason is then given for the claim as the API server has it, whole.
@@ -247,59 +326,79 @@ class Claims:
         except NetdraError:
             return None
 
-    async def _read(self, wanted: ClaimReference) -> tuple[ResourceClaim, tuple[str, ...]]:
-        """The claim as it is now and the names of its pods, checked for reasons that lie in the claim itself."""
+    async def _know_node(self) -> None:
         if not self._view.ready:
             raise TemporaryError(
                 "netdra has not read this node's devices and the cluster's topologies yet",
                 hint="see the driver's log, and whether it reaches the API server",
             )
+
+    async def _read(self, wanted: ClaimReference) -> tuple[ResourceClaim, tuple[PodReference, ...]]:
+        """The claim as it is now and its pods, checked for reasons that lie in the claim itself."""
+        await self._know_node()
         return await self._sound(await get_claim(self._client, wanted), wanted)
 
-    async def _sound(self, claim: ResourceClaim, wanted: ClaimReference) -> tuple[ResourceClaim, tuple[str, ...]]:
+    async def _sound(
+        self, claim: ResourceClaim, wanted: ClaimReference
+    ) -> tuple[ResourceClaim, tuple[PodReference, ...]]:
         checks.check_identity(claim, wanted)
         checks.allocation_of(claim, self._node)
         checks.check_config(claim)
         owned = any(not result.admin_access for result in checks.ours(claim))
-        pods = await pods_of(self._client, claim, self._watched) if owned else ()
-        for pod, host_network in pods:
-            if host_network:
-                raise checks.on_host_network(claim, pod)
-        return claim, tuple(name for name, _ in pods)
+        users = await users_of(self._client, claim, self._watched) if owned else ()
+        for user in users:
+            if user.on_host_network:
+                raise checks.on_host_network(claim, user.pod.name)
+        return claim, tuple(user.pod for user in users)
 
-    async def _checked(self, claim: ResourceClaim, pods: Sequence[str]) -> _Checked:
+    async def _checked(self, claim: ResourceClaim, pods: Sequence[PodReference]) -> PreparedClaim:
         """The claim to be written down, checked against the node as it is."""
-        binding = bind([claim], self._view.topologies, self._view.devices)
-        checks.check_steps(binding)
-        self._permits.check(binding.plans)
-        checks.check_configs(binding, self._view.topologies, self._permits.described)
-        checks.check_shared(claim, binding.plans, pods)
-        made = PreparedClaim(
+        binding, plan = self.bind(claim)
+        checks.check_shared(claim.reference, plan.plans, [pod.name for pod in pods])
+        return PreparedClaim(
             boot_id=boot_id(),
             claim=claim.reference,
             devices=tuple(self._devices(claim, binding)),
             pod_claim_name=claim.metadata.annotations.get(POD_CLAIM_NAME, ""),
+            plan=plan,
+            pods=tuple(pods),
         )
-        return made, tuple(plan for plan in binding.plans if any(step.neutron is not None for step in plan.steps))
 
-    async def _with_ports(self, made: PreparedClaim, plans: Sequence[Plan], until: float) -> PreparedClaim:
+    def bind(self, claim: ResourceClaim) -> tuple[Binding, PreparedPlan]:
+        """A claim's devices and steps on this node as it is, and its plans, which the rules have checked.
+
+        Raises:
+            NetdraError: the claim does not fit its topologies, or the node.
+        """
+        binding = bind([claim], self._view.topologies, self._view.devices)
+        checks.check_steps(binding)
+        named = dict.fromkeys(plan.topology for plan in binding.plans)
+        topologies = [self._view.topologies[name] for name in named if name in self._view.topologies]
+        checked = self._permits.check(binding.plans, topologies)
+        return binding, PreparedPlan.of(checked, topologies)
+
+    async def _with_ports(self, made: PreparedClaim, until: float) -> PreparedClaim:
         """The claim with its VFs' ports in Neutron, once all of them are bound.
 
         Args:
             made: the claim without them.
-            plans: those of its plans whose VFs have ports.
             until: when to give up at the latest, on the event loop's clock.
 
         Raises:
             NetdraError: a port is not bound in time, or is not of its VF.
         """
-        from netdra.node.claims import ports  # a node without such claims never needs it
+        from netdra.node.claims import ports as neutron_ports  # a node without such claims never needs it
 
+        assert made.plan is not None
         left = max(1.0, until - asyncio.get_running_loop().time())
         async with self._turns.aside():
-            bound = await ports.bound(self._client, self._node, plans, min(ports.SECONDS, left))
+            bound = await neutron_ports.bound(
+                self._client, self._node, made.plan.plans, min(neutron_ports.SECONDS, left)
+            )
+        plans = with_ports(made.plan.plans, lambda _, device: bound.get((device.pool, device.device)))
         return msgspec.structs.replace(
             made,
+            plan=msgspec.structs.replace(made.plan, plans=self._permits.check(plans).plans),
             devices=tuple(
                 device if device.admin_access else msgspec.structs.replace(device, port=bound.get(device.key))
                 for device in made.devices
@@ -350,7 +449,7 @@ class Claims:
                     )
                 holdings.append(wanted)
             faults.point("prepare-begun")
-            self._files.prepared(made)
+            self._files.write_metadata(made)
             faults.point("prepare-described")
             self._store.put(made)
         faults.point("prepare-done")
@@ -367,7 +466,7 @@ class Claims:
     def _forget(self, uid: str) -> None:
         with self._store.locked():
             faults.point("unprepare-begun")
-            self._files.unprepared(uid)
+            self._files.remove_all(uid)
             faults.point("unprepare-removed")
             self._store.remove(uid)
 

@@ -1,17 +1,19 @@
 """The prepared claims on disk: one file a claim, which outlives the daemon and the API object (decision D13).
 
 A claim's file has enough to answer the kubelet again, and to clean up without the API server. It is written and read
-by `prepare`, also by two daemons at once during a rolling update, and read by `netdra.node.cdi` and `netdra.node.pods`.
+by `prepare`, also by two daemons at once during a rolling update, and read by `netdra.node.cdi` and
+`netdra.node.sandboxes`, which attaches the plans in it (decision D52).
 A file that another daemon wrote counts at once: only an unchanged file is not read again.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -20,8 +22,10 @@ import msgspec
 from netdra.chain import files
 from netdra.model import names
 from netdra.model.errors import UNREADABLE, InvalidInputError, NetdraError, TemporaryError
-from netdra.model.plan import ClaimReference, PlannedDevice, PlannedPort
+from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedPort
 from netdra.model.resource import DeviceAttribute
+from netdra.model.topology import NetworkTopology
+from netdra.rules.plans import CheckedPlans, restored
 from netdra.topology.devices import DeviceKey
 
 VERSION = 1
@@ -76,6 +80,60 @@ class KeptDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
         return base_request(self.told.requests[0])
 
 
+class TopologyVersion(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A NetworkTopology as it was when a claim was prepared: its generation, and a digest of its spec."""
+
+    generation: int = 0
+    digest: str = ""
+
+    @classmethod
+    def of(cls, topology: NetworkTopology) -> TopologyVersion:
+        """The version of a topology as it is now."""
+        spec = msgspec.json.encode(topology.spec, order="deterministic")
+        return cls(generation=topology.metadata.generation, digest=hashlib.sha256(spec).hexdigest()[:16])
+
+
+class PreparedPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A claim's network as it was bound and checked: the hook executes it (decision D52).
+
+    Attributes:
+        plans: the claim's plans, with the ports of their VFs; interfaces are numbered as if the pod had no other claim.
+        schemas: a digest of the cluster's plugin schemas that the plans were checked against.
+        permits: a digest of the node's options that they were checked against.
+        topologies: the topologies of the plans, by name.
+    """
+
+    plans: tuple[Plan, ...] = ()
+    schemas: str = ""
+    permits: str = ""
+    topologies: Mapping[str, TopologyVersion] = {}
+
+    @classmethod
+    def of(cls, checked: CheckedPlans, topologies: Iterable[NetworkTopology]) -> PreparedPlan:
+        """A claim's checked plans, bound from these topologies."""
+        versions = {topology.name: TopologyVersion.of(topology) for topology in topologies}
+        return cls(plans=checked.plans, schemas=checked.schemas, permits=checked.permits, topologies=versions)
+
+    @property
+    def checked(self) -> CheckedPlans:
+        """The plans as the rules let them through when the claim was prepared."""
+        return restored(self.plans, self.schemas, self.permits)
+
+
+class PodReference(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that a claim was reserved for when it was prepared."""
+
+    name: str
+    uid: str
+
+
+class PodUser(msgspec.Struct, frozen=True):
+    """A pod that has a claim, and whether it is on the host's network."""
+
+    pod: PodReference
+    on_host_network: bool
+
+
 class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A claim that is prepared on this node.
 
@@ -84,13 +142,17 @@ class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
         claim: the claim.
         devices: its devices of ours, in the order of its allocation.
         pod_claim_name: its name in the pods of its template, "" for a claim that was made by hand.
-        version: of this format.
+        plan: its checked network; None in a record of a netdra that did not write it yet.
+        pods: the pods that had it then; others may have been added since.
+        version: of this format. `plan` and `pods` came later: an older netdra ignores them, a newer one adds them.
     """
 
     boot_id: str
     claim: ClaimReference
     devices: tuple[KeptDevice, ...]
     pod_claim_name: str = ""
+    plan: PreparedPlan | None = None
+    pods: tuple[PodReference, ...] = ()
     version: int = VERSION
 
     @property

@@ -89,7 +89,7 @@ class ClaimServices:
         Args:
             claims: prepares them.
             changed: called after each call: the held devices may have changed.
-            turns: the turns of claims that are worked on at one time.
+            turns: the claims that are worked on.
         """
         self._claims, self._changed, self._turns = claims, changed, turns
 
@@ -125,13 +125,22 @@ class ClaimServices:
     async def _outcome(
         self, what: str, claim: ClaimReference, act: Callable[[ClaimReference], Awaitable[T]]
     ) -> tuple[T | None, str]:
-        """The outcome of a claim: the result, or the error for the kubelet."""
+        """The outcome of a claim: the result, or the error for the kubelet.
+
+        Work that has begun goes on when the call's time is over or its connection ends, and no other work on the claim
+        begins before its end.
+        """
         named = f"{claim.namespace}/{claim.name}"
+
+        async def work() -> T:
+            with about(claim=named), measured(_SECONDS[what]):
+                result = await act(claim)
+            self._changed()
+            return result
+
         try:
-            async with asyncio.timeout(CLAIM_SECONDS), self._turns.taken():
-                with about(claim=named), measured(_SECONDS[what]):
-                    result = await act(claim)
-                self._changed()
+            async with asyncio.timeout(CLAIM_SECONDS):
+                result = await self._turns.run(claim.uid, work)
         except NetdraError as problem:
             log.warning("%s %s (%s): %s", what, named, claim.uid, problem)
             return None, str(problem)

@@ -18,7 +18,7 @@ from netdra.model import names
 from netdra.model.device import Problem
 from netdra.model.resource import Device, ResourceSlice
 from netdra.model.suggestions import listed
-from netdra.node.publishing.publisher import Written
+from netdra.node.publishing.publisher import PoolWrites
 from netdra.node.view import DeviceHealth
 from netdra.topology.devices import DeviceKey
 
@@ -37,7 +37,7 @@ MAX_NAMED = 3
 """How many of a cause's interfaces are named."""
 
 
-class Health:
+class PublishedHealth:
     """The health of all published devices, as it is now and as it changes."""
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ class ProblemEvents:
         self._refused: dict[tuple[str, str], str] = {}
         self._gates: set[str] = set()
 
-    def problems(self, problems: Iterable[Problem]) -> None:
+    def report_problems(self, problems: Iterable[Problem]) -> None:
         """Take the present problems; new ones become events."""
         causes: dict[tuple[str, str], list[Problem]] = {}
         for problem in problems:
@@ -124,7 +124,7 @@ class ProblemEvents:
         """Why the server refused a device last."""
         return self._refused.get(key, "")
 
-    def written(self, pool: str, written: Written) -> None:
+    def report_write(self, pool: str, written: PoolWrites) -> None:
         """A pool was written: devices and fields that the server did not take become events."""
         for refusal in written.refusals:
             if self._refused.get((pool, refusal.device)) != refusal.reason:
@@ -141,7 +141,7 @@ class ProblemEvents:
         for key in [key for key in self._refused if key[0] == pool]:
             del self._refused[key]
 
-    def without(self, gates: Iterable[str]) -> None:
+    def report_missing_gates(self, gates: Iterable[str]) -> None:
         """The server was asked, and these of its feature gates are off."""
         for gate in gates:
             if gate not in self._gates:

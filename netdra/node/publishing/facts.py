@@ -28,7 +28,7 @@ _TYPES: dict[str, type] = {field.name: field.type for field in msgspec.structs.f
 Gone = Mapping[DeviceKey, TaintEffect]
 """The devices whose interface is gone, and their taint's effect."""
 _DEFAULT = Taints().gone
-_OURS = frozenset({names.GONE, names.WITHDRAWN, names.TROUBLE})
+_OWN_TAINTS = frozenset({names.GONE, names.WITHDRAWN, names.TROUBLE})
 
 
 class DeviceFacts(msgspec.Struct, frozen=True):
@@ -233,7 +233,7 @@ def published_gone(published: Iterable[Sequence[ResourceSlice]]) -> Gone:
 
 def marked(device: Device, *, here: bool, gone: TaintEffect | None, withdrawn: bool, trouble: str) -> Device:
     """A device with the taints of its state; a present device keeps its policy's taints, too."""
-    taints = [taint for taint in device.taints if here and taint.key not in _OURS]
+    taints = [taint for taint in device.taints if here and taint.key not in _OWN_TAINTS]
     if gone:
         taints.append(DeviceTaint(key=names.GONE, effect=gone))
     elif withdrawn:

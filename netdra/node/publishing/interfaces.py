@@ -58,7 +58,7 @@ class Damper:
     """Each interface as it was let through last, and a bucket for each that changed lately."""
 
     def __init__(self) -> None:
-        self._shown: dict[_Key, Interface] = {}
+        self._published: dict[_Key, Interface] = {}
         self._buckets: dict[_Key, Bucket] = {}
         self._due: float | None = None
 
@@ -74,33 +74,33 @@ class Damper:
             interfaces: as the kernel has them.
             now: seconds of a clock that never goes back.
         """
-        shown: dict[_Key, Interface] = {}
+        published: dict[_Key, Interface] = {}
         waits: list[float] = []
         for interface in interfaces:
             key = (interface.identity, interface.if_name)
-            before = self._shown.get(key, interface)
+            before = self._published.get(key, interface)
             if before is interface or before == interface:
-                shown[key] = before
-            elif _settled(interface, before) != before:
-                shown[key] = interface
+                published[key] = before
+            elif _with_restless(interface, before) != before:
+                published[key] = interface
             elif wait := self._bucket(key, now).wait(now):
-                shown[key] = before
+                published[key] = before
                 waits.append(now + wait)
             else:
-                shown[key] = interface
+                published[key] = interface
                 self._buckets[key] = self._bucket(key, now).less(now)
-        self._shown = shown
+        self._published = published
         self._due = min(waits, default=None)
         self._buckets = {
-            key: bucket for key, bucket in self._buckets.items() if key in shown and bucket.now(now) < BURST
+            key: bucket for key, bucket in self._buckets.items() if key in published and bucket.now(now) < BURST
         }
-        return tuple(shown[interface.identity, interface.if_name] for interface in interfaces)
+        return tuple(published[interface.identity, interface.if_name] for interface in interfaces)
 
     def _bucket(self, key: _Key, now: float) -> Bucket:
         return self._buckets.get(key) or Bucket(BURST, now)
 
 
-def _settled(interface: Interface, before: Interface) -> Interface:
+def _with_restless(interface: Interface, before: Interface) -> Interface:
     """An interface with the restless facts of another time."""
     return msgspec.structs.replace(
         interface,

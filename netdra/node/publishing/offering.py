@@ -16,18 +16,18 @@ import msgspec
 from netdra.exposure import Exposer
 from netdra.exposure.registered import NOTHING, Registered
 from netdra.model.device import ExposureResult, Features, LeftOut, Problem
-from netdra.model.inventory import Interface, Inventory, Node, wire
+from netdra.model.inventory import Interface, Inventory, InventoryNode, wire
 from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import DeviceExposurePolicy
-from netdra.model.registration import DeviceFile, Outcome
+from netdra.model.registration import DeviceFile, RegistrationOutcome
 from netdra.model.resource import ResourceSlice
 from netdra.node.publishing import facts, reports
 from netdra.node.publishing.facts import DeviceFacts, Gone, PfNames, frozen_names, recall
 from netdra.node.publishing.interfaces import Damper
 from netdra.node.publishing.plugins import Presence
-from netdra.node.publishing.reports import Listed, Row, Seen
-from netdra.node.publishing.retain import Pool, retain
+from netdra.node.publishing.reports import Listed, ReportSource, Row
+from netdra.node.publishing.retain import PoolContent, retain
 from netdra.node.view import HeldDevice
 from netdra.slices.pack import arrange, layout
 from netdra.topology.devices import DeviceKey
@@ -65,7 +65,7 @@ class Offered(msgspec.Struct, frozen=True):
     problems: tuple[Problem, ...]
     left_out: Mapping[LeftOut, int]
     followed: bool = False
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[RegistrationOutcome, ...] = ()
 
 
 class _Source(msgspec.Struct, frozen=True):
@@ -106,7 +106,7 @@ class Offering:
         """
         self._node = node
         self._exposer: Exposer | None = None
-        self._asked: tuple[object, ...] = ()
+        self._inputs: tuple[object, ...] = ()
         self._presence: Presence | None = None
         self._features = Features()
         self._damper = Damper()
@@ -138,14 +138,14 @@ class Offering:
         for nothing.
         """
         programs = presence.programs if presence is not None else None
-        asked = (
+        inputs = (
             tuple((policy.name, policy.metadata.generation, policy.spec) for policy in policies),
             features,
             programs,
         )
         self._presence = presence
-        if asked != self._asked:
-            self._asked = asked
+        if inputs != self._inputs:
+            self._inputs = inputs
             self._features = features
             self._exposer = Exposer(policies, features=features, programs=programs)
 
@@ -162,7 +162,6 @@ class Offering:
         """One pass.
 
         Args:
-            inventory: the kernel's interfaces.
             labels: the node's.
             held_devices: the devices that claims have.
             kernel: answers further questions to the kernel.
@@ -185,14 +184,14 @@ class Offering:
         self._bare = frozenset(entry.pci_address for entry in named if entry.type == "vf" and not entry.if_name)
         interfaces = self._damper.damp(here_now, now)
         in_use = {device.key[0] for device in held_devices if device.key[0] in self._previous}
-        node = Node(name=self._node, labels=labels, allocatable=allocatable, physnets=inventory.node.physnets)
+        node = InventoryNode(name=self._node, labels=labels, allocatable=allocatable, physnets=inventory.node.physnets)
         here = Inventory(node=node, interfaces=interfaces)
         pinned = {device.interface.identity: key[0] for key, device in claimed.items()}
         parts = self._exposer.pools(here, in_use, pinned, registered)
         self._gone = facts.gone_effects(gone, self._exposer, self._gone)
         changed = self._make_all(parts, held_devices, interfaces)
         self._interfaces = interfaces
-        before, self._followed = self._followed, (self._asked, dict(labels))
+        before, self._followed = self._followed, (self._inputs, dict(labels))
         return Offered(
             slices={pool: self._made[pool].slices if pool in self._made else () for pool in changed},
             devices={pool: self._planned(pool, claimed) for pool in changed},
@@ -219,7 +218,7 @@ class Offering:
         plugins = self._presence.programs if self._presence is not None else ()
         missing = reports.missing_plugins(self._listed(), self._presence)
         return reports.status(
-            Seen(
+            ReportSource(
                 rows,
                 self._exposer.holding,
                 problems,
@@ -231,7 +230,7 @@ class Offering:
         )
 
     @property
-    def _outcomes(self) -> tuple[Outcome, ...]:
+    def _outcomes(self) -> tuple[RegistrationOutcome, ...]:
         return tuple([outcome for made in self._made.values() for outcome in _published(made)])
 
     @property
@@ -352,7 +351,7 @@ class Offering:
                 )
                 for device in retained.devices
             )
-            retained = Pool(retained.sets, devices)
+            retained = PoolContent(retained.sets, devices)
         return tuple(arrange(pool, retained.sets, retained.devices, node=self._node))
 
     def _is_bare(self, key: DeviceKey) -> bool:
@@ -379,7 +378,7 @@ class Offering:
                     self._last.pop((pool, device.name), None)
 
 
-def _published(made: _Made) -> Iterator[Outcome]:
+def _published(made: _Made) -> Iterator[RegistrationOutcome]:
     """The outcomes of registrations of a pool's devices: one of a device that a claim has may have to wait."""
     outcomes = made.source.part.outcomes
     if not outcomes:
@@ -400,9 +399,9 @@ def _published(made: _Made) -> Iterator[Outcome]:
             yield outcome
 
 
-def _flat(slices: Iterable[ResourceSlice]) -> Pool:
+def _flat(slices: Iterable[ResourceSlice]) -> PoolContent:
     packed = tuple(slices)
-    return Pool(
+    return PoolContent(
         tuple(counter_set for resource_slice in packed for counter_set in resource_slice.spec.shared_counters),
         tuple(device for resource_slice in packed for device in resource_slice.spec.devices),
     )

@@ -28,13 +28,13 @@ from netdra.model.errors import NetdraError
 
 SETTLING_SECONDS = 0.1
 """How long after a change the next one is waited for: an installer makes several changes at once."""
-LOOK_SECONDS = 60.0
+SCAN_SECONDS = 60.0
 """Seconds between two looks at the folders without an event: some changes have none, such as of a link's target."""
 UNWATCHED_SECONDS = 2.0
 """The same where the kernel has no watch for this process."""
 FIRST_SECONDS = 2.0
 """How long the first slices wait for plugins that do not answer."""
-ASKED_AT_ONCE = 4
+PROBES_AT_ONCE = 4
 ANSWER_SECONDS = protocol.VERSION_TIMEOUT
 RETRY_SECONDS, MOST_RETRY_SECONDS = 30.0, 3600.0
 """Seconds until a program that did not answer is asked again; they double each time."""
@@ -67,7 +67,7 @@ class _Answer(msgspec.Struct, frozen=True):
     patience: float = RETRY_SECONDS
 
 
-class Plugins:
+class NodePlugins:
     """The plugins of one node.
 
     Attributes:
@@ -87,15 +87,15 @@ class Plugins:
         self._installed: dict[str, Binary] = {}
         self._answers: dict[str, _Answer] = {}
         self._asking: dict[str, asyncio.Task[None]] = {}
-        self._slots = asyncio.Semaphore(ASKED_AT_ONCE)
+        self._slots = asyncio.Semaphore(PROBES_AT_ONCE)
         self._turn = asyncio.Event()
-        self._looked = asyncio.Event()
+        self._scanned = asyncio.Event()
 
     async def first(self) -> None:
         """Wait until the plugins that are there at the start are known, or the time for that is over."""
         with suppress(TimeoutError):
             async with asyncio.timeout(FIRST_SECONDS):
-                await self._looked.wait()
+                await self._scanned.wait()
                 while self._asking:
                     await asyncio.wait(self._asking.values())
 
@@ -106,12 +106,12 @@ class Plugins:
         with ExitStack() as closing:
             changes = self._opened(closing)
             if changes is not None:
-                loop.add_reader(changes.fileno(), self._seen, changes)
+                loop.add_reader(changes.fileno(), self._on_folder_change, changes)
                 closing.callback(loop.remove_reader, changes.fileno())
             async with asyncio.TaskGroup() as tasks:
                 while True:
                     self._turn.clear()
-                    watched = await self._look(changes, tasks)
+                    watched = await self._scan(changes, tasks)
                     await self._rest(watched)
 
     def _opened(self, closing: ExitStack) -> FolderChanges | None:
@@ -121,7 +121,7 @@ class Plugins:
             log.warning("%s: the CNI path is looked at every %d s instead", problem, UNWATCHED_SECONDS)
             return None
 
-    def _seen(self, changes: FolderChanges) -> None:
+    def _on_folder_change(self, changes: FolderChanges) -> None:
         changes.take()
         self._turn.set()
 
@@ -130,11 +130,11 @@ class Plugins:
         again = (answer.retry_at for name, answer in self._answers.items() if name not in self._asking)
         due = min(again, default=float("inf")) - time.monotonic()
         with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, min(LOOK_SECONDS if watched else UNWATCHED_SECONDS, due))):
+            async with asyncio.timeout(max(0.0, min(SCAN_SECONDS if watched else UNWATCHED_SECONDS, due))):
                 await self._turn.wait()
         await asyncio.sleep(SETTLING_SECONDS)
 
-    async def _look(self, changes: FolderChanges | None, tasks: asyncio.TaskGroup) -> bool:
+    async def _scan(self, changes: FolderChanges | None, tasks: asyncio.TaskGroup) -> bool:
         """List the programs, and ask those that have not answered yet.
 
         Returns:
@@ -150,8 +150,8 @@ class Plugins:
                 self._asking[name] = tasks.create_task(self._ask(name))
         for name in self._answers.keys() - self._installed.keys():
             del self._answers[name]
-        self._take()
-        self._looked.set()
+        self._update_presence()
+        self._scanned.set()
         return watched
 
     def _read(self, changes: FolderChanges | None) -> tuple[tuple[Binary, ...], bool]:
@@ -167,7 +167,7 @@ class Plugins:
         try:
             async with self._slots:
                 while (binary := self._installed.get(name)) is not None:
-                    problem = await _apart(partial(_asked, name, self._where))
+                    problem = await _apart(partial(_probe_problem, name, self._where))
                     before = self._answers.get(name)
                     again = before is not None and before.binary == binary
                     self._answers[name] = _answer(binary, problem, before.patience if again and before else 0.0)
@@ -175,10 +175,10 @@ class Plugins:
                         break
         finally:
             del self._asking[name]
-            self._take()
+            self._update_presence()
             self._turn.set()
 
-    def _take(self) -> None:
+    def _update_presence(self) -> None:
         """Work out the present plugins."""
         answers = {name: self._answers[name] for name in sorted(self._answers) if name in self._installed}
         unusable = {name: answer.problem for name, answer in answers.items() if answer.problem}
@@ -210,7 +210,7 @@ def _answer(binary: Binary, problem: str, patience: float) -> _Answer:
     return _Answer(binary, problem, time.monotonic() + patience, patience)
 
 
-def _asked(name: str, where: PluginPath) -> str:
+def _probe_problem(name: str, where: PluginPath) -> str:
     """Why a plugin cannot be used; "" if it supports a version of CNI that netdra supports."""
     try:
         protocol.find(name, where, timeout=ANSWER_SECONDS)
@@ -227,7 +227,7 @@ async def _apart(work: Callable[[], T]) -> T:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
-    def done(result: T | None, problem: BaseException | None) -> None:
+    def finish(result: T | None, problem: BaseException | None) -> None:
         if future.cancelled():
             return
         if problem is not None:
@@ -242,7 +242,7 @@ async def _apart(work: Callable[[], T]) -> T:
         except BaseException as caught:  # noqa: BLE001 (raised again where it is awaited)
             problem = caught
         with suppress(RuntimeError):  # the loop has ended meanwhile
-            loop.call_soon_threadsafe(done, result, problem)
+            loop.call_soon_threadsafe(finish, result, problem)
 
     threading.Thread(target=run, name="cni-plugins", daemon=True).start()
     return await future

@@ -41,14 +41,14 @@ MAX_ADOPTED = 64
 Slices = Sequence[ResourceSlice]
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class RefusedDevice(msgspec.Struct, frozen=True):
     """A device that the server does not take, with its reason."""
 
     device: str
     reason: str
 
 
-class Written(msgspec.Struct, frozen=True):
+class PoolWrites(msgspec.Struct, frozen=True):
     """The outcome of a pool's writes.
 
     Attributes:
@@ -64,7 +64,7 @@ class Written(msgspec.Struct, frozen=True):
     deleted: tuple[str, ...] = ()
     adopted: dict[bytes, bytes] = {}
     dropped: tuple[Dropped, ...] = ()
-    refusals: tuple[Refusal, ...] = ()
+    refusals: tuple[RefusedDevice, ...] = ()
     overtaken: bool = False
 
     @property
@@ -106,7 +106,7 @@ def of_node(node: str) -> Selection:
     return Selection(field_selector=f"spec.driver={names.DRIVER},spec.nodeName={node}")
 
 
-def _no_report(_pool: str, _written: Written) -> None:
+def _no_report(_pool: str, _written: PoolWrites) -> None:
     """Without a report the outcome of writes is dropped."""
 
 
@@ -130,13 +130,13 @@ class _Pool:
         """The wanted slices without the devices that the server refused, as long as these are unchanged."""
         if not self.refused:
             return list(self.wanted)
-        sound = []
+        valid = []
         for wanted in self.wanted:
             devices = tuple(device for device in wanted.spec.devices if self.refused.get(device.name) != device)
             if devices or wanted.spec.shared_counters:
                 spec = msgspec.structs.replace(wanted.spec, devices=devices)
-                sound.append(msgspec.structs.replace(wanted, spec=spec))
-        return sound
+                valid.append(msgspec.structs.replace(wanted, spec=spec))
+        return valid
 
     @property
     def left_out(self) -> list[str]:
@@ -151,7 +151,7 @@ class _Pool:
         """The stored slices' resourceVersions, by name."""
         return {name: stored.metadata.resource_version for name, stored in self.stored.items()}
 
-    def learn(self, written: Written) -> None:
+    def learn(self, written: PoolWrites) -> None:
         """Remember the outcome of the pool's writes."""
         if len(self.adopted) > MAX_ADOPTED:
             self.adopted.clear()
@@ -169,8 +169,8 @@ class _Unseen(msgspec.Struct, frozen=True):
     """A pool's writes that the store has not seen yet.
 
     Attributes:
-        version: see `Written`.
-        deleted: see `Written`.
+        version: see `PoolWrites`.
+        deleted: see `PoolWrites`.
         versions: the resourceVersions of the pool's slices once the store has seen the writes, by name.
     """
 
@@ -184,7 +184,6 @@ class Publisher:
     """Publishes one node's slices.
 
     Attributes:
-        client: the API server.
         store: the node's slices of this driver, kept by a reflector.
         owner: the node, with which the slices are deleted.
         report: called after each pool's writes, with their outcome.
@@ -193,7 +192,7 @@ class Publisher:
     client: Client
     store: Store[StoredSlice]
     owner: OwnerReference
-    report: Callable[[str, Written], None] = _no_report
+    report: Callable[[str, PoolWrites], None] = _no_report
     _pools: dict[str, _Pool] = field(default_factory=dict)
     _unseen: dict[str, _Unseen] = field(default_factory=dict)
     _deferred: set[str] = field(default_factory=set)
@@ -202,7 +201,7 @@ class Publisher:
     _queue: WorkQueue[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._queue = WorkQueue("slices", self._look_at, workers=AT_ONCE, fields=lambda pool: {"pool": pool})
+        self._queue = WorkQueue("slices", self._reconcile, workers=AT_ONCE, fields=lambda pool: {"pool": pool})
         self._all_seen.set()
 
     def want(self, slices: Slices) -> None:
@@ -221,13 +220,13 @@ class Publisher:
         self._wanted.set()
 
     @property
-    def is_settled(self) -> bool:
+    def is_published(self) -> bool:
         """Whether the server has the wanted slices, as far as is known."""
         return self._wanted.is_set() and self.store.synced and not self._unseen and self._queue.is_idle
 
-    async def settled(self) -> None:
+    async def wait_published(self) -> None:
         """Wait until the server has the wanted slices, as far as is known."""
-        while not self.is_settled:
+        while not self.is_published:
             await self._wanted.wait()
             await self.store.wait_synced()
             await self._all_seen.wait()
@@ -242,15 +241,15 @@ class Publisher:
         """Keep the slices as they should be, until cancelled. Nothing is written before something was wanted."""
         metrics.LEFT_OUT.labels("refused").set_function(self._left_out)
         await self.store.wait_synced()
-        with self.store.following(self._changed):
+        with self.store.following(self._on_change):
             for name, stored in self.store.objects.items():
-                self._changed(Change(name, None, stored))
+                self._on_change(Change(name, None, stored))
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._see())
                 await self._wanted.wait()
                 tasks.create_task(self._queue.run())
 
-    async def _look_at(self, name: str) -> float | None:
+    async def _reconcile(self, name: str) -> float | None:
         """Compare a pool and write the differing slices; until the store has seen these, it is not looked at again.
 
         Raises:
@@ -279,7 +278,7 @@ class Publisher:
         self._let_go()
         return AGAIN if written.overtaken else None
 
-    async def _mend(self, name: str, pool: _Pool) -> Written | None:
+    async def _mend(self, name: str, pool: _Pool) -> PoolWrites | None:
         """Compare a pool once and write the differing slices; None if none differs.
 
         Raises:
@@ -325,7 +324,7 @@ class Publisher:
         """How many devices the server refuses now; counted when the metric is scraped, in any thread."""
         return len(self.refused)
 
-    def _changed(self, change: Change[StoredSlice]) -> None:
+    def _on_change(self, change: Change[StoredSlice]) -> None:
         for stored in filter(None, (change.old, change.new)):
             pool = _pool_of.decode(stored.spec).pool.name
             state = self._pools.setdefault(pool, _Pool())
@@ -341,7 +340,7 @@ class Publisher:
         return gone and (not unseen.version or self.store.reached(unseen.version))
 
 
-async def write(client: Client, writes: Writes) -> Written:
+async def write(client: Client, writes: Writes) -> PoolWrites:
     """Write a pool: deletes, then updates, then creates.
 
     Raises:
@@ -377,7 +376,7 @@ async def write(client: Client, writes: Writes) -> Written:
     return _learned(answered, deleted)
 
 
-def refused_devices(status: Status, sent: ResourceSlice) -> tuple[Refusal, ...]:
+def refused_devices(status: Status, sent: ResourceSlice) -> tuple[RefusedDevice, ...]:
     """The devices that a refusal names; none if it is about the slice as a whole."""
     causes = status.details.causes if status.details else None
     reasons: dict[int, str] = {}
@@ -387,7 +386,7 @@ def refused_devices(status: Status, sent: ResourceSlice) -> tuple[Refusal, ...]:
             return ()
         reasons.setdefault(int(match[1]), f"{cause.field}: {cause.message}")
     return tuple(
-        Refusal(sent.spec.devices[index].name, reason)
+        RefusedDevice(sent.spec.devices[index].name, reason)
         for index, reason in sorted(reasons.items())
         if index < len(sent.spec.devices)
     )
@@ -397,9 +396,9 @@ def _learned(
     answered: Sequence[tuple[ResourceSlice, ResourceSlice]],
     deleted: Sequence[str],
     *,
-    refusals: tuple[Refusal, ...] = (),
+    refusals: tuple[RefusedDevice, ...] = (),
     overtaken: bool = False,
-) -> Written:
+) -> PoolWrites:
     adopted: dict[bytes, bytes] = {}
     missing: list[Dropped] = []
     for sent, stored in answered:
@@ -409,7 +408,7 @@ def _learned(
         if digests[0] != digests[1]:
             adopted[digests[0]] = digests[1]
             missing += dropped(content(sent.spec), content(stored.spec))
-    return Written(
+    return PoolWrites(
         versions={stored.metadata.name: stored.metadata.resource_version for _, stored in answered},
         deleted=tuple(deleted),
         adopted=adopted,

@@ -14,7 +14,7 @@ from netdra.model.custom_device import CustomDevice
 from netdra.model.registration import Registration
 
 
-class Facts:
+class NodeRegistrations:
     """The registrations that hold now. One event loop's."""
 
     def __init__(self, leased: Callable[[], tuple[Registration, ...]]) -> None:
@@ -29,8 +29,8 @@ class Facts:
         self._labels: Mapping[str, str] = {}
         self._made: tuple[tuple[Registration, ...], Registered] | None = None
 
-    def changed(self, change: Change[CustomDevice], labels: Mapping[str, str]) -> bool:
-        """Take a change of an object; returns whether it changes the node's registrations.
+    def apply(self, change: Change[CustomDevice], labels: Mapping[str, str]) -> bool:
+        """Apply a change of an object; returns whether it changes the node's registrations.
 
         Args:
             change: the object, before and after.

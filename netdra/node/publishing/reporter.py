@@ -45,7 +45,6 @@ class Reporter:
         """Begin nothing yet.
 
         Args:
-            client: the API server.
             owner: the node that the object is named after and belongs to.
             make: makes the status to report.
         """
@@ -67,14 +66,14 @@ class Reporter:
     async def run(self) -> None:
         """Report until cancelled."""
         chosen = Selection(field_selector=f"metadata.name={self._owner.name}")
-        with self._store.following(self._changed):
+        with self._store.following(self._on_change):
             async with asyncio.TaskGroup() as tasks:
                 backoff = Backoff(most=LONGEST_WAIT)
                 reflector = Reflector(self._client, NODE_NETWORKS, self._store, chosen, backoff=backoff, vital=False)
                 tasks.create_task(reflector.run())
                 tasks.create_task(self._work())
 
-    def _changed(self, change: Change[NodeNetwork]) -> None:
+    def _on_change(self, change: Change[NodeNetwork]) -> None:
         """The object was changed or deleted: if that was not this process, it is written again."""
         if change.new is None or self._written is None or change.new.status != self._written.status:
             self.note(urgent=True)

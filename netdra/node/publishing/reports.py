@@ -41,7 +41,7 @@ from netdra.model.node_network import (
     Standing,
 )
 from netdra.model.policy import DeviceExposurePolicy
-from netdra.model.registration import Outcome
+from netdra.model.registration import RegistrationOutcome
 from netdra.node.publishing.plugins import Presence
 
 AWAY, GONE = "away", "gone"
@@ -60,11 +60,10 @@ class Row(msgspec.Struct, frozen=True):
     devices: tuple[PublishedDevice, ...] = ()
 
 
-class Seen(msgspec.Struct, frozen=True):
+class ReportSource(msgspec.Struct, frozen=True):
     """The source of a report.
 
     Attributes:
-        rows: the node's interfaces.
         policies: those that hold on the node.
         problems: the problems, one for each place where it was seen.
         left_out: how many devices are not published, by reason.
@@ -77,7 +76,7 @@ class Seen(msgspec.Struct, frozen=True):
     policies: Sequence[DeviceExposurePolicy]
     problems: Sequence[Problem]
     left_out: Mapping[LeftOut, int]
-    outcomes: Sequence[Outcome] = ()
+    outcomes: Sequence[RegistrationOutcome] = ()
     plugins: Sequence[str] = ()
     missing: Iterable[MissingPlugin] = ()
 
@@ -123,7 +122,7 @@ def lost_plugins(listed: Mapping[str, Listed], presence: Presence | None) -> Ite
             )
 
 
-def status(seen: Seen) -> NodeNetworkStatus:
+def status(seen: ReportSource) -> NodeNetworkStatus:
     """A node's status, below `MAX_STATUS` as JSON; the order of the source does not matter."""
     rows = sorted(seen.rows, key=lambda row: _in_order(row.interface.device_name))
     published = [device for row in rows for device in row.devices]
@@ -338,7 +337,6 @@ def _short(name: str) -> str:
 
 
 def _policies(rows: Sequence[Row], policies: Iterable[DeviceExposurePolicy]) -> Iterator[PolicyReport]:
-    """The report of each policy."""
     outcomes: Counter[tuple[str, str]] = Counter()
     outranked: dict[str, Counter[str]] = {}
     for row in rows:
@@ -361,9 +359,8 @@ def _policies(rows: Sequence[Row], policies: Iterable[DeviceExposurePolicy]) -> 
         )
 
 
-def _custom_devices(outcomes: Iterable[Outcome]) -> Iterator[CustomDeviceReport]:
-    """The report of each CustomDevice."""
-    by_name: dict[str, list[Outcome]] = {}
+def _custom_devices(outcomes: Iterable[RegistrationOutcome]) -> Iterator[CustomDeviceReport]:
+    by_name: dict[str, list[RegistrationOutcome]] = {}
     for outcome in outcomes:
         if outcome.custom_device:
             by_name.setdefault(outcome.custom_device, []).append(outcome)
@@ -377,9 +374,8 @@ def _custom_devices(outcomes: Iterable[Outcome]) -> Iterator[CustomDeviceReport]
         )
 
 
-def _providers(outcomes: Iterable[Outcome]) -> Iterator[ProviderReport]:
-    """The report of each provider of the registry's socket."""
-    by_name: dict[str, list[Outcome]] = {}
+def _providers(outcomes: Iterable[RegistrationOutcome]) -> Iterator[ProviderReport]:
+    by_name: dict[str, list[RegistrationOutcome]] = {}
     for outcome in outcomes:
         if not outcome.custom_device:
             by_name.setdefault(outcome.provider, []).append(outcome)

@@ -38,14 +38,14 @@ Amounts = dict[str, dict[str, Decimal]]
 """Counter set -> counter -> amount."""
 
 
-class Pool(msgspec.Struct, frozen=True):
+class PoolContent(msgspec.Struct, frozen=True):
     """A pool's counter sets and devices, whatever slices they are in."""
 
     sets: tuple[CounterSet, ...] = ()
     devices: tuple[Device, ...] = ()
 
 
-def retain(previous: Pool, held_names: Iterable[str], wanted: Pool) -> Pool:
+def retain(previous: PoolContent, held_names: Iterable[str], wanted: PoolContent) -> PoolContent:
     """The pool to publish.
 
     Args:
@@ -57,10 +57,10 @@ def retain(previous: Pool, held_names: Iterable[str], wanted: Pool) -> Pool:
     retained = {name: before[name] for name in sorted(held_names) if name in before}
     if not retained:
         return wanted
-    had, asked = _totals(previous.sets), _totals(wanted.sets)
-    totals = _merged(had, asked, [_draws(device) for device in retained.values()])
+    had, desired = _totals(previous.sets), _totals(wanted.sets)
+    totals = _merged(had, desired, [_draws(device) for device in retained.values()])
     present = {device.name: device for device in wanted.devices}
-    draws = _drawn_by_held(retained, present, had, asked, totals)
+    draws = _retained_draws(retained, present, had, desired, totals)
     idle = [name for name, drawn in draws.items() if not drawn and name not in present]
     rivals = [
         name for name, device in present.items() if name not in retained and not device.allow_multiple_allocations
@@ -72,12 +72,14 @@ def retain(previous: Pool, held_names: Iterable[str], wanted: Pool) -> Pool:
     devices = [
         _retained(retained[device.name], device, draws[device.name])
         if device.name in retained
-        else _raised(device, before.get(device.name), asked, totals, needed)
+        else _raised(device, before.get(device.name), desired, totals, needed)
         for device in wanted.devices
     ]
     devices += [_retained(device, None, draws[name]) for name, device in retained.items() if name not in present]
-    ordered = {name: totals[name] for name in (*asked, *sorted(totals.keys() - asked.keys()))}
-    return Pool(_sets(ordered), tuple(device for device in devices if device.name in retained or _fits(device, totals)))
+    ordered = {name: totals[name] for name in (*desired, *sorted(totals.keys() - desired.keys()))}
+    return PoolContent(
+        _sets(ordered), tuple(device for device in devices if device.name in retained or _fits(device, totals))
+    )
 
 
 def _retained(published: Device, wanted: Device | None, draws: Amounts) -> Device:
@@ -124,43 +126,43 @@ def _is_providers(name: str) -> bool:
     return "/" in name and not name.startswith(f"{names.DRIVER}/")
 
 
-def _merged(had: Amounts, asked: Amounts, drawn: Sequence[Amounts]) -> Amounts:
+def _merged(had: Amounts, desired: Amounts, drawn: Sequence[Amounts]) -> Amounts:
     """The wanted counters, and the counters that held devices draw from, which are not lowered."""
-    totals = {name: dict(counters) for name, counters in asked.items()}
+    totals = {name: dict(counters) for name, counters in desired.items()}
     for draws in drawn:
         for name, counters in draws.items():
             for counter, amount in counters.items():
                 value = had.get(name, {}).get(counter, amount)
                 total = totals.setdefault(name, {}).get(counter, value)
                 totals[name][counter] = max(value, total)
-    return {name: _room(name, counters, asked.get(name, {}), drawn) for name, counters in totals.items()}
+    return {name: _room(name, counters, desired.get(name, {}), drawn) for name, counters in totals.items()}
 
 
 def _room(
-    name: str, counters: dict[str, Decimal], asked: Mapping[str, Decimal], drawn: Sequence[Amounts]
+    name: str, counters: dict[str, Decimal], desired: Mapping[str, Decimal], drawn: Sequence[Amounts]
 ) -> dict[str, Decimal]:
     """As many counters as fit into a set: those that held devices draw from come first, then the wanted ones."""
     if len(counters) <= MAX_COUNTERS:
         return counters
     needed = [counter for counter in counters if any(counter in draws.get(name, {}) for draws in drawn)]
-    others = [counter for counter in asked if counter not in needed]
+    others = [counter for counter in desired if counter not in needed]
     return {counter: counters[counter] for counter in (*needed, *others)[:MAX_COUNTERS]}
 
 
-def _drawn_by_held(
-    retained: Mapping[str, Device], present: Mapping[str, Device], had: Amounts, asked: Amounts, totals: Amounts
+def _retained_draws(
+    retained: Mapping[str, Device], present: Mapping[str, Device], had: Amounts, desired: Amounts, totals: Amounts
 ) -> dict[str, Amounts]:
     """Each held device's amounts: its former ones, whole counters where it had them, and more if there is room."""
     drawn = {name: _followed(_draws(device), had, totals) for name, device in retained.items()}
     left = {name: dict(counters) for name, counters in totals.items()}
     for draws in drawn.values():
-        _take(left, draws)
+        _subtract(left, draws)
     for name in [name for name in drawn if name in present]:
-        should = _followed(_draws(present[name]), asked, totals)
+        should = _followed(_draws(present[name]), desired, totals)
         more = _more(should, drawn[name])
         sets = {*drawn[name], *more}
         if _is_left(left, more) and len(sets) <= MAX_COUNTER_CONSUMPTIONS:
-            _take(left, more)
+            _subtract(left, more)
             drawn[name] = {
                 counter_set: {**drawn[name].get(counter_set, {}), **more.get(counter_set, {})}
                 for counter_set in {**drawn[name], **more}
@@ -197,41 +199,41 @@ def _is_left(left: Amounts, draws: Amounts) -> bool:
     )
 
 
-def _take(left: Amounts, draws: Amounts) -> None:
+def _subtract(left: Amounts, draws: Amounts) -> None:
     for name, counters in draws.items():
         for counter, amount in counters.items():
             left[name][counter] -= amount
 
 
 def _raised(
-    device: Device, before: Device | None, asked: Amounts, totals: Amounts, needed: set[tuple[str, str]]
+    device: Device, before: Device | None, desired: Amounts, totals: Amounts, needed: set[tuple[str, str]]
 ) -> Device:
     """A device that no claim holds; its amounts follow the counters that held devices draw from."""
-    draws = _followed(_draws(device), asked, totals)
+    draws = _followed(_draws(device), desired, totals)
     earlier = _draws(before) if before is not None else {}
     for name, counters in totals.items():
-        wanted = asked.get(name, {})
+        wanted = desired.get(name, {})
         if name == HELD:
-            takes_all = not device.allow_multiple_allocations and len(draws) < MAX_COUNTER_CONSUMPTIONS
+            draws_all = not device.allow_multiple_allocations and len(draws) < MAX_COUNTER_CONSUMPTIONS
         else:
-            takes_all = _takes_all(device, draws.get(name, {}), wanted, asked)
+            draws_all = _draws_all(device, draws.get(name, {}), wanted, desired)
         for counter, total in counters.items():
             idle = (name, counter) in needed and counter not in draws.get(name, {})
             if counter not in wanted or idle:
-                amount = total if takes_all else earlier.get(name, {}).get(counter, Decimal(0))
+                amount = total if draws_all else earlier.get(name, {}).get(counter, Decimal(0))
                 if amount:
                     draws.setdefault(name, {})[counter] = amount
     return msgspec.structs.replace(device, consumes_counters=_consumption(device, draws))
 
 
-def _takes_all(device: Device, taken: Mapping[str, Decimal], wanted: Mapping[str, Decimal], asked: Amounts) -> bool:
+def _draws_all(device: Device, drawn: Mapping[str, Decimal], wanted: Mapping[str, Decimal], desired: Amounts) -> bool:
     """Whether a device leaves nothing of a set; a device that excludes no other has no counters at all.
 
     A shared device never does: if it takes all counters of a set, these are its own mirrors, and no other device's.
     """
-    if device.allow_multiple_allocations or not asked:
+    if device.allow_multiple_allocations or not desired:
         return not device.allow_multiple_allocations
-    return bool(wanted) and all(taken.get(counter, 0) >= value for counter, value in wanted.items())
+    return bool(wanted) and all(drawn.get(counter, 0) >= value for counter, value in wanted.items())
 
 
 def _consumption(device: Device, draws: Amounts) -> tuple[DeviceCounterConsumption, ...]:
@@ -246,7 +248,9 @@ def _consumption(device: Device, draws: Amounts) -> tuple[DeviceCounterConsumpti
 def _fits(device: Device, totals: Amounts) -> bool:
     """Whether all counters that a device takes from are there; a missing one would make the pool invalid."""
     return all(
-        counter in totals.get(taken.counter_set, {}) for taken in device.consumes_counters for counter in taken.counters
+        counter in totals.get(consumption.counter_set, {})
+        for consumption in device.consumes_counters
+        for counter in consumption.counters
     )
 
 
@@ -255,7 +259,7 @@ def _totals(sets: Iterable[CounterSet]) -> Amounts:
 
 
 def _draws(device: Device) -> Amounts:
-    return {taken.counter_set: _values(taken.counters) for taken in device.consumes_counters}
+    return {consumption.counter_set: _values(consumption.counters) for consumption in device.consumes_counters}
 
 
 def _values(counters: Mapping[str, Counter]) -> dict[str, Decimal]:

@@ -27,30 +27,31 @@ from netdra.kube.client import Client, Selection
 from netdra.kube.errors import ApiError
 from netdra.kube.events import Recorder
 from netdra.kube.reflector import Reflector
-from netdra.kube.resources import CUSTOM_DEVICES, NODE_NETWORKS, NODES, POLICIES, SCHEMAS, TOPOLOGIES, ClusterNode
+from netdra.kube.resources import CUSTOM_DEVICES, NODE_NETWORKS, NODES, POLICIES, SCHEMAS, TOPOLOGIES
 from netdra.kube.store import Change, Store
 from netdra.model import names
+from netdra.model.core import ClusterNode
 from netdra.model.custom_device import CustomDevice
 from netdra.model.device import DEFAULT_FEATURES, Features, Problem
 from netdra.model.errors import NetdraError
 from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import DeviceExposurePolicy
-from netdra.model.registration import Outcome, Registration
+from netdra.model.registration import Registration, RegistrationOutcome
 from netdra.model.resource import ResourceSlice, newest
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.node import metrics
 from netdra.node.priority import PriorityGate
-from netdra.node.publishing.announce import Health, ProblemEvents
+from netdra.node.publishing.announce import ProblemEvents, PublishedHealth
 from netdra.node.publishing.interfaces import Interfaces
 from netdra.node.publishing.offering import Offered, Offering, Slices
-from netdra.node.publishing.plugins import Plugins
-from netdra.node.publishing.publisher import STORED_SLICES, Publisher, StoredSlice, Written, of_node
+from netdra.node.publishing.plugins import NodePlugins
+from netdra.node.publishing.publisher import STORED_SLICES, PoolWrites, Publisher, StoredSlice, of_node
 from netdra.node.publishing.reconcile import owner_of
-from netdra.node.publishing.registered import Facts
+from netdra.node.publishing.registered import NodeRegistrations
 from netdra.node.publishing.reporter import Reporter
-from netdra.node.view import HeldDevice
+from netdra.node.view import Holder
 from netdra.topology.devices import DeviceKey
 
 log = logging.getLogger(__name__)
@@ -83,7 +84,6 @@ class Publishing:
         client: Client,
         node: str,
         watch: Callable[[], Watcher],
-        held_devices: Callable[[], Sequence[HeldDevice]] = tuple,
         plugins: PluginPath | None = None,
         leased: Callable[[], tuple[Registration, ...]] = tuple,
         files: DeviceFiles | None = None,
@@ -91,10 +91,8 @@ class Publishing:
         """Prepare.
 
         Args:
-            client: the API server.
             node: the node's name.
             watch: opens the kernel; called in the thread that then reads it.
-            held_devices: the devices that claims hold now.
             plugins: where the node has its CNI plugins; without it, all that policies list count as there.
             leased: the registrations of the node's device registry; the same object while nothing changes.
             files: the device files that pods may be given; without it none.
@@ -102,8 +100,8 @@ class Publishing:
         self._client = client
         self._node = node
         self._watch = watch
-        self._held_devices = held_devices
-        self._plugins = Plugins(plugins, self.look_again) if plugins is not None else None
+        self._holder: Holder | None = None
+        self._plugins = NodePlugins(plugins, self.look_again) if plugins is not None else None
         self._recorder = Recorder(client, f"{names.DRIVER}/node", node)
         self._problem_events = ProblemEvents(self._recorder, node)
         self._policies: Store[DeviceExposurePolicy] = Store()
@@ -111,12 +109,12 @@ class Publishing:
         self._schemas: Store[CNIPluginSchema] = Store()
         self._nodes: Store[ClusterNode] = Store()
         self._custom_devices: Store[CustomDevice] = Store()
-        self._facts = Facts(leased)
+        self._facts = NodeRegistrations(leased)
         self._files = files or DeviceFiles()
         self.stored: Store[StoredSlice] = Store()
-        self.health = Health()
+        self.health = PublishedHealth()
         self.passes = 0
-        self.outcomes: tuple[Outcome, ...] = ()
+        self.outcomes: tuple[RegistrationOutcome, ...] = ()
         self.published = asyncio.Event()
         self._features = DEFAULT_FEATURES
         self._registered = NOTHING
@@ -126,9 +124,14 @@ class Publishing:
         self._reporter: Reporter | None = None
         self._problems: tuple[Problem, ...] = ()
         self._work = asyncio.Event()
-        self._looked = asyncio.Event()
+        self._first_pass = asyncio.Event()
         self._handed_on = asyncio.Event()
         self._delay = metrics.Delay()
+
+    def know_holder(self, holder: Holder) -> None:
+        """Begin to ask which devices are held: the part that knows is begun later than this one."""
+        self._holder = holder
+        self.look_again()
 
     @property
     def devices(self) -> Mapping[DeviceKey, PlannedDevice]:
@@ -153,7 +156,7 @@ class Publishing:
     @property
     def ready(self) -> bool:
         """See `NodeView`."""
-        return self._looked.is_set() and self._topologies.synced
+        return self._first_pass.is_set() and self._topologies.synced
 
     def look_again(self) -> None:
         """The held devices, the registrations or the node's plugins have changed."""
@@ -167,9 +170,9 @@ class Publishing:
         """
         client, itself = self._client, Selection(field_selector=f"metadata.name={self._node}")
         with ExitStack() as following:
-            following.enter_context(self._policies.following(self._policy_changed))
-            following.enter_context(self._nodes.following(self._node_changed))
-            following.enter_context(self._custom_devices.following(self._custom_device_changed))
+            following.enter_context(self._policies.following(self._on_policy_change))
+            following.enter_context(self._nodes.following(self._on_node_change))
+            following.enter_context(self._custom_devices.following(self._on_custom_device_change))
             async with asyncio.TaskGroup() as knowing:
                 knowing.create_task(Reflector(client, POLICIES, self._policies).run())
                 knowing.create_task(Reflector(client, TOPOLOGIES, self._topologies).run())
@@ -186,23 +189,22 @@ class Publishing:
 
     async def _publish(self, interfaces: Interfaces, reported: NodeNetworkStatus | None) -> None:
         owner = owner_of(self._node, self._nodes.objects[self._node].metadata.uid)
-        publisher = Publisher(self._client, self.stored, owner, self._written)
+        publisher = Publisher(self._client, self.stored, owner, self._on_write)
         published = newest([stored.read() for stored in self.stored.objects.values()])
         offering = Offering(self._node, published, reported)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(publisher.run())
             tasks.create_task(self._follow(interfaces))
-            tasks.create_task(self._look(interfaces, publisher, offering))
+            tasks.create_task(self._run_passes(interfaces, publisher, offering))
             tasks.create_task(self._time(publisher))
-            await self._looked.wait()
+            await self._first_pass.wait()
             self._reporter = Reporter(self._client, owner, lambda: self._report(interfaces, publisher, offering))
             self._reporter.note(urgent=True)
             tasks.create_task(self._reporter.run())
-            await publisher.settled()
+            await publisher.wait_published()
             self.published.set()
 
     async def _report(self, interfaces: Interfaces, publisher: Publisher, offering: Offering) -> NodeNetworkStatus:
-        """The status that the node is to report now."""
         refused = {key: self._problem_events.reason(key) for key in publisher.refused}
         features = self._features
 
@@ -218,7 +220,7 @@ class Publishing:
             The node's former report; None if there is none, or if it cannot be read, which is no reason to wait.
         """
         self._features = await self._probed()
-        self._problem_events.without(gates.off(self._features))
+        self._problem_events.report_missing_gates(gates.off(self._features))
         for store in (self._policies, self.stored):
             await store.wait_synced()
         await self._nodes.until(lambda: self._node in self._nodes.objects)
@@ -245,18 +247,18 @@ class Publishing:
                 log.warning("%s", problem)
                 await asyncio.sleep(backoff.next(problem.retry_after))
 
-    async def _look(self, interfaces: Interfaces, publisher: Publisher, offering: Offering) -> None:
+    async def _run_passes(self, interfaces: Interfaces, publisher: Publisher, offering: Offering) -> None:
         """Make a pass, hand on its changes, and wait for the next reason to make one."""
         discovered = metrics.Discovered(interfaces.watcher)
         while True:
             await self.gate.wait()
             self._work.clear()
-            self._take(await interfaces.run(self._pass(offering, interfaces, discovered)), publisher)
-            if publisher.is_settled:
+            self._hand_on(await interfaces.run(self._pass(offering, interfaces, discovered)), publisher)
+            if publisher.is_published:
                 self._delay.ends(published=False)
             else:
                 self._handed_on.set()
-            self._looked.set()
+            self._first_pass.set()
             await self._reason(interfaces, offering)
 
     async def _reason(self, interfaces: Interfaces, offering: Offering) -> None:
@@ -281,9 +283,9 @@ class Publishing:
         policies = tuple(self._policies.objects[name] for name in sorted(self._policies.objects))
         node = self._nodes.objects.get(self._node)
         labels = dict(node.metadata.labels) if node is not None else {}
-        asked = allocatable_of(policies)
-        allocatable = {name: amount for name, amount in _allocatable(node).items() if name in asked}
-        held_devices, features = tuple(self._held_devices()), self._features
+        allocatable_names = allocatable_of(policies)
+        allocatable = {name: amount for name, amount in _allocatable(node).items() if name in allocatable_names}
+        held_devices, features = tuple(self._holder.held if self._holder is not None else ()), self._features
         presence = self._plugins.presence if self._plugins is not None else None
         registered = self._registered = self._facts.registered(labels)
         metrics.held(held_devices)
@@ -297,7 +299,7 @@ class Publishing:
 
         return make
 
-    def _take(self, offered: Offered, publisher: Publisher) -> None:
+    def _hand_on(self, offered: Offered, publisher: Publisher) -> None:
         self.passes += 1
         other = any(tuple(slices) != self._slices.get(pool, ()) for pool, slices in offered.slices.items())
         for pool, slices in offered.slices.items():
@@ -311,7 +313,7 @@ class Publishing:
                 self._slices.pop(pool, None)
                 self._problem_events.forget(pool)
         self.health.publish(offered.slices)
-        self._problem_events.problems(offered.problems)
+        self._problem_events.report_problems(offered.problems)
         before = self._problems, self.outcomes
         self._problems, self.outcomes = offered.problems, offered.outcomes
         metrics.published(self.slices, offered.left_out)
@@ -330,11 +332,11 @@ class Publishing:
         while True:
             await self._handed_on.wait()
             self._handed_on.clear()
-            await publisher.settled()
+            await publisher.wait_published()
             self._delay.ends(published=True)
 
-    def _written(self, pool: str, written: Written) -> None:
-        self._problem_events.written(pool, written)
+    def _on_write(self, pool: str, written: PoolWrites) -> None:
+        self._problem_events.report_write(pool, written)
         if written.refusals and self._reporter is not None:
             self._reporter.note(urgent=True)
         left = gates.without(self._features, written.dropped)
@@ -343,17 +345,17 @@ class Publishing:
             self._features = left
             self._work.set()
 
-    def _policy_changed(self, change: Change[DeviceExposurePolicy]) -> None:
+    def _on_policy_change(self, change: Change[DeviceExposurePolicy]) -> None:
         if change.old is None or change.new is None or change.old.spec != change.new.spec:
             self._work.set()
 
-    def _custom_device_changed(self, change: Change[CustomDevice]) -> None:
+    def _on_custom_device_change(self, change: Change[CustomDevice]) -> None:
         node = self._nodes.objects.get(self._node)
         labels = dict(node.metadata.labels) if node is not None else {}
-        if self._facts.changed(change, labels):
+        if self._facts.apply(change, labels):
             self._work.set()
 
-    def _node_changed(self, change: Change[ClusterNode]) -> None:
+    def _on_node_change(self, change: Change[ClusterNode]) -> None:
         old, new = change.old, change.new
         if old is None or new is None or old.metadata.labels != new.metadata.labels or old.status != new.status:
             self._work.set()

@@ -16,7 +16,7 @@ from netdra.kube.client import Client
 from netdra.kube.resources import TOKEN_REVIEWS, TokenReview, TokenReviewSpec
 from netdra.model import names
 from netdra.node.registry.connections import Caller
-from netdra.node.registry.ledger import RefusedRegistrationError
+from netdra.node.registry.table import RefusedRegistrationError
 
 AUDIENCE = names.DRIVER
 KEPT_SECONDS = 60.0

@@ -1,11 +1,10 @@
-"""Connections that any program of the node may open: what they cost the daemon is bounded, and pods go before them.
+"""gRPC for any program of the node: what its connections cost the daemon is bounded, and pods go before them.
 
-Used by `netdra.node.registry.service`. The registry shares its event loop with the hooks of pods, and grpclib reads
-bytes as fast as they come: a program that only sends pings (RFC 9113, 6.7) would have a pod wait for seconds. Here
-connections have turns: one small piece of a connection's bytes is worked on at a time, one connection after the other,
-for half of the time at most, and none while a pod waits. The number of connections is bounded. A connection on which
-nothing is sent is closed, and a request has to come to its end in time. A caller that does not read its answers is not
-read either.
+Used by `netdra.node.registry.service`; the number of connections and their time are bounded by `netdra.ops.bounded`.
+The registry shares its event loop with the hooks of pods, and grpclib reads bytes as fast as they come: a program that
+only sends pings (RFC 9113, 6.7) would have a pod wait for seconds. Here connections have turns: one small piece of a
+connection's bytes is worked on at a time, one connection after the other, for half of the time at most, and none while
+a pod waits. A request has to come to its end in time. A caller that does not read its answers is not read either.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ import asyncio
 import logging
 import socket
 import struct
-from collections import Counter, deque
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, NamedTuple, cast
 
 from google.protobuf.message import Message
@@ -27,15 +26,17 @@ from h2.settings import SettingCodes, Settings
 
 from netdra.node.kubelet.server import ClosingServer, Stream, received
 from netdra.node.priority import PriorityGate
+from netdra.ops.bounded import BoundedConnection, BoundedServer, ConnectionLimits
 
 PIECE = 512
 """Bytes that are worked on at one time: thirty pings, or ten calls."""
 BUFFER = 16 * 1024
+MAX_REQUEST = 64 * 1024
+"""Bytes of a request."""
 CALLS = 32
 """How many a connection may have at one time, as it is told; all of them are cancelled at once when it is closed."""
 SHARE_SECONDS = 0.002
 """For how long turns follow one another; then everything else has as long."""
-_AGAIN_SECONDS = 1.0
 _CREDENTIALS = struct.Struct("3i")
 _WINDOW = 1024 * 1024
 """Bytes that a connection's calls may send without being answered."""
@@ -57,36 +58,20 @@ class Caller(NamedTuple):
     token: str
 
 
-class Bounds(NamedTuple):
-    """How much callers may use.
-
-    Attributes:
-        connections, of_user: connections at one time, and how many of these one user may have.
-        request: bytes of a request.
-        first: seconds until the first bytes of a connection.
-        idle: seconds without bytes and without a call under way.
-        reading: seconds from a call's beginning to the end of its request.
-    """
-
-    connections: int
-    of_user: int
-    request: int
-    first: float
-    idle: float
-    reading: float
-
-
 def of_caller(
-    takes: type[Message], gives: type[Message], call: Callable[[Any, Caller], Awaitable[Message]], bounds: Bounds
+    takes: type[Message],
+    gives: type[Message],
+    call: Callable[[Any, Caller], Awaitable[Message]],
+    limits: ConnectionLimits,
 ) -> Handler:
     """A method with one answer to one request, whose function also gets the caller."""
 
     async def answer(stream: Stream) -> None:
         try:
-            async with asyncio.timeout(bounds.reading):
-                request = await received(takes, stream, bounds.request)
+            async with asyncio.timeout(limits.request):
+                request = await received(takes, stream, MAX_REQUEST)
         except TimeoutError:
-            what = f"the request did not come within {bounds.reading:.0f} s"
+            what = f"the request did not come within {limits.request:.0f} s"
             raise GRPCError(Status.DEADLINE_EXCEEDED, what) from None
         await stream.send_message(await call(request, _caller(stream)))
 
@@ -109,7 +94,7 @@ def _credentials(opened: socket.socket) -> tuple[int, int, int]:
     return pid, uid, gid
 
 
-class Turns:
+class ReadingTurns:
     """Pieces of work that can wait, one after the other. One event loop's."""
 
     def __init__(self, gate: PriorityGate) -> None:
@@ -147,28 +132,28 @@ class Turns:
             spent = 0.0 if spent >= SHARE_SECONDS else spent
 
 
-class BoundedServer(ClosingServer):
-    """A server whose callers are not trusted."""
+class RegistryServer(ClosingServer):
+    """grpclib's server, whose callers are not trusted."""
 
-    def __init__(self, *args: Any, bounds: Bounds, gate: PriorityGate, **options: Any) -> None:
+    def __init__(self, *args: Any, limits: ConnectionLimits, gate: PriorityGate, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._bounds = bounds
-        self.turns = Turns(gate)
-        self.users: Counter[int] = Counter()
+        self._limits = limits
+        self.turns = ReadingTurns(gate)
 
     async def listen(self, opened: socket.socket) -> None:
         """Accept connections of a socket, one a turn."""
-        self._server = cast(asyncio.AbstractServer, _Listener(opened, self))
+        bounded = BoundedServer(
+            self._limits, self._connect, peer_of=lambda accepted, _: _credentials(accepted)[1], schedule=self.turns.add
+        )
+        bounded.listen(opened)
+        self._server = cast(asyncio.AbstractServer, bounded)
         self._server_closed_fut = self._loop.create_future()
 
-    def has_room(self, uid: int) -> bool:
-        """Whether one more connection of a user is taken."""
-        return self.users.total() < self._bounds.connections and self.users[uid] < self._bounds.of_user
-
-    def connection(self, uid: int) -> asyncio.Protocol:
-        """The protocol of a new connection of a user; the connection counts from now on."""
-        self.users[uid] += 1
-        return self.remembered(_Connection(self, self._bounds, uid, super()._protocol_factory()))
+    def _connect(self, server: BoundedServer, uid: Hashable) -> BoundedConnection:
+        like = super()._protocol_factory()
+        calls = _Calls(like.handler, like.config, like.h2_config)
+        self.remembered(calls)
+        return _Connection(server, uid, calls)
 
     async def end(self) -> None:
         """Take no more turns, and close what is open."""
@@ -176,73 +161,10 @@ class BoundedServer(ClosingServer):
         await super().end()
 
 
-class _Listener:
-    """Accepts one connection a turn; a connection for which there is no room is closed."""
-
-    def __init__(self, opened: socket.socket, server: BoundedServer) -> None:
-        self._opened, self._server = opened, server
-        self._loop = asyncio.get_running_loop()
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._wait()
-
-    def _wait(self) -> None:
-        if self._opened.fileno() >= 0:
-            self._loop.add_reader(self._opened.fileno(), self._someone_comes)
-
-    def _someone_comes(self) -> None:
-        self._loop.remove_reader(self._opened.fileno())
-        self._server.turns.add(self._accept)
-
-    def _accept(self) -> None:
-        try:
-            connected, _ = self._opened.accept()
-        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            self._wait()
-            return
-        except OSError as problem:  # accept(2): there are too many open files
-            log.warning("the device registry accepts no connection: %s", problem.strerror)
-            self._loop.call_later(_AGAIN_SECONDS, self._wait)
-            return
-        self._wait()
-        _, uid, _ = _credentials(connected)
-        if not self._server.has_room(uid):
-            connected.close()
-            return
-        connected.setblocking(False)
-        protocol = self._server.connection(uid)
-        task = self._loop.create_task(self._loop.connect_accepted_socket(lambda: protocol, connected))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def close(self) -> None:
-        """Accept no more."""
-        if self._opened.fileno() >= 0:
-            self._loop.remove_reader(self._opened.fileno())
-            self._opened.close()
-
-    async def wait_closed(self) -> None:
-        """Wait for the connections that have just been accepted."""
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-
-
-class _Connection(H2Protocol, asyncio.BufferedProtocol):
-    """A connection of a caller that is not trusted."""
-
-    def __init__(self, server: BoundedServer, bounds: Bounds, uid: int, like: H2Protocol) -> None:
-        super().__init__(like.handler, like.config, like.h2_config)
-        self._server, self._bounds, self._uid = server, bounds, uid
-        self._transport: Any = None
-        self._buffer = bytearray(BUFFER)
-        self._begin = self._end = 0
-        self._unread = False
-        self._has_turn = False
-        self._last = 0.0
-        self._timer: asyncio.TimerHandle | None = None
+class _Calls(H2Protocol):
+    """The calls of a connection, fewer at a time than grpclib allows."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to wait for the first call."""
-        self._transport = transport
         # Not as grpclib does it: its first word allows 100 calls at a time, and a client takes it at that.
         http2 = H2Connection(self.h2_config)
         http2.local_settings = Settings(client=False, initial_values=_SETTINGS)
@@ -252,7 +174,19 @@ class _Connection(H2Protocol, asyncio.BufferedProtocol):
         self.connection.flush()
         self.connection.initialize()
         self.processor = EventsProcessor(self.handler, self.connection)
-        self._watch(self._bounds.first)
+
+
+class _Connection(BoundedConnection, asyncio.BufferedProtocol):
+    """A connection that is read in turns, and not while its answers are not read."""
+
+    def __init__(self, server: BoundedServer, uid: Hashable, calls: _Calls) -> None:
+        super().__init__(server, uid, calls)
+        self._calls = calls
+        self._buffer = bytearray(BUFFER)
+        self._begin_at = self._end_at = 0
+        self._unread = False
+        self._has_turn = False
+        self._last = 0.0
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go."""
@@ -261,37 +195,36 @@ class _Connection(H2Protocol, asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes came; no more are read until these have been worked on."""
         self._last = asyncio.get_running_loop().time()
-        self._begin, self._end = 0, nbytes
-        self._transport.pause_reading()
-        self._next()
+        self._begin_at, self._end_at = 0, nbytes
+        self.transport.pause_reading()
+        self._go_on()
 
-    def _next(self) -> None:
-        """Wait for a turn, unless the answers are not read."""
-        if not self._has_turn and not self._unread:
+    def _go_on(self) -> None:
+        """Wait for a turn, or for more bytes; unless the answers are not read."""
+        if self._unread or self.transport.is_closing():
+            return
+        if self._begin_at == self._end_at:
+            self.transport.resume_reading()
+        elif not self._has_turn:
             self._has_turn = True
-            self._server.turns.add(self._turn)
+            self.server.schedule(self._turn)
 
     def _turn(self) -> None:
         """Work on a piece of the bytes; bytes that are not HTTP/2 end the connection."""
         self._has_turn = False
-        if self._transport.is_closing():
+        if self.transport.is_closing():
             return
-        piece = bytes(self._buffer[self._begin : min(self._end, self._begin + PIECE)])
-        self._begin += len(piece)
+        piece = bytes(self._buffer[self._begin_at : min(self._end_at, self._begin_at + PIECE)])
+        self._begin_at += len(piece)
         try:
-            self.data_received(piece)
+            self.receive(piece)
         except Exception as problem:  # noqa: BLE001 (h2 and hpack raise more than grpclib expects)
             log.debug("a connection is closed: %r", problem)
-            self._transport.abort()
-        if len(self.processor.streams) > CALLS + CALLS // 4:
-            log.debug("a connection is closed: it has %d calls at a time", len(self.processor.streams))
-            self._transport.abort()
-        if self._transport.is_closing():
-            return
-        if self._begin < self._end:
-            self._next()
-        elif not self._unread:
-            self._transport.resume_reading()
+            self.transport.abort()
+        if len(self._calls.processor.streams) > CALLS + CALLS // 4:
+            log.debug("a connection is closed: it has %d calls at a time", len(self._calls.processor.streams))
+            self.transport.abort()
+        self._go_on()
 
     def pause_writing(self) -> None:
         """The other end does not read."""
@@ -302,29 +235,17 @@ class _Connection(H2Protocol, asyncio.BufferedProtocol):
         """It reads again."""
         super().resume_writing()
         self._unread = False
-        if self._begin < self._end:
-            self._next()
-        elif not self._transport.is_closing():
-            self._transport.resume_reading()
+        self._go_on()
 
-    def connection_lost(self, exc: BaseException | None) -> None:
-        """Give its place to others."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._server.users[self._uid] -= 1
-        super().connection_lost(exc)
-
-    def _watch(self, seconds: float) -> None:
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
-
-    def _look(self) -> None:
+    def expire(self) -> None:
+        """End a connection that is quiet, or that was never called."""
         quiet = asyncio.get_running_loop().time() - self._last
-        connection = self.connection
+        connection = self._calls.connection
         called = bool(connection.streams_succeeded or connection.streams_failed)
-        if self.processor.streams or (called and quiet < self._bounds.idle):
-            self._watch(self._bounds.idle)
+        if self._calls.processor.streams or (called and quiet < self.limits.idle):
+            self.wait(self.limits.idle)
         else:
-            self._transport.abort()
+            super().expire()
 
 
 class _Answers:

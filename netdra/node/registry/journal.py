@@ -1,6 +1,6 @@
 """The file by which registrations outlive a restart of the driver and of the node: what was granted, line by line.
 
-Used by `netdra.node.registry.leases`, in a thread of its own: an append is on the disk when it returns. The first line
+Used by `netdra.node.registry.table`, in a thread of its own: an append is on the disk when it returns. The first line
 has the version. A last line that a crash cut off and a damaged line are passed over. A file of another version is put
 aside. None of this keeps the driver from starting.
 """
@@ -18,7 +18,7 @@ import msgspec
 
 from netdra.chain import files
 from netdra.model.errors import UNREADABLE, NetdraError
-from netdra.node.registry.ledger import OWNED_SECONDS, Entry, Key, Owner
+from netdra.model.registration import Registration
 
 log = logging.getLogger(__name__)
 
@@ -27,26 +27,61 @@ MOST_BYTES = 16 * 1024 * 1024
 """From this size on the file is written anew, with the registrations that hold alone."""
 _TIMEOUT = 5.0
 
+Key = tuple[str, str]
+"""A provider and a device."""
 
-class Line(msgspec.Struct, frozen=True, omit_defaults=True):
+
+class Grant(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A registration with its lease.
+
+    Attributes:
+        registration: what the provider says.
+        owner: the caller that registered it.
+        ttl: the lease's seconds.
+        ends: when the lease ends, in seconds of the wall clock.
+    """
+
+    registration: Registration
+    owner: str
+    ttl: float
+    ends: float
+
+    @property
+    def key(self) -> Key:
+        """The registration's key: a provider has one registration for a device."""
+        return self.registration.provider, self.registration.device
+
+    @property
+    def size(self) -> int:
+        """Bytes of the registration as JSON."""
+        return len(msgspec.json.encode(self.registration))
+
+
+class ProviderOwner(msgspec.Struct, frozen=True):
+    """The owner of a provider's name, and until when if nothing is registered under the name."""
+
+    name: str
+    until: float
+
+
+class JournalLine(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line: the version, a registration that was granted, one that was taken back, or a name's owner."""
 
     version: int | None = None
-    granted: Entry | None = None
+    granted: Grant | None = None
     ended: Key | None = None
     provider: str = ""
-    owner: Owner | None = None
+    owner: ProviderOwner | None = None
+
+    def encoded(self) -> bytes:
+        """The line as it is written."""
+        return msgspec.json.encode(self) + b"\n"
 
 
-_decoder = msgspec.json.Decoder(Line)
+_decoder = msgspec.json.Decoder(JournalLine)
 
 
-def line(granted: Entry | None = None, ended: Key | None = None) -> bytes:
-    """A line as it is appended."""
-    return msgspec.json.encode(Line(granted=granted, ended=ended)) + b"\n"
-
-
-class Journal:
+class RegistrationJournal:
     """The file. For one thread at a time."""
 
     def __init__(self, path: Path) -> None:
@@ -77,18 +112,18 @@ class Journal:
         self._lock = opened
         return True
 
-    def read(self) -> tuple[dict[Key, Entry], dict[str, Owner]]:
-        """What was written: the registrations that were not taken back, and the owners of providers' names."""
+    def read(self) -> list[JournalLine]:
+        """The lines that can be read, in their order; none if there is no file of this version."""
         try:
-            lines = self._path.read_bytes().split(b"\n")
+            first, *texts = self._path.read_bytes().split(b"\n")
         except FileNotFoundError:
-            return {}, {}
+            return []
         except OSError as problem:
             log.warning("%s cannot be read: %s; providers must register again", self._path, problem.strerror)
-            return {}, {}
-        with suppress(*UNREADABLE, IndexError):
-            if _decoder.decode(lines[0]).version == VERSION:
-                return self._replayed(lines[1:])
+            return []
+        with suppress(*UNREADABLE):
+            if _decoder.decode(first).version == VERSION:
+                return self._decoded(texts)
         try:
             aside = files.put_aside(self._path, "unknown")
             log.warning(
@@ -96,44 +131,31 @@ class Journal:
             )
         except NetdraError as problem:
             log.warning("%s", problem)
-        return {}, {}
+        return []
 
-    def _replayed(self, lines: list[bytes]) -> tuple[dict[Key, Entry], dict[str, Owner]]:
-        entries: dict[Key, Entry] = {}
-        owners: dict[str, Owner] = {}
-        damaged = 0
-        for number, text in enumerate(lines):
-            if not text:
-                continue
+    def _decoded(self, texts: list[bytes]) -> list[JournalLine]:
+        lines, damaged = [], 0
+        for number, text in enumerate(texts, 1):
             try:
-                entry = _decoder.decode(text)
+                if text:
+                    lines.append(_decoder.decode(text))
             except UNREADABLE:
-                damaged += number < len(lines) - 1
-                continue
-            if entry.granted is not None:
-                entries[entry.granted.key] = entry.granted
-                granted = entry.granted
-                owners[granted.registration.provider] = Owner(granted.owner, granted.ends + OWNED_SECONDS)
-            elif entry.ended is not None:
-                entries.pop(entry.ended, None)
-            elif entry.owner is not None:
-                owners[entry.provider] = entry.owner
+                damaged += number < len(texts)  # a crash cuts off the last one
         if damaged:
             log.warning("%s: %d lines are damaged and passed over", self._path, damaged)
-        return entries, owners
+        return lines
 
-    def write(self, entries: Iterable[Entry], owners: Mapping[str, Owner]) -> None:
+    def write(self, grants: Iterable[Grant], owners: Mapping[str, ProviderOwner]) -> None:
         """Write the file anew.
 
         Raises:
             TemporaryError: the file system does not take it; the old file stays.
         """
-        records = [Line(version=VERSION)]
-        records += [Line(provider=name, owner=owner) for name, owner in owners.items()]
-        records += [Line(granted=entry) for entry in entries]
-        text = b"".join(msgspec.json.encode(record) + b"\n" for record in records)
+        lines = [JournalLine(version=VERSION)]
+        lines += [JournalLine(provider=name, owner=owner) for name, owner in owners.items()]
+        lines += [JournalLine(granted=grant) for grant in grants]
         self.close()
-        files.replace(self._path, text, _TIMEOUT)
+        files.replace(self._path, b"".join(line.encoded() for line in lines), _TIMEOUT)
         self._open()
 
     @property

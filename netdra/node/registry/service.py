@@ -27,7 +27,7 @@ from netdra.kernel.device_files import DeviceFiles
 from netdra.kube.backoff import Backoff
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.model.plan import PlannedDevice
-from netdra.model.registration import DeviceFile, Outcome, Registration, path_error
+from netdra.model.registration import DeviceFile, Registration, RegistrationOutcome, path_error
 from netdra.model.resource import (
     CapacityRequestPolicy,
     CapacityRequestPolicyRange,
@@ -40,17 +40,18 @@ from netdra.node.kubelet.server import Methods, Server, streaming
 from netdra.node.priority import PriorityGate
 from netdra.node.publishing.interfaces import Bucket
 from netdra.node.registry.callers import Callers
-from netdra.node.registry.connections import BoundedServer, Bounds, Caller, of_caller
-from netdra.node.registry.leases import Leases
-from netdra.node.registry.ledger import DEFAULT_TTL, Entry, RefusedRegistrationError
+from netdra.node.registry.connections import Caller, RegistryServer, of_caller
+from netdra.node.registry.journal import Grant
+from netdra.node.registry.table import DEFAULT_TTL, RefusedRegistrationError, RegistrationTable
 from netdra.node.view import DeviceHealth
 from netdra.node.wire import registry_pb2 as wire
+from netdra.ops.bounded import ConnectionLimits
 from netdra.topology.devices import DeviceKey
 
 log = logging.getLogger(__name__)
 
 SERVICE = "/netdra.registry.v1alpha1.DeviceRegistry"
-BOUNDS = Bounds(connections=64, of_user=48, request=64 * 1024, first=15.0, idle=300.0, reading=10.0)
+LIMITS = ConnectionLimits(connections=64, of_peer=48, first=15.0, idle=300.0, request=10.0)
 CALLS_PER_SECOND = 2000
 """How many calls are worked on; a caller that sends more is answered later."""
 GRACE_SECONDS = 2.0
@@ -81,7 +82,7 @@ class View(Protocol):
         """The facts of each device that is published."""
 
     @property
-    def outcomes(self) -> Sequence[Outcome]:
+    def outcomes(self) -> Sequence[RegistrationOutcome]:
         """The outcome of each registration, of sockets and CustomDevices."""
 
 
@@ -91,7 +92,7 @@ class Registry:
     def __init__(
         self,
         place: Place,
-        leases: Leases,
+        table: RegistrationTable,
         callers: Callers,
         view: View,
         states: Callable[[], AsyncIterator[Sequence[DeviceHealth]]],
@@ -101,13 +102,13 @@ class Registry:
 
         Args:
             place: the socket.
-            leases: what is registered.
+            table: what is registered.
             callers: the owners of callers.
             view: the node.
             states: how all devices are, now and whenever one changes.
             files: which device files may be registered; without it none.
         """
-        self._place, self._leases, self._callers = place, leases, callers
+        self._place, self._table, self._callers = place, table, callers
         self._view, self._states = view, states
         self._files = files or DeviceFiles()
         self._turn = asyncio.Lock()
@@ -125,7 +126,7 @@ class Registry:
             "ListRegistrations": (wire.ListRegistrationsRequest, wire.ListRegistrationsResponse, self._list),
         }
         methods = {
-            f"{SERVICE}/{name}": of_caller(takes, gives, call, BOUNDS)
+            f"{SERVICE}/{name}": of_caller(takes, gives, call, LIMITS)
             for name, (takes, gives, call) in changing.items()
         }
         watch = streaming(wire.WatchDevicesRequest, wire.WatchDevicesResponse, self._watch)
@@ -134,8 +135,8 @@ class Registry:
     async def run(self) -> None:
         """Serve until cancelled; a problem with the socket is logged, and tried again."""
         async with asyncio.TaskGroup() as tasks:
-            await self._leases.own()
-            tasks.create_task(self._leases.run())
+            await self._table.own()
+            tasks.create_task(self._table.run())
             tasks.create_task(self._serve())
 
     async def _serve(self) -> None:
@@ -151,7 +152,7 @@ class Registry:
                 continue
             break
         inode = self._place.path.stat().st_ino
-        server = Server(self.methods, partial(BoundedServer, bounds=BOUNDS, gate=self._view.gate))
+        server = Server(self.methods, partial(RegistryServer, limits=LIMITS, gate=self._view.gate))
         await server.start(opened)
         self.problem = ""
         self.serving.set()
@@ -165,8 +166,8 @@ class Registry:
             await server.stop(GRACE_SECONDS)
 
     async def _attributes(self, request: wire.RegisterAttributesRequest, caller: Caller) -> Message:
-        entry = self._leases.ledger.get((request.provider, request.device))
-        before = entry.registration if entry is not None else Registration(provider="", device="")
+        grant = self._table.get(request.provider, request.device)
+        before = grant.registration if grant is not None else Registration(provider="", device="")
         return await self._register(
             request, caller, wire.RegisterAttributesResponse, adds=before.adds, device_file=before.device_file
         )
@@ -186,14 +187,14 @@ class Registry:
             registration = from_request(request, adds=adds, device_file=device_file)
             file = self._device_file(registration)
             ttl = request.ttl_seconds if request.HasField("ttl_seconds") else DEFAULT_TTL
-            entry, lost = await self._leases.register(registration, owner, float(ttl))
+            grant, lost = await self._table.register(registration, owner, float(ttl))
         except NetdraError as problem:
             return _refused(gives, str(problem))
         metrics.REGISTRY_CALLS.labels("granted").inc()
         message = f"it holds, but is lost if the driver restarts: {lost}" if lost else ""
         message = "; ".join(filter(None, (file.text, message)))
-        granted: Message = gives(success=True, message=message, ttl_seconds=int(entry.ttl))
-        return granted
+        answer: Message = gives(success=True, message=message, ttl_seconds=int(grant.ttl))
+        return answer
 
     def _device_file(self, registration: Registration) -> DeviceFile:
         """The file at a registration's path; one that is not there is waited for.
@@ -212,7 +213,7 @@ class Registry:
         try:
             owner = await self._admitted(caller)
             anyone = owner == "uid:0"
-            count, lost = await self._leases.deregister(request.provider, request.device, owner, anyone=anyone)
+            count, lost = await self._table.deregister(request.provider, request.device, owner, anyone=anyone)
         except NetdraError as problem:
             return wire.DeregisterResponse(success=False, message=str(problem))
         if not count:
@@ -238,14 +239,14 @@ class Registry:
     async def _list(self, request: wire.ListRegistrationsRequest, caller: Caller) -> Message:
         await self._admitted(caller)
         now = time.time()
-        outcomes: dict[tuple[str, str], list[Outcome]] = {}
+        outcomes: dict[tuple[str, str], list[RegistrationOutcome]] = {}
         for outcome in self._view.outcomes:
             outcomes.setdefault((outcome.provider, outcome.custom_device), []).append(outcome)
         wanted = request.provider
         registrations = [
-            _wire_registration(entry, now, outcomes.get((entry.registration.provider, ""), ()), self._problem(entry))
-            for entry in self._leases.ledger.entries
-            if wanted in ("", entry.registration.provider)
+            _wire_registration(grant, now, outcomes.get((grant.registration.provider, ""), ()), self._problem(grant))
+            for grant in self._table.grants
+            if wanted in ("", grant.registration.provider)
         ]
         for (provider, name), listed in outcomes.items():
             if name and wanted in ("", provider):
@@ -259,9 +260,9 @@ class Registry:
                 )
         return wire.ListRegistrationsResponse(registrations=registrations)
 
-    def _problem(self, entry: Entry) -> str:
+    def _problem(self, grant: Grant) -> str:
         """Why a registered device file is not given to pods now."""
-        path = entry.registration.device_file
+        path = grant.registration.device_file
         return self._files.look(path).text if path else ""
 
     async def _watch(self, _: wire.WatchDevicesRequest) -> AsyncGenerator[Message, None]:
@@ -277,7 +278,7 @@ def _refused(gives: type[Any], message: str) -> Message:
 
 
 def from_request(request: Any, *, adds: bool, device_file: str = "") -> Registration:
-    """A request's registration; the ledger checks the rules."""
+    """A request's registration; the table checks the rules."""
     return Registration(
         provider=request.provider,
         device=request.device,
@@ -316,15 +317,17 @@ def _capacity(value: wire.DeviceCapacity) -> DeviceCapacity:
     return DeviceCapacity(value=value.value, request_policy=policy)
 
 
-def _wire_registration(entry: Entry, now: float, outcomes: Sequence[Outcome], file_problem: str) -> wire.Registration:
-    registration = entry.registration
+def _wire_registration(
+    grant: Grant, now: float, outcomes: Sequence[RegistrationOutcome], file_problem: str
+) -> wire.Registration:
+    registration = grant.registration
     return wire.Registration(
         provider=registration.provider,
         device=registration.device,
         attributes={name: _wire_attribute(value) for name, value in registration.attributes.items()},
         capacity={name: _wire_capacity(value) for name, value in registration.capacity.items()},
-        owner=entry.owner,
-        ttl_seconds=max(0, int(entry.ends - now)),
+        owner=grant.owner,
+        ttl_seconds=max(0, int(grant.ends - now)),
         adds=registration.adds,
         device_file=registration.device_file,
         device_file_problem=file_problem,
@@ -332,7 +335,7 @@ def _wire_registration(entry: Entry, now: float, outcomes: Sequence[Outcome], fi
     )
 
 
-def _outcome(outcome: Outcome) -> wire.Outcome:
+def _outcome(outcome: RegistrationOutcome) -> wire.Outcome:
     return wire.Outcome(device=outcome.device, problem=outcome.problem)
 
 

@@ -8,17 +8,17 @@
 from netdra.slices.allocator.allocator import Allocation, Allocator, Refusal
 from netdra.slices.allocator.explain import Explanation, NodeExplanation, Obstacle, RequestReport
 from netdra.slices.allocator.wishes import claim_key, shown
-from netdra.slices.nodes import Node, named
+from netdra.slices.nodes import SchedulerNode, named
 
 __all__ = [
     "Allocation",
     "Allocator",
     "Explanation",
-    "Node",
     "NodeExplanation",
     "Obstacle",
     "Refusal",
     "RequestReport",
+    "SchedulerNode",
     "claim_key",
     "named",
     "shown",

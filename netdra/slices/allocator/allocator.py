@@ -33,7 +33,7 @@ from netdra.slices.allocator.ledger import Counters, Ledger
 from netdra.slices.allocator.pools import Pool, SliceIndex
 from netdra.slices.allocator.trial import Taken, Trial
 from netdra.slices.allocator.wishes import ClaimTask, SelectorCache, UnallocatableError, Wish, claim_key, shown, task
-from netdra.slices.nodes import Node, NodeSelector, Requirement, Term, named, parse_selector, selects
+from netdra.slices.nodes import NodeSelector, Requirement, SchedulerNode, Term, named, parse_selector, selects
 
 _SHARES = uuid.uuid5(uuid.NAMESPACE_DNS, "shares.dra.networking")
 
@@ -67,7 +67,7 @@ class Allocator:
         classes: Iterable[DeviceClass],
         *,
         allocated: Iterable[ResourceClaim] = (),
-        nodes: Iterable[Node] = (),
+        nodes: Iterable[SchedulerNode] = (),
         admin_namespaces: Iterable[str] = (),
         max_steps: int = search.MAX_STEPS,
     ) -> None:
@@ -208,7 +208,7 @@ class Allocator:
                 self.ledger.add(entry.key, claim.status.allocation)
         return Allocation(node, tuple(given.get(claim_key(claim), claim) for claim in claims))
 
-    def _node(self, name: str) -> Node:
+    def _node(self, name: str) -> SchedulerNode:
         node = self._nodes.get(name)
         if node is None:
             raise InvalidInputError(

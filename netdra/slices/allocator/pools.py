@@ -18,7 +18,7 @@ from netdra.model import quantity
 from netdra.model.errors import InvalidInputError
 from netdra.model.resource import CounterSet, Device, DeviceTaint, ResourceSlice, ResourceSliceSpec
 from netdra.slices import capacity
-from netdra.slices.nodes import Node, serves
+from netdra.slices.nodes import SchedulerNode, serves
 
 PoolKey = tuple[str, str]
 DeviceKey = tuple[str, str, str]
@@ -97,7 +97,7 @@ class SliceIndex:
         """The nodes that slices name, in the order of their names."""
         return sorted(self._of_node)
 
-    def pools(self, node: Node) -> tuple[Pool, ...]:
+    def pools(self, node: SchedulerNode) -> tuple[Pool, ...]:
         """The pools with something for the node, in the order in which they are tried.
 
         Raises:
@@ -190,7 +190,7 @@ def _slice_name(published: ResourceSlice) -> str:
     return published.metadata.name or published.metadata.generate_name
 
 
-def _is_for(published: ResourceSlice, node: Node) -> bool:
+def _is_for(published: ResourceSlice, node: SchedulerNode) -> bool:
     spec, origin = published.spec, f'ResourceSlice "{_slice_name(published)}"'
     if spec.per_device_node_selection:
         return any(

@@ -27,7 +27,7 @@ from netdra.slices.allocator.ledger import Counters, Ledger, shortage
 from netdra.slices.allocator.pools import Candidate, CounterKey, DeviceKey, Pool, PoolKey
 from netdra.slices.allocator.wishes import ClaimTask, Wish
 from netdra.slices.capacity import Amounts, Consumption, UnusableRequestError
-from netdra.slices.nodes import Node, serves
+from netdra.slices.nodes import SchedulerNode, serves
 
 # Type name and value, so that the integer 1, the version "1" and true stay apart.
 Values = frozenset[tuple[str, bool | int | str]]
@@ -140,7 +140,7 @@ class Trial:
     """What an attempt has taken, last in first out."""
 
     def __init__(
-        self, node: Node, pools: Sequence[Pool], tasks: Sequence[ClaimTask], ledger: Ledger, counters: Counters
+        self, node: SchedulerNode, pools: Sequence[Pool], tasks: Sequence[ClaimTask], ledger: Ledger, counters: Counters
     ) -> None:
         self.taken: list[Taken] = []
         self.constraints = [

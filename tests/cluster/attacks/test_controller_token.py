@@ -15,7 +15,7 @@ import msgspec
 import pytest
 import yaml
 
-from netdra.controller.installers import PLUGIN_LABEL, Settings, daemon_set
+from netdra.controller.installers import PLUGIN_LABEL, InstallerSettings, daemon_set
 from netdra.model.cni_plugin import CNIPlugin
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
@@ -91,7 +91,7 @@ def installer(image: str) -> Object:
     head = {"apiVersion": "networking.dra.io/v1alpha1", "kind": "CNIPlugin"}
     spec = {"image": "registry.example.com/ovs:1", "binaryPath": "/ovs"}
     plugin = msgspec.convert({**head, "metadata": {"name": "ovs", "uid": "u"}, "spec": spec}, CNIPlugin)
-    return daemon_set(plugin, Settings(image=image), "install")
+    return daemon_set(plugin, InstallerSettings(image=image), "install")
 
 
 def _changed(made: Object, path: str, value: Any) -> Object:

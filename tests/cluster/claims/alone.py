@@ -7,7 +7,7 @@ from netdra.model.claim import ResourceClaim
 from netdra.model.plan import ClaimReference
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.prepare import Claims
-from netdra.node.claims.store import ClaimStore
+from netdra.node.claims.store import ClaimStore, PodUser
 from netdra.node.permits import EVERYTHING
 from netdra.node.priority import PriorityGate, Turns
 from netdra.node.view import Holder, NodeView
@@ -16,15 +16,11 @@ from netdra.node.view import Holder, NodeView
 class Unwatched:
     """A node whose watch has brought no pod."""
 
-    def on_host_network(self, namespace: str, name: str, uid: str) -> bool | None:
-        return None
+    def users(self, claim: ResourceClaim) -> tuple[PodUser, ...]:
+        return ()
 
     async def just_read(self, wanted: ClaimReference) -> ResourceClaim | None:
         return None
-
-
-async def settled(uid: str) -> None:
-    pass
 
 
 def handler(
@@ -38,4 +34,4 @@ def handler(
 ) -> Claims:
     """The claims of a node that allows everything."""
     turns = turns or Turns(PriorityGate())
-    return Claims(client, node, view, holder, store, files, Unwatched(), EVERYTHING, settled, turns)
+    return Claims(client, node, view, holder, store, files, Unwatched(), EVERYTHING, turns)

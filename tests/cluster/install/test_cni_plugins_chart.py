@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from netdra.controller.installers import PLUGIN_LABEL, TEMPLATE_LABEL, Mode, Settings, daemon_set
+from netdra.controller.installers import PLUGIN_LABEL, TEMPLATE_LABEL, InstallerSettings, Mode, daemon_set
 from netdra.model.cni_plugin import CNIPlugin
 from testbed import helm
 from testbed.api import Object
@@ -39,7 +39,7 @@ def rendered(**values: Any) -> list[Object]:
 def test_its_pods_are_those_of_the_controller(mode: Mode, folder: str) -> None:
     found = rendered(plugins=PLUGINS, cniFolder=folder, remove=mode == "remove")
     assert [each["metadata"]["name"] for each in found] == ["cni-plugin-macvlan", "cni-plugin-ovs"]
-    settings = Settings(image="registry.example.com/netdra:1", cni_folder=folder)
+    settings = InstallerSettings(image="registry.example.com/netdra:1", cni_folder=folder)
     for given, made in zip(PLUGINS, found, strict=True):
         spec = {key: value for key, value in given.items() if key != "name"}
         head = {"apiVersion": "networking.dra.io/v1alpha1", "kind": "CNIPlugin", "metadata": {"name": given["name"]}}

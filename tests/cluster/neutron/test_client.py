@@ -14,7 +14,7 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from netdra.neutron.answers import OWNER, Network, Port, Settings, Wanted
+from netdra.neutron.answers import OWNER, NeutronNetwork, Port, PortRequest, VfSettings
 from netdra.neutron.client import Neutron
 from netdra.neutron.errors import (
     AmbiguousError,
@@ -22,11 +22,11 @@ from netdra.neutron.errors import (
     ForbiddenError,
     LostError,
     NeutronError,
+    NeutronRefusedError,
     NoAddressError,
     NoAgentError,
     NoNetworkError,
     QuotaError,
-    RefusedError,
     UnauthorizedError,
     UnreachableError,
     WrongPhysnetError,
@@ -55,7 +55,7 @@ def ask(file: Path, question: Callable[[Neutron], Awaitable[T]], *, seconds: flo
     return asyncio.run(asked())
 
 
-def wanted(network: Any, host: str = HOST, **further: Any) -> Wanted:
+def wanted(network: Any, host: str = HOST, **further: Any) -> PortRequest:
     number = next(_NUMBERS)
     fields: dict[str, Any] = {
         "name": f"claim-{number}-0",
@@ -66,10 +66,10 @@ def wanted(network: Any, host: str = HOST, **further: Any) -> Wanted:
         "physnet": "physnet2",
         "pci_slot": f"0000:05:10.{number % 8}",
     }
-    return Wanted(**fields | further)
+    return PortRequest(**fields | further)
 
 
-def made(cloud: Cloud, port: Wanted) -> list[Any]:
+def made(cloud: Cloud, port: PortRequest) -> list[Any]:
     return [each for each in cloud.ports() if each["device_id"] == port.claim]
 
 
@@ -312,7 +312,7 @@ def test_a_list_whose_objects_are_deleted_between_its_pages_is_begun_anew(
                     cloud.admin("neutron", "DELETE", f"/v2.0/ports/{port}")
 
     async def story() -> tuple[Port, ...]:
-        async with Neutron(Session(file, seconds=PATIENCE, told=told)) as neutron:
+        async with Neutron(Session(file, seconds=PATIENCE, on_answer=told)) as neutron:
             return await neutron.ports()
 
     left = {port.id for port in asyncio.run(story())}
@@ -337,10 +337,10 @@ def test_of_two_that_take_a_port_at_once_one_has_it_and_gives_back_its_own(
                     **{"binding:vnic_type": "direct"},
                 )["id"]
                 asked = [wanted(network), wanted(network)]
-                takes = (by.take(each, made, lambda *_: True) for by, each in zip((one, other), asked, strict=True))
+                takes = (by.adopt(each, made, lambda *_: True) for by, each in zip((one, other), asked, strict=True))
                 taken = await asyncio.gather(*takes, return_exceptions=True)
                 (refused,) = (answer for answer in taken if isinstance(answer, BaseException))
-                assert isinstance(refused, RefusedError)
+                assert isinstance(refused, NeutronRefusedError)
                 assert "is used already" in refused.what
                 first, second = sorted(asked, key=lambda each: isinstance(taken[asked.index(each)], BaseException))
                 for user, slot, left in (
@@ -357,7 +357,7 @@ def test_of_two_that_take_a_port_at_once_one_has_it_and_gives_back_its_own(
 def test_ports_that_are_wanted_at_once_are_all_made_once(cloud: Cloud, network: Any, file: Path) -> None:
     asked = [wanted(network) for _ in range(6)]
 
-    async def story(neutron: Neutron) -> list[tuple[Port, Network, Settings]]:
+    async def story(neutron: Neutron) -> list[tuple[Port, NeutronNetwork, VfSettings]]:
         return await asyncio.gather(*(neutron.ensure(each) for each in asked))
 
     found = ask(file, story)

@@ -74,7 +74,7 @@ async def main(kubeconfig: Path, node: str, instance: str) -> None:
 def attach(uid: str) -> None:
     claim = ClaimStore.of_state(STATE).get(uid)
     assert claim is not None
-    ClaimFiles(plugin=sockets().plugin).attached(claim, ())
+    ClaimFiles(plugin=sockets().plugin).write_spec(claim, ())
 
 
 if __name__ == "__main__":

@@ -87,9 +87,9 @@ def test_a_container_is_made_while_its_claim_is_specified_and_only_then(
     for number in range(3):
         wanted = claim(f"eth{number}")
         assert container(runtime, sandbox, wanted) == ""
-        files.attached(wanted, ())
+        files.write_spec(wanted, ())
         seen(runtime, sandbox, wanted, f"eth{number}")
-        files.detached(wanted.claim.uid)
+        files.remove_spec(wanted.claim.uid)
         seen(runtime, sandbox, wanted, "")
 
 
@@ -97,11 +97,11 @@ def test_a_specification_that_takes_anothers_place_is_what_the_next_container_ge
     runtime: Runtime, files: ClaimFiles, sandbox: str
 ) -> None:
     wanted = claim("eth1")
-    files.attached(wanted, ())
+    files.write_spec(wanted, ())
     seen(runtime, sandbox, wanted, "eth1")
-    files.attached(PreparedClaim(boot_id="b", claim=wanted.claim, devices=claim("eth1", "eth2").devices), ())
+    files.write_spec(PreparedClaim(boot_id="b", claim=wanted.claim, devices=claim("eth1", "eth2").devices), ())
     seen(runtime, sandbox, wanted, "eth1,eth2")
-    files.detached(wanted.claim.uid)
+    files.remove_spec(wanted.claim.uid)
     seen(runtime, sandbox, wanted, "")
 
 
@@ -115,9 +115,9 @@ def test_a_folder_that_was_not_there_when_the_runtime_began_is_watched_from_the_
     runtime.process.wait_ready()
     first, second = claim("eth1"), claim("eth2")
     for wanted in (first, second):
-        files.attached(wanted, ())
+        files.write_spec(wanted, ())
         seen(runtime, sandbox, wanted, wanted.devices[0].told.device)
-    files.detached(first.claim.uid)
+    files.remove_spec(first.claim.uid)
     seen(runtime, sandbox, first, "")
     seen(runtime, sandbox, second, "eth2")
 
@@ -128,5 +128,5 @@ def test_what_a_process_that_was_killed_has_left_in_the_folder_is_no_specificati
     files.cdi.mkdir(exist_ok=True)
     (files.cdi / ".new").write_text('{"cdiVersion": "0.')
     wanted = claim("eth1")
-    files.attached(wanted, ())
+    files.write_spec(wanted, ())
     seen(runtime, sandbox, wanted, "eth1")

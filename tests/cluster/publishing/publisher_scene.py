@@ -27,7 +27,7 @@ from netdra.model.resource import (
     ResourceSlice,
     ResourceSliceSpec,
 )
-from netdra.node.publishing.publisher import STORED_SLICES, Publisher, Written, of_node
+from netdra.node.publishing.publisher import STORED_SLICES, PoolWrites, Publisher, of_node
 from netdra.node.publishing.reconcile import content, owner_of
 from netdra.slices.pack import layout
 from testbed.api import Api, Object
@@ -72,14 +72,14 @@ class Scene:
     api: Api
     proxy: FaultProxy
     publisher: Publisher
-    reports: list[tuple[str, Written]] = field(default_factory=list)
+    reports: list[tuple[str, PoolWrites]] = field(default_factory=list)
 
     async def settle(self, slices: tuple[ResourceSlice, ...]) -> None:
         self.publisher.want(slices)
         await self.settled()
 
     async def settled(self) -> None:
-        await awaited(self.publisher.settled(), "the publisher to settle")
+        await awaited(self.publisher.wait_published(), "the publisher to settle")
 
     def stored(self) -> list[Object]:
         return self.api.list(SLICE, fields=f"spec.nodeName={self.node}")
@@ -103,7 +103,7 @@ def as_stored(slices: tuple[ResourceSlice, ...]) -> list[ResourceSliceSpec]:
 async def publishing(plane: ControlPlane, workspace: Workspace) -> AsyncIterator[Scene]:
     node = workspace.add_node()
     uid = workspace.api.get(NODE, node)["metadata"]["uid"]
-    reports: list[tuple[str, Written]] = []
+    reports: list[tuple[str, PoolWrites]] = []
     async with FaultProxy(plane).serving() as proxy, Client(connect(proxy.config)) as client:
         reflector = Reflector(client, STORED_SLICES, Store(), of_node(node))
         publisher = Publisher(

@@ -13,7 +13,7 @@ from netdra.cni.plugins import PluginPath
 from netdra.discovery.watch import Watcher
 from netdra.kube.client import Client
 from netdra.kube.connection import connect
-from netdra.model.inventory import Node
+from netdra.model.inventory import InventoryNode
 from netdra.node.publishing.service import Publishing
 from netdra.node.view import HeldDevice
 from testbed.api import Api, Object, Objects
@@ -121,10 +121,11 @@ async def publishing(
     hands = Hands()
 
     def watch() -> Watcher:
-        return machine.namespace.run(lambda: Watcher(Node(name=node)))
+        return machine.namespace.run(lambda: Watcher(InventoryNode(name=node)))
 
     async with FaultProxy(plane).serving() as proxy, Client(connect(proxy.config)) as client:
-        service = Publishing(client, node, watch, lambda: hands.held, plugins)
+        service = Publishing(client, node, watch, plugins)
+        service.know_holder(hands)
         task = asyncio.create_task(service.run())
         try:
             yield Scene(node, workspace.api, machine, proxy, service, hands)

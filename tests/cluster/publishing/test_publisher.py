@@ -54,7 +54,7 @@ def test_a_new_publisher_finds_its_slices_and_writes_nothing(control_plane: Cont
             successor = Publisher(scene.publisher.client, scene.publisher.store, scene.publisher.owner)
             successor.want(packed(scene.node, 70))
             task = asyncio.create_task(successor.run())
-            await awaited(successor.settled(), "the successor to settle")
+            await awaited(successor.wait_published(), "the successor to settle")
             assert scene.written(since) == 0
             task.cancel()
             await asyncio.wait([task])

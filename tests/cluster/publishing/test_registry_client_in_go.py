@@ -67,7 +67,7 @@ def test_it_registers_is_refused_lists_watches_and_takes_back() -> None:
             process = await asyncio.create_subprocess_exec(program, scene.path, stdout=asyncio.subprocess.PIPE)
             printed, _ = await process.communicate()
             assert process.returncode == 0
-            assert not [*scene.leases.registrations]
+            assert not [*scene.table.registrations]
             return printed.decode()
 
     with TemporaryDirectory(prefix="registry-") as name:

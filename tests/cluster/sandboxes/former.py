@@ -10,7 +10,7 @@ from tests.cluster.sandboxes.scene import Daemon, Scene
 
 async def rounds(daemon: Daemon, count: int = 1) -> None:
     for _ in range(count):
-        await daemon.pods.orphans.look_around()
+        await daemon.pods.recovery.look_around()
 
 
 def attached(scene: Scene) -> tuple[str, Sandbox]:

@@ -23,8 +23,8 @@ from netdra.model.topology import NetworkTopology
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore
 from netdra.node.nri.hooks import Sandbox
-from netdra.node.pods.attachments import Threads
-from netdra.node.pods.service import Dependencies, assemble
+from netdra.node.parts import Dependencies, Pods
+from netdra.node.sandboxes.hooks import Threads
 from netdra.topology.devices import from_slices
 from tests.cluster.sandboxes.scene import BUDGET, View
 
@@ -49,7 +49,7 @@ async def act(job: Job) -> None:
     files = ClaimFiles(plugin=job.folder / "plugin", cdi=job.folder / "cdi")
     store = ClaimStore.of_state(job.folder)
     async with Client(connect(find_config(job.kubeconfig))) as client:
-        pods = assemble(
+        pods = Pods.assembled(
             Dependencies(
                 client=client,
                 node=job.node,

@@ -33,10 +33,10 @@ from netdra.model.topology import NetworkTopology
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore
 from netdra.node.nri.hooks import Runner, Sandbox
+from netdra.node.parts import Dependencies, Pods
 from netdra.node.permits import EVERYTHING, NodePermits
-from netdra.node.pods.attachments import Threads
-from netdra.node.pods.service import Dependencies, Pods, assemble
 from netdra.node.priority import PriorityGate
+from netdra.node.sandboxes.hooks import Threads
 from netdra.topology.classes import device_classes
 from netdra.topology.devices import DeviceKey, from_slices
 from testbed import build
@@ -207,6 +207,12 @@ class Scene:
             self.workspace.create(msgspec.to_builtins(each))
         return name
 
+    def change(self, topology: str, *steps: Object) -> None:
+        """Give a topology other steps, as its author would; its DeviceClasses stay."""
+        former = self.view.topologies[topology]
+        changed = msgspec.convert({**msgspec.to_builtins(former), "spec": {"steps": list(steps)}}, NetworkTopology)
+        self.view.topologies = {**self.view.topologies, topology: changed}
+
     def claim(self, topology: str, name: str = "", **exactly: Any) -> str:
         """Make a claim for the root steps of a topology; return its name."""
         roots = [step.name for step in self.view.topologies[topology].spec.steps if step.selector is not None]
@@ -243,7 +249,7 @@ class Scene:
 
         async def call() -> None:
             async with Client(connect(find_config(self.plane.kubeconfig()))) as client:
-                pods = assemble(self.dependencies(client))
+                pods = Pods.assembled(self.dependencies(client))
                 if any(each["driver"] == DRIVER for each in self.results(name)):
                     await pods.claims.prepare(reference)
 
@@ -273,14 +279,14 @@ class Scene:
     async def daemon(self, *, watching: bool = True) -> AsyncIterator[Daemon]:
         """The daemon's half that keeps pods, from its start to its end; what it told people is in `told`."""
         async with FaultProxy(self.plane).serving() as proxy, Client(connect(proxy.config)) as client:
-            pods = assemble(self.dependencies(client))
+            pods = Pods.assembled(self.dependencies(client))
             await pods.recover()
             task = asyncio.create_task(pods.run() if watching else _without_watch(pods))
             try:
                 if watching:
                     await awaited(pods.tracker.pods.wait_synced(), "the watch of pods to begin")
                     # The first look for orphans must not meet what a test does.
-                    await until_async(lambda: pods.orphans.rounds, "the first look for orphans")
+                    await until_async(lambda: pods.recovery.rounds, "the first look for orphans")
                 yield Daemon(pods, proxy)
             finally:
                 task.cancel()
@@ -318,7 +324,7 @@ class Daemon:
     async def synchronize(self, *sandboxes: Sandbox) -> None:
         """The runtime says what runs; wait until all is compared."""
         await self.pods.hooks.synchronize(sandboxes)
-        await awaited(self.pods.reconciler.settled(), "what runs to be compared")
+        await awaited(self.pods.recovery.settled(), "what runs to be compared")
 
 
 async def _without_watch(pods: Pods) -> None:
@@ -326,7 +332,7 @@ async def _without_watch(pods: Pods) -> None:
     try:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(pods.writer.run())
-            tasks.create_task(pods.reconciler.run())
+            tasks.create_task(pods.recovery.run())
     finally:
         await pods.hooks.aclose()
 

@@ -71,7 +71,7 @@ async def driving(scene: Scene, runtime: Runtime) -> AsyncIterator[Daemon]:
         running = asyncio.create_task(plugin.run())
         try:
             await awaited(plugin.connected.wait(), "the plugin to be connected")
-            await awaited(daemon.pods.reconciler.settled(), "what runs to be compared")
+            await awaited(daemon.pods.recovery.settled(), "what runs to be compared")
             yield daemon
         finally:
             running.cancel()
@@ -162,7 +162,7 @@ def test_a_sandbox_that_began_and_one_that_ended_without_us_are_settled_when_we_
         new = await begin(runtime, second)
         async with driving(scene, runtime) as daemon:
             assert scene.machine.links(live(daemon, new)) == {"lo", "eth0", "net1"}
-            await daemon.pods.orphans.look_around()
+            await daemon.pods.recovery.look_around()
             assert scene.machine.checkpoints() == {new}
 
     asyncio.run(story())
@@ -184,13 +184,13 @@ def test_a_restart_of_the_runtime_changes_nothing_and_a_stop_that_it_does_not_te
             runtime.process.start()
             runtime.process.wait_ready()
             await until_async(lambda: connections() == before_restart + 1, "the plugin to be connected again")
-            await awaited(daemon.pods.reconciler.settled(), "what runs to be compared")
+            await awaited(daemon.pods.recovery.settled(), "what runs to be compared")
             assert path.read_text() == before
             assert scene.machine.specified()
             assert "net1" in scene.machine.links(live(daemon, key))
             # Of the stop of a sandbox from before its restart containerd tells nobody.
             await asyncio.to_thread(runtime.stop_pod_sandbox, key)
-            await daemon.pods.orphans.look_around()
+            await daemon.pods.recovery.look_around()
             assert not scene.machine.specified()
             assert not scene.machine.checkpoints()
 

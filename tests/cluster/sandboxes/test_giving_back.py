@@ -12,8 +12,8 @@ from netdra.chain.check import load
 from netdra.model.errors import NetdraError, TemporaryError
 from netdra.model.plan import ClaimReference
 from netdra.node.nri.hooks import Sandbox
-from netdra.node.pods import namespaces
-from netdra.node.pods.attachments import MOST_TRIES
+from netdra.node.sandboxes import namespaces
+from netdra.node.sandboxes.hooks import MOST_TRIES
 from testbed.objects import CLAIM, POD
 from testbed.recorder import Recorder
 from testbed.waiting import until_async
@@ -273,7 +273,7 @@ def test_a_stop_that_the_runtime_did_not_tell_of_is_found_out_when_the_claim_is_
     async def story() -> None:
         async with scene.daemon() as daemon:
             await daemon.synchronize(sandbox)
-            await until_async(lambda: daemon.pods.orphans.rounds, "the first look for orphans")
+            await until_async(lambda: daemon.pods.recovery.rounds, "the first look for orphans")
             assert scene.machine.checkpoints() == {sandbox.id}
             scene.machine.end(sandbox)
             await daemon.pods.claims.unprepare(reference)

@@ -9,8 +9,8 @@ import pytest
 
 from netdra.model.errors import TemporaryError
 from netdra.node.nri.hooks import Sandbox
-from netdra.node.pods.attachments import WORKERS
-from netdra.node.pods.circuits import NotAnsweringError
+from netdra.node.sandboxes.circuits import NotAnsweringError
+from netdra.node.sandboxes.hooks import WORKERS
 from testbed.objects import POD
 from testbed.pace import stretched, within
 from testbed.recorder import Recorder

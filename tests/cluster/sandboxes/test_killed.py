@@ -115,7 +115,7 @@ def test_killed_while_detaching_the_rest_is_done_by_the_next_daemon(scene: Scene
     async def back() -> None:
         async with scene.daemon() as daemon:
             await daemon.synchronize()
-            await daemon.pods.orphans.look_around()
+            await daemon.pods.recovery.look_around()
             assert scene.machine.links(sandbox) == {"lo"}
             assert "eth7" in scene.machine.links()
             assert not scene.machine.checkpoints()
@@ -159,7 +159,7 @@ def test_killed_while_unpreparing_the_claim_is_given_up_by_the_next_daemon(scene
         async with scene.daemon() as daemon:
             await daemon.synchronize()
             for _ in range(2):
-                await daemon.pods.orphans.look_around()
+                await daemon.pods.recovery.look_around()
             assert not scene.machine.store.uids()
             assert not daemon.pods.network.held
 

@@ -9,7 +9,7 @@ import pytest
 from netdra.model.errors import TemporaryError
 from netdra.model.plan import ClaimReference
 from netdra.node.claims import prepare as preparing
-from netdra.node.pods.tracker import AT_ONCE
+from netdra.node.sandboxes.tracker import AT_ONCE
 from testbed.waiting import awaited
 from tests.cluster.fault_proxy import Answer, Stall
 from tests.cluster.sandboxes.scene import Scene, chain_of_three, step

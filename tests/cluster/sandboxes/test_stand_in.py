@@ -12,7 +12,7 @@ from contextlib import suppress
 import pytest
 
 from netdra.node.nri.hooks import WORK_SHARE
-from netdra.node.pods.attachments import MOST_TRIES
+from netdra.node.sandboxes.hooks import MOST_TRIES
 from testbed.api import Object
 from testbed.recorder import Recorder
 from tests.cluster.fault_proxy import Answer
@@ -303,7 +303,7 @@ def test_a_sandbox_that_ends_before_it_could_be_attached_is_not_tried_any_more(s
         told = len(scene.told)
         runtime.end(box)
         async with asyncio.timeout(WITHIN):
-            await daemon.pods.reconciler.settled()
+            await daemon.pods.recovery.settled()
         assert not daemon.pods.hooks.table.all_running
         assert len(scene.told) <= told + 1
         assert not [event for event in scene.told if "cannot open network namespace" in event.note]

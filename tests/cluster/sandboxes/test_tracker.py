@@ -21,7 +21,7 @@ SECONDS = 60.0
 
 async def names(daemon: Daemon, scene: Scene, of: Object, seconds: float = SECONDS) -> list[str]:
     claims = await daemon.pods.tracker.claims_of(scene.machine.sandbox(of), seconds)
-    return [claim.metadata.name for claim in claims]
+    return [claim.name for claim in claims]
 
 
 @pytest.fixture

@@ -14,13 +14,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from netdra.chain.attach import attach
 from netdra.chain.checkpoint import Journal, Pod
 from netdra.chain.detach import detach
 from netdra.chain.site import Settings
 from netdra.cni import process
 from netdra.kernel.netlink import Socket
 from netdra.model.plan import Plan
+from tests.plans import attach
 
 
 class Job(msgspec.Struct, frozen=True):

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from netdra.chain.attach import attach
 from netdra.chain.check import check
 from netdra.chain.detach import detach
 from netdra.chain.report import AttachError
@@ -19,7 +18,7 @@ from netdra.model.plan import PlannedDevice
 from netdra.model.schema import CNIPluginSchema
 from testbed.recorder import Recorder
 from tests.kernel.chain.conftest import Bed, device, differences, recorder
-from tests.plans import on_devices, plan, step
+from tests.plans import attach, on_devices, plan, step
 
 VF = "0000:03:00.1"
 CHAIN = """

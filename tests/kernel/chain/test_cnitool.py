@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from netdra.chain.attach import attach
 from netdra.chain.check import check
 from netdra.chain.detach import detach
 from netdra.cni import results
@@ -21,7 +20,7 @@ from netdra.kernel import link, netns
 from netdra.kernel.netns import Namespace
 from testbed import build
 from tests.kernel.chain.conftest import Bed, differences
-from tests.plans import plan, step
+from tests.plans import attach, plan, step
 
 NETWORK = "net"
 IF_NAME = "eth0"

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from netdra.chain import checkpoint, files
-from netdra.chain.attach import attach
 from netdra.chain.checkpoint import Pod
 from netdra.chain.collect import collect
 from netdra.chain.detach import detach
@@ -21,7 +20,7 @@ from testbed.recorder import Recorder
 from testbed.waiting import until
 from tests.kernel.chain.conftest import Bed, device, recorder
 from tests.kernel.chain.test_commands import netdra
-from tests.plans import plan, step
+from tests.plans import attach, plan, step
 
 VALID = "cni.dev/valid-attachments"
 

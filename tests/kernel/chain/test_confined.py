@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from netdra.chain.attach import attach
 from netdra.chain.detach import detach
 from netdra.chain.report import AttachError, AttachReport
 from netdra.model.errors import InvalidInputError
 from netdra.model.plan import PlannedStep
 from tests.kernel.chain.conftest import Bed, device, differences, recorder
-from tests.plans import plan, step
+from tests.plans import attach, plan, step
 
 UPLINK = "uplink"
 DEVICE = step("dev", "host-device", "net1", device=device("eth7"))

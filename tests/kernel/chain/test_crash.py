@@ -10,13 +10,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from netdra.chain.attach import attach
 from netdra.chain.detach import detach
 from netdra.cni import protocol
 from netdra.model.plan import Plan
 from tests.kernel.chain.conftest import Bed, device, differences, recorder
 from tests.kernel.chain.crasher import Job
-from tests.plans import plan, step
+from tests.plans import attach, plan, step
 
 ENOUGH = 400
 

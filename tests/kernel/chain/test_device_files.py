@@ -8,16 +8,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from netdra.chain.attach import attach
 from netdra.chain.check import check
 from netdra.chain.detach import detach
 from netdra.chain.report import AttachError
 from netdra.model.plan import Plan, PlannedDevice
 from netdra.model.result import StepDevice
-from netdra.topology.checks import check_plans
+from netdra.rules.pod import check_plans
 from tests.device_files import LOCAL, make, new_folder
 from tests.kernel.chain.conftest import Bed
 from tests.kernel.chain.test_plain import POOL, plans_of
+from tests.plans import attach
 
 
 @pytest.fixture

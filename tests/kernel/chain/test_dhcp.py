@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from netdra.chain.attach import attach
 from netdra.chain.check import check
 from netdra.chain.detach import detach
 from testbed import build
 from testbed.waiting import until
 from tests.kernel.chain.conftest import Bed, device, differences, with_budget
-from tests.plans import plan, step
+from tests.plans import attach, plan, step
 
 FIRST, LAST = IPv4Address("10.5.0.10"), IPv4Address("10.5.0.20")  # the server picks one by the client's MAC
 SERVER = f"""

@@ -9,14 +9,13 @@ import msgspec
 import pytest
 
 from netdra.chain import checkpoint
-from netdra.chain.attach import attach
 from netdra.chain.detach import detach
 from netdra.chain.report import AttachError, AttachPermanentError, AttachTemporaryError, FailedAttachReport
 from netdra.model.errors import InvalidInputError, NetdraError
 from netdra.model.plan import Plan, PlannedStep
 from testbed.pace import stretched, within
 from tests.kernel.chain.conftest import Bed, device, differences, recorder, with_budget
-from tests.plans import plan, step
+from tests.plans import attach, plan, step
 
 # What the plugin does on ADD, and what of it the report says.
 MANNERS = {

@@ -13,7 +13,6 @@ import msgspec
 import pytest
 
 from netdra.chain import checkpoint, holders
-from netdra.chain.attach import attach
 from netdra.chain.check import check
 from netdra.chain.checkpoint import Header, Pod
 from netdra.chain.collect import collect
@@ -23,7 +22,7 @@ from netdra.kernel import link, netns
 from netdra.kernel.netns import Namespace
 from netdra.model.plan import Plan
 from tests.kernel.chain.conftest import Bed, device, differences, recorder
-from tests.plans import plan, step
+from tests.plans import attach, plan, step
 
 
 def prepared(bed: Bed) -> tuple[Plan, ...]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from netdra.chain.attach import attach
 from netdra.chain.check import check
 from netdra.chain.detach import detach
 from netdra.chain.report import StepCheck
 from tests.kernel.chain.conftest import Bed, device, recorder
-from tests.plans import plan, step
+from tests.plans import attach, plan, step
 
 # Waits until the other of two has begun as well, and gives up after ten seconds.
 MEET = """

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from netdra.chain import site
-from netdra.chain.attach import attach
 from netdra.chain.check import check
 from netdra.chain.checkpoint import Pod
 from netdra.chain.detach import detach
@@ -26,7 +25,7 @@ from netdra.steps import moving
 from netdra.steps.contract import Site
 from tests.kernel.chain.conftest import Bed, device, differences, recorder
 from tests.kernel.conftest import Machine
-from tests.plans import plan, step
+from tests.plans import attach, plan, step
 from tests.trees import Tree
 
 

@@ -6,14 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from netdra.chain.attach import attach
 from netdra.chain.detach import detach
 from netdra.kernel import host_use, link
 from netdra.kernel.sysfs import Sysfs
 from netdra.model.errors import PermanentError
 from netdra.model.plan import PlannedDevice
 from tests.kernel.chain.conftest import Bed, device, differences
-from tests.plans import plan, step
+from tests.plans import attach, plan, step
 
 
 def port(kind: str) -> Callable[[Bed], None]:

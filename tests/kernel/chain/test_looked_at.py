@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from netdra.chain.attach import attach
 from netdra.chain.check import check
 from netdra.chain.report import StepCheck
 from netdra.model.plan import PlannedStep
 from testbed.recorder import Recorder
 from tests.kernel.chain.conftest import Bed, device, recorder
-from tests.plans import plan, step
+from tests.plans import attach, plan, step
 
 POD = '"$(basename "$CNI_NETNS")"'
 MADE = """echo '{"interfaces": [{"name": "'"$CNI_IFNAME"'", "mac": "'"$mac"'", "sandbox": "'"$CNI_NETNS"'"}],\

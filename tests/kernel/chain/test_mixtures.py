@@ -11,13 +11,12 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from netdra.chain.attach import attach
 from netdra.chain.detach import detach
 from netdra.chain.report import AttachError
 from netdra.cni.plugins import PluginPath
 from testbed import build
 from tests.kernel.chain.conftest import Bed, device, differences
-from tests.plans import on_devices
+from tests.plans import attach, on_devices
 
 CHAIN = """
 - {{name: dev, type: host-device, execution: {root}}}

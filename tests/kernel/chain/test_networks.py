@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from netdra.chain.attach import attach
 from netdra.chain.checkpoint import Pod
 from netdra.chain.collect import collect
 from netdra.chain.detach import detach
@@ -14,7 +13,7 @@ from netdra.topology.bind import unbound
 from tests import builders
 from tests.kernel.chain.conftest import Bed, device, recorder
 from tests.kernel.chain.test_collect import valid
-from tests.plans import plan, step
+from tests.plans import attach, plan, step
 
 SUBNET = "10.77.0"
 

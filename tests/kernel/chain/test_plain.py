@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from netdra.chain.attach import attach
 from netdra.chain.detach import detach
 from netdra.chain.report import AttachError
 from netdra.model import documents, names
@@ -14,6 +13,7 @@ from netdra.model.claim import ResourceClaim
 from netdra.model.plan import Plan, PlannedDevice
 from netdra.topology.bind import bind
 from tests.kernel.chain.conftest import Bed
+from tests.plans import attach
 
 POOL = "node/nic-eth"
 

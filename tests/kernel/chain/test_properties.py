@@ -10,13 +10,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from netdra.chain.attach import attach
 from netdra.chain.check import check
 from netdra.chain.detach import detach
 from netdra.chain.report import AttachError
 from netdra.model.plan import Plan, PlannedStep
 from tests.kernel.chain.conftest import Bed, device, differences, recorder
-from tests.plans import plan, step
+from tests.plans import attach, plan, step
 
 MAKE = 'ip -n "$(basename "$CNI_NETNS")" link add "$CNI_IFNAME" type bridge || exit 1'
 UNMAKE = 'ip -n "$(basename "$CNI_NETNS")" link del "$CNI_IFNAME" 2>/dev/null; true'

@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from netdra.chain import preflight
-from netdra.chain.attach import attach
 from netdra.chain.detach import detach
 from netdra.model.errors import PermanentError, TemporaryError
 from netdra.model.plan import Plan
 from testbed.recorder import Recorder
 from tests.kernel.chain.conftest import Bed, device, differences, recorder
-from tests.plans import plan, step
+from tests.plans import attach, plan, step
 
 
 @pytest.fixture

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from netdra.chain.attach import attach
 from netdra.chain.report import AttachError
 from netdra.model.errors import InvalidInputError, NetdraError
 from netdra.model.plan import PlannedStep
 from tests.kernel.chain.conftest import Bed, device, differences, recorder
-from tests.plans import plan, step
+from tests.plans import attach, plan, step
 
 WRONG = {
     "an MTU above the parent's": (

@@ -9,12 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from netdra.chain.attach import attach
 from netdra.chain.detach import detach
 from netdra.chain.report import AttachError
 from netdra.model.plan import Plan
 from tests.kernel.chain.conftest import Bed, device, differences, recorder
-from tests.plans import plan, step
+from tests.plans import attach, plan, step
 
 
 def prepared(bed: Bed) -> tuple[Plan, ...]:

@@ -14,7 +14,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from netdra.chain import checkpoint, holders
-from netdra.chain.attach import attach
 from netdra.chain.checkpoint import Pod
 from netdra.chain.detach import detach
 from netdra.chain.report import AttachError, DetachReport
@@ -24,7 +23,7 @@ from netdra.model.plan import Plan
 from testbed.recorder import Recorder
 from testbed.waiting import until
 from tests.kernel.chain.conftest import Bed, device, differences, recorder, stable_addresses
-from tests.plans import plan, step
+from tests.plans import attach, plan, step
 
 POD = '"$(basename "$CNI_NETNS")"'
 TAKE = f'ip link set eth7 netns {POD} && ip -n {POD} link set eth7 name "$CNI_IFNAME" || exit 1'

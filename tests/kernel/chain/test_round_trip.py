@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from netdra.chain.attach import attach
 from netdra.chain.check import check
 from netdra.chain.detach import detach
 from netdra.model.plan import Plan
 from tests.kernel.chain.conftest import Bed, device, differences
-from tests.plans import plan, step
+from tests.plans import attach, plan, step
 
 
 def prepared(bed: Bed) -> tuple[Plan, ...]:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from netdra.chain.attach import attach
 from netdra.chain.check import check
 from netdra.chain.detach import detach
 from netdra.chain.report import AttachError, AttachReport
@@ -17,9 +16,9 @@ from netdra.kernel.route import Route
 from netdra.model.errors import NetdraError
 from netdra.model.result import CNIAddress, CNIRoute
 from netdra.steps import addressing
-from netdra.steps.addressing import Added
+from netdra.steps.addressing import AddedAddressing
 from tests.kernel.chain.conftest import Bed, device, differences, recorder
-from tests.plans import plan, step
+from tests.plans import attach, plan, step
 
 _LIKE = ((0, 1400), (1024, 1500))
 """Two metrics and MTUs of IPv6 routes: no metric is 1024, and the MTU does not count."""
@@ -183,7 +182,7 @@ def test_what_validate_refuses_the_kernel_refuses_or_it_is_of_no_use(
 ) -> None:
     index = pod.link("eth0", inside=True)["ifindex"]
     with open_pod(pod.pod.path) as space:
-        wanted = Added(if_name="eth0", addresses=config.get("addresses", ()), routes=config.get("routes", ()))
+        wanted = AddedAddressing(if_name="eth0", addresses=config.get("addresses", ()), routes=config.get("routes", ()))
         with pytest.raises(KernelError, match=said) if said else nullcontext():
             addressing.add(wanted, index, space)
 

@@ -13,16 +13,16 @@ import msgspec
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from netdra.chain.attach import attach
 from netdra.chain.detach import detach
 from netdra.chain.report import AttachError
 from netdra.model.documents import convert
 from netdra.model.plan import Plan
 from netdra.model.topology import NetworkTopology
+from netdra.rules.topologies import check_topology, check_unwise
 from netdra.topology.bind import unbound
-from netdra.topology.validation import check_topology, check_unwise
 from tests import draws
 from tests.kernel.chain.conftest import Bed, device, differences
+from tests.plans import attach
 
 DEVICES = 3
 KERNEL_SAID = re.compile(r"\(E[A-Z]+\)")

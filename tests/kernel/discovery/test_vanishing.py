@@ -8,7 +8,7 @@ from netdra.discovery import live
 from netdra.discovery.scan import inventory
 from netdra.kernel import ethtool, link
 from netdra.kernel.netns import Namespace
-from netdra.model.inventory import Node
+from netdra.model.inventory import InventoryNode
 from tests.kernel.conftest import Machine
 
 
@@ -32,7 +32,7 @@ def test_scanning_while_links_come_and_go(machine: Machine) -> None:
     try:
         with machine.namespace.run(live.Kernel) as kernel:
             while churned < 30:
-                found = {each.if_name for each in inventory(Node(name="n"), live.read(kernel)).interfaces}
+                found = {each.if_name for each in inventory(InventoryNode(name="n"), live.read(kernel)).interfaces}
                 assert {f"stays{number}" for number in range(50)} <= found
     finally:
         ended.set()
@@ -55,7 +55,7 @@ def test_a_kernel_without_ethtool_netlink_tells_all_but_speeds(machine: Machine)
     machine.veth("a", "b")
     with machine.namespace.run(live.Kernel) as kernel:
         kernel.generic.families[ethtool.FAMILY] = 0x7FF  # a family that is not there
-        result = inventory(Node(name="n"), live.read(kernel))
+        result = inventory(InventoryNode(name="n"), live.read(kernel))
     a = next(each for each in result.interfaces if each.if_name == "a")
     assert (a.type, a.unreadable) == ("veth", ("link_speed",))
     assert list(result.unreadable.values()) == [3]
@@ -64,5 +64,5 @@ def test_a_kernel_without_ethtool_netlink_tells_all_but_speeds(machine: Machine)
 
 def test_a_namespace_with_nothing_has_a_loopback(machine: Machine) -> None:
     with Namespace.anonymous() as namespace, namespace.run(live.Kernel) as kernel:
-        (lo,) = inventory(Node(name="n"), live.read(kernel)).interfaces
+        (lo,) = inventory(InventoryNode(name="n"), live.read(kernel)).interfaces
     assert (lo.if_name, lo.type, lo.encapsulation, lo.host_uplink) == ("lo", "loopback", "loopback", False)

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from netdra.discovery import live
 from netdra.discovery.scan import scan
-from netdra.discovery.watch import RESCAN_EVERY, Change, Watcher
+from netdra.discovery.watch import RESCAN_EVERY, InterfaceChanges, Watcher
 from netdra.kernel import address, kinds, link, monitor, netlink, route
 from netdra.kernel.errors import KernelError, kernel_error
 from netdra.kernel.netns import Namespace
 from netdra.kernel.route import Route
-from netdra.model.inventory import Inventory, Node
+from netdra.model.inventory import Inventory, InventoryNode
 from testbed.waiting import awaited, until
 from tests.kernel.conftest import Machine
 
-NODE = Node(name="worker-1", physnets={"physnet2": ("a", "eth9")})
+NODE = InventoryNode(name="worker-1", physnets={"physnet2": ("a", "eth9")})
 
 
 def watcher_of(namespace: Namespace, rescan_every: float = RESCAN_EVERY) -> Watcher:
@@ -184,7 +184,7 @@ def test_a_change_is_told_once_with_before_and_after(machine: Machine) -> None:
         link.change(machine.sock, "a", mtu=1400)
         ((before, after),) = watcher.handle().changed
         assert (before.mtu, after.mtu) == (1500, 1400)
-        assert watcher.handle() == Change()
+        assert watcher.handle() == InterfaceChanges()
         link.delete(machine.sock, "a")
         assert sorted(each.if_name for each in watcher.handle().removed) == ["a", "b"]
 
@@ -316,7 +316,7 @@ def test_what_the_kernel_tells_nobody_is_found_by_the_next_full_reading(machine:
     machine.veth("a", "b")
     with watcher_of(machine.namespace) as watcher:
         link.change(machine.sock, "a", alias="down, so without an event")
-        assert watcher.handle() == Change()
+        assert watcher.handle() == InterfaceChanges()
         ((_, after),) = watcher.rescan().changed
         assert after.alias == "down, so without an event"
 
@@ -331,9 +331,9 @@ def test_all_is_read_again_when_it_is_due_and_differences_are_told(machine: Mach
 
 
 def test_it_hangs_on_an_event_loop(machine: Machine) -> None:
-    async def first_change(watcher: Watcher) -> Change:
+    async def first_change(watcher: Watcher) -> InterfaceChanges:
         loop = asyncio.get_running_loop()
-        arrived: asyncio.Future[Change] = loop.create_future()
+        arrived: asyncio.Future[InterfaceChanges] = loop.create_future()
         loop.add_reader(watcher.fileno(), lambda: arrived.set_result(watcher.handle()))
         try:
             machine.veth("a", "b")

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from netdra.node.registry.leases import FILE, Leases
+from netdra.node.registry.table import FILE, RegistrationTable
 from tests.unit.node.kubelet.caller import run
 from tests.unit.node.registry.scene import Scene, serving
 
@@ -52,7 +52,7 @@ def test_what_is_registered_on_a_full_disk_holds_and_is_written_when_there_is_ro
         # The journal's last block may have had some room.
         assert "it holds, but is lost if the driver restarts" in refused
         assert os.strerror(errno.ENOSPC) in refused
-        assert len(scene.leases.registrations) == 200
+        assert len(scene.table.registrations) == 200
         (disk / "all").unlink()
         assert (await scene.register("eth200")).message == ""
 
@@ -61,7 +61,9 @@ def test_what_is_registered_on_a_full_disk_holds_and_is_written_when_there_is_ro
             await story(scene)
 
     run(told)
-    assert {said.device for said in Leases(disk / FILE).registrations} == {f"eth{number}" for number in range(201)}
+    assert {said.device for said in RegistrationTable(disk / FILE).registrations} == {
+        f"eth{number}" for number in range(201)
+    }
 
 
 def test_a_registry_whose_disk_was_full_when_it_ended_begins_with_what_was_written_before(disk: Path) -> None:
@@ -73,6 +75,6 @@ def test_a_registry_whose_disk_was_full_when_it_ended_begins_with_what_was_writt
                 assert (await scene.register(f"eth{number}")).success
 
     run(told)
-    devices = {said.device for said in Leases(disk / FILE).registrations}
+    devices = {said.device for said in RegistrationTable(disk / FILE).registrations}
     assert "eth0" in devices
     assert devices == {f"eth{number}" for number in range(len(devices))}, "a line is whole, or is not there"

@@ -18,8 +18,8 @@ import pytest
 from netdra.kernel import link, netns
 from netdra.kernel.errors import KernelError, KernelMissingError
 from netdra.kernel.netns import Namespace, inode_at
-from netdra.node.pods import namespaces as module
-from netdra.node.pods.namespaces import Namespaces
+from netdra.node.sandboxes import namespaces as module
+from netdra.node.sandboxes.namespaces import Namespaces
 from testbed.waiting import until, until_async
 from tests.kernel.conftest import Machine
 

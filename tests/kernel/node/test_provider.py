@@ -97,7 +97,7 @@ def test_a_claim_gets_four_gigabits_of_what_was_measured(machine: Machine, other
             # With nobody to measure against it says so, and what it said before holds until its lease ends.
             failed = await asyncio.to_thread(provider, machine, *options)
             assert (failed.returncode, "eth0: " in failed.stderr) == (1, True)
-            return scene.leases.registrations
+            return scene.table.registrations
 
     with TemporaryDirectory(prefix="provider-") as name:
         folder = Path(name)

@@ -15,8 +15,8 @@ from netdra.admission.messages import ALLOWED, AdmissionRequest
 from netdra.admission.nodes import Nodes
 from netdra.admission.policies import effect
 from netdra.admission.review import review
-from netdra.exposure.foresight import Reported, asked_for, folded
-from netdra.kube.resources import ClusterNode
+from netdra.exposure.foresight import InterfaceReports, folded, referenced_attributes
+from netdra.model.core import ClusterNode
 from netdra.model.device import DEFAULT_FEATURES
 from netdra.model.inventory import Interface
 from netdra.model.meta import ObjectMeta
@@ -53,8 +53,8 @@ def known(reports: Iterable[NodeNetworkStatus], labels: Callable[[int], dict[str
     return nodes
 
 
-def reported(nodes: Nodes, new: DeviceExposurePolicy | None) -> Reported:
-    asked = asked_for([] if new is None else [new.spec.selector.cel])
+def reported(nodes: Nodes, new: DeviceExposurePolicy | None) -> InterfaceReports:
+    asked = referenced_attributes([] if new is None else [new.spec.selector.cel])
     found = asyncio.run(nodes.reported(asked, new))
     while found.left:  # a machine that is busy with other things looks at fewer nodes at a time
         found = asyncio.run(nodes.reported(asked, new))
@@ -181,8 +181,8 @@ class TestAtAdmission:
 
     def test_who_shows_no_certificate_is_told_by_what_slices_carry(self, fifty: Nodes) -> None:
         new = exclude("e", f'{OURS}.ipv4 == "10.0.0.1"')
-        own = asked_for([new.spec.selector.cel])
-        others = asked_for([new.spec.selector.cel], published=True)
+        own = referenced_attributes([new.spec.selector.cel])
+        others = referenced_attributes([new.spec.selector.cel], published=True)
         assert own - others == {"dra.networking/ipv4"}
         found = asyncio.run(fifty.reported(others, new))
         assert effect([VFS, PFS], None, new, found, lambda: True).startswith("unknown for 550 interfaces")

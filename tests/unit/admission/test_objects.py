@@ -13,15 +13,15 @@ from netdra.admission.cluster import Cluster, narrowed
 from netdra.admission.messages import ALLOWED, AdmissionRequest
 from netdra.admission.nodes import Nodes
 from netdra.admission.review import is_reshaped, review
-from netdra.kube.resources import ClusterNode
 from netdra.model import documents
 from netdra.model.claim import DeviceClass
+from netdra.model.core import ClusterNode
 from netdra.model.custom_device import CustomDevice
 from netdra.model.meta import ObjectMeta
 from netdra.model.node_network import InterfaceGroup, NodeInterfaces, PublishedDevice, ReportedInterfaces
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
-from netdra.topology import shipped
+from netdra.rules import shipped
 from netdra.topology.classes import known_classes
 from netdra.vocabulary import added
 from tests.builders import OURS, exclude, exclusive, policy, shared

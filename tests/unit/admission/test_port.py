@@ -15,16 +15,17 @@ import msgspec
 import pytest
 import trustme
 
-from netdra.admission import door, workers
+from netdra.admission import server as webhook_server
+from netdra.admission import workers
 from netdra.admission.cluster import Cluster
 from netdra.admission.copy import Copy
-from netdra.admission.door import Door
 from netdra.admission.messages import AdmissionRequest
-from netdra.admission.server import NO_CERTIFICATE, PATH, Server
+from netdra.admission.server import LIMITS, NO_CERTIFICATE, PATH, Server
 from netdra.admission.serving import ANYBODY, Clients, context
 from netdra.admission.workers import Workers
 from netdra.kube.client import Client
 from netdra.model.topology import NetworkTopology
+from netdra.ops.bounded import BoundedServer
 from netdra.ops.process import Process
 from testbed.pace import within
 from testbed.process import Ports
@@ -41,7 +42,7 @@ SHORT = 0.3
 class Scene:
     """A webhook that listens, and whoever connects to it."""
 
-    def __init__(self, door: Door, port: int, trust: ssl.SSLContext, stack: AsyncExitStack) -> None:
+    def __init__(self, door: BoundedServer, port: int, trust: ssl.SSLContext, stack: AsyncExitStack) -> None:
         self.door, self.port, self._trust, self._stack = door, port, trust, stack
 
     async def connect(self, source: str = SERVER, trust: ssl.SSLContext | None = None) -> Streams:
@@ -119,9 +120,8 @@ async def listening(clients: Clients = ANYBODY, users: tuple[str, ...] = (), rev
         stack.callback(ports.close)
         pool = await stack.enter_async_context(Workers(reviews, seconds=PATIENCE_SECONDS))
         server, port = Server(copy, pool, Process("test"), clients), ports.take()
-        runner = await server.start(SERVER, port, tls)
-        stack.push_async_callback(runner.cleanup)
-        yield Scene(server._door, port, trust, stack)
+        door = await stack.enter_async_context(server.serving(SERVER, port, tls))
+        yield Scene(door, port, trust, stack)
 
 
 def run(scene: Callable[[Scene], Awaitable[None]], **settings: Any) -> None:
@@ -147,7 +147,7 @@ def test_a_review_is_answered_and_the_next_one_on_the_same_connection(request_of
             writer.write(post(len(body)) + body)
             status, answered = await answer(reader)
             assert (status, json.loads(answered)["response"]["allowed"]) == (200, allowed)
-        assert webhook.door._held == 0
+        assert webhook.door.held == 0
 
     run(scene)
 
@@ -163,8 +163,7 @@ def test_a_review_is_answered_and_the_next_one_on_the_same_connection(request_of
     ids=["nothing", "half a head", "half a body", "half a body for nobody"],
 )
 def test_who_does_not_ask_in_time_is_cut_off(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "REQUEST_SECONDS", SHORT)
-    monkeypatch.setattr(door, "IDLE_SECONDS", SHORT)
+    monkeypatch.setattr(webhook_server, "LIMITS", LIMITS._replace(request=SHORT, idle=SHORT))
 
     async def scene(webhook: Scene) -> None:
         streams = await webhook.connect()
@@ -172,7 +171,7 @@ def test_who_does_not_ask_in_time_is_cut_off(sent: bytes, monkeypatch: pytest.Mo
         with within(2.0, "the end of the connection", after=SHORT):
             assert await ended(streams)
             await asyncio.sleep(0)
-        assert (webhook.door._held, webhook.door.handlers) == (0, {})
+        assert (webhook.door.held, webhook.door.connections) == (0, {})
 
     run(scene, reviews=0)
 
@@ -189,25 +188,25 @@ def test_what_is_no_http_is_refused_and_is_no_error_of_the_webhooks(sent: bytes)
 
 
 def test_who_does_not_shake_hands_in_time_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "HANDSHAKE_SECONDS", SHORT)
+    monkeypatch.setattr(webhook_server, "LIMITS", LIMITS._replace(tls=SHORT))
 
     async def scene(webhook: Scene) -> None:
         streams = await asyncio.open_connection(SERVER, webhook.port)
         assert await ended(streams)
         streams[1].close()
-        assert webhook.door._open == {}
+        assert webhook.door.connections == {}
 
     run(scene, reviews=0)
 
 
 def test_a_slow_trickle_is_cut_off_like_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "REQUEST_SECONDS", SHORT)
+    monkeypatch.setattr(webhook_server, "LIMITS", LIMITS._replace(request=SHORT))
 
     async def scene(webhook: Scene) -> None:
         streams = await webhook.connect()
         streams[1].write(post(10_000))
         with within(2.0, "the end of the connection", after=SHORT):
-            while webhook.door._open:
+            while webhook.door.connections:
                 streams[1].write(b" ")
                 await asyncio.sleep(0.01)
 
@@ -215,12 +214,12 @@ def test_a_slow_trickle_is_cut_off_like_a_pause(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_flood_of_connections_takes_them_from_itself(request_of: Request, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "MAX_CONNECTIONS", 8)
+    monkeypatch.setattr(webhook_server, "LIMITS", LIMITS._replace(connections=8))
 
     async def scene(webhook: Scene) -> None:
         own = await webhook.connect()
         flood = [await webhook.connect(OTHER) for _ in range(30)]
-        assert len(webhook.door._open) <= 8
+        assert len(webhook.door.connections) <= 8
         assert await ended(flood[0])
         body = review(request_of(exclusive("p", "true")))
         own[1].write(post(len(body)) + body)
@@ -233,7 +232,7 @@ def test_a_flood_of_connections_takes_them_from_itself(request_of: Request, monk
 def test_held_bodies_are_given_up_before_they_fill_the_memory(
     request_of: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door, "MAX_HELD", 256 * 1024)
+    monkeypatch.setattr(webhook_server, "LIMITS", LIMITS._replace(held=256 * 1024))
 
     async def scene(webhook: Scene) -> None:
         own = await webhook.connect()
@@ -243,7 +242,7 @@ def test_held_bodies_are_given_up_before_they_fill_the_memory(
         for _, writer in held:
             writer.write(post(1024 * 1024) + b" " * 60_000)
         assert await ended(held[0])
-        assert webhook.door._held <= 256 * 1024
+        assert webhook.door.held <= 256 * 1024
         own[1].write(body[-1:])
         assert (await answer(own[0]))[0] == 200
 

@@ -17,7 +17,7 @@ from netdra.admission.workers import COMMAND, Workers
 from netdra.cel import engine
 from netdra.model import documents
 from netdra.model.topology import NetworkTopology
-from netdra.topology import shipped
+from netdra.rules import shipped
 from netdra.workers import pool
 from tests.builders import exclusive
 from tests.unit.workers.commands import DEAD, DEAF, GREEDY

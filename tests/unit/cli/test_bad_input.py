@@ -17,7 +17,7 @@ from netdra.cli import terminal
 from netdra.cli.main import COMMANDS, cli, main
 from netdra.model import documents
 from netdra.model.errors import InvalidInputError
-from netdra.model.inventory import Interface, Inventory, Node
+from netdra.model.inventory import Interface, Inventory, InventoryNode
 from testbed.waiting import waiting
 
 ROOT = Path(__file__).parents[3]
@@ -347,7 +347,7 @@ def test_nothing_that_a_terminal_obeys_is_left_in_a_text() -> None:
 
 def test_names_from_a_recorded_inventory_are_printed_harmlessly(tmp_path: Path) -> None:
     recorded = tmp_path / "inventory.json"
-    node = Inventory(node=Node(name="n"), interfaces=(Interface(if_name="\x1b[2J", type="veth"),))
+    node = Inventory(node=InventoryNode(name="n"), interfaces=(Interface(if_name="\x1b[2J", type="veth"),))
     recorded.write_text(documents.to_yaml(node))
     (tmp_path / "policy.yaml").write_text(POLICY + "metadata: {name: all}\n")
     arguments = ["--policies", str(tmp_path / "policy.yaml"), "--inventory", str(recorded)]

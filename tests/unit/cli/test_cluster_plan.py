@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
 
-from netdra.cli.cluster_plan import ClusterNow, Line, compare
+from netdra.cli.cluster_plan import ClusterNow, DeviceChange, compare
 from netdra.cli.plan import command
 from netdra.model.device import DEFAULT_FEATURES
 from netdra.model.meta import ObjectMeta
@@ -39,11 +39,11 @@ def now() -> ClusterNow:
     return ClusterNow(labels={NODE: {"rack": "a"}}, reports=(report,), policies=(VFS, PFS), slices=slices)
 
 
-def line(device: str, now: str = "", after: str = "", *, allocated: bool = False) -> Line:
-    return Line(node=NODE, pool=POOL, device=device, now=now, after=after, allocated=allocated)
+def line(device: str, now: str = "", after: str = "", *, allocated: bool = False) -> DeviceChange:
+    return DeviceChange(node=NODE, pool=POOL, device=device, now=now, after=after, allocated=allocated)
 
 
-def differing(now: ClusterNow, *written: DeviceExposurePolicy, without: Sequence[str] = ()) -> list[Line]:
+def differing(now: ClusterNow, *written: DeviceExposurePolicy, without: Sequence[str] = ()) -> list[DeviceChange]:
     lines, notes = compare(now, written, without)
     assert notes == []
     return [each for each in lines if each.differs]

@@ -53,7 +53,7 @@ def test_what_is_registered_is_listed_and_taken_back(folder: Path) -> None:
                 netdra, folder, "register", "eth7", "--provider", "bctl", "--ttl", "10m", *said
             )
             assert done == (0, "", "")
-            (entry,) = scene.leases.ledger.entries
+            (entry,) = scene.table.grants
             assert entry.ttl == 600
             code, text, _ = await asyncio.to_thread(netdra, folder, "registrations", "-o", "json")
             (listed,) = json.loads(text)
@@ -66,9 +66,9 @@ def test_what_is_registered_is_listed_and_taken_back(folder: Path) -> None:
             explained = await asyncio.to_thread(explain, folder)
             assert "eth7, by bctl (the registry's socket): bctl/n, bctl/rdma, bctl/s, bctl/bandwidth" in explained
             await asyncio.to_thread(netdra, folder, "register", "wire1", "--provider", "bctl", "--add")
-            assert len(scene.leases.registrations) == 2
+            assert len(scene.table.registrations) == 2
             await asyncio.to_thread(netdra, folder, "register", "--provider", "bctl", "--remove")
-            assert not [*scene.leases.registrations]
+            assert not [*scene.table.registrations]
             code, _, error = await asyncio.to_thread(netdra, folder, "register", "eth7", "--provider", "k8s.io", *said)
             assert (code, "is not for providers" in error) == (2, True)
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from netdra.cli.main import cli
 from netdra.model import documents
-from netdra.topology import shipped
+from netdra.rules import shipped
 from tests.unit.cli.conftest import CLAIM, SLICES, Run
 
 ROOT = Path(__file__).parents[1] / "topology"

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from netdra.controller.checks import Checks
 from netdra.model.policy import DeviceExposurePolicyStatus
 from netdra.workers import pool
-from netdra.workers.pool import BusyError
+from netdra.workers.pool import WorkersBusyError
 from tests.builders import exclusive, policy
 from tests.unit.controller.test_classes import topology
 from tests.unit.controller.test_status import schema
@@ -61,7 +61,7 @@ def test_an_answer_stands_until_the_spec_or_a_schema_changes() -> None:
 def test_what_is_too_slow_twice_is_too_slow() -> None:
     async def story() -> None:
         async with Checks(seconds=0.2, command=DEAF) as checks:
-            with pytest.raises(BusyError, match=r"within 0\.2 s"):
+            with pytest.raises(WorkersBusyError, match=r"within 0\.2 s"):
                 await checks.policy(exclusive("p", "true"))
             (wrong,) = await checks.policy(exclusive("p", "true"))
             assert wrong == "cannot be checked within 0.2 s; make its expressions simpler"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from netdra.controller.classes import Changes, changes
+from netdra.controller.classes import ClassWrites, changes
 from netdra.model import documents
 from netdra.model.claim import DeviceClass, DeviceClassSpec
 from netdra.model.device import Features
@@ -50,7 +50,7 @@ def test_a_class_is_made_for_each_root_step_and_belongs_to_the_topology() -> Non
 
 
 def test_when_all_is_as_it_should_be_nothing_is_done() -> None:
-    assert changes(topology(), settled(topology()), Features()) == Changes(names=("net-vf0", "net-vf1"))
+    assert changes(topology(), settled(topology()), Features()) == ClassWrites(names=("net-vf0", "net-vf1"))
     assert changes(topology(), settled(topology()), Features()).done
 
 

@@ -13,9 +13,9 @@ from netdra.controller.installers import (
     TEMPLATE_LABEL,
     DaemonSet,
     InstallerPod,
+    InstallerSettings,
     PlannedSchema,
-    Seen,
-    Settings,
+    PluginState,
     daemon_set,
     planned_schema,
     status,
@@ -29,7 +29,7 @@ from netdra.model.schema import CNIPluginSchema, CNIPluginSchemaSpec
 from netdra.model.topology import NetworkTopology
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-SETTINGS = Settings(image="registry.example.com/netdra:1")
+SETTINGS = InstallerSettings(image="registry.example.com/netdra:1")
 DESCRIBED = DescribedPlugin(
     digest="a" * 64, cni_versions=("1.0.0", "1.1.0"), schema=CNIPluginSchemaSpec(cni_type="ovs")
 )
@@ -56,12 +56,12 @@ def pod(node: str, template: str = "t", *, ready: bool = True, **containers: Any
     return msgspec.convert({"metadata": metadata, "spec": {"nodeName": node}, "status": states}, InstallerPod)
 
 
-def seen(*pods: InstallerPod, desired: int = 2, observed: int = 1, users: tuple[str, ...] = ()) -> Seen:
+def seen(*pods: InstallerPod, desired: int = 2, observed: int = 1, users: tuple[str, ...] = ()) -> PluginState:
     found = {
         "metadata": {"generation": 1},
         "status": {"observedGeneration": observed, "desiredNumberScheduled": desired},
     }
-    return Seen(template="t", daemon_set=msgspec.convert(found, DaemonSet), pods=pods, users=users)
+    return PluginState(template="t", daemon_set=msgspec.convert(found, DaemonSet), pods=pods, users=users)
 
 
 def said(found: CNIPluginStatus, kind: str = "Installed") -> tuple[str, str, str]:
@@ -117,7 +117,9 @@ def test_a_template_is_the_same_exactly_if_its_pods_are() -> None:
         (seen(desired=0), ("False", "NoNodes", "no node has the labels of spec.nodeSelector")),
     ],
 )
-def test_it_is_installed_when_every_node_has_the_present_one(found: Seen, expected: tuple[str, str, str]) -> None:
+def test_it_is_installed_when_every_node_has_the_present_one(
+    found: PluginState, expected: tuple[str, str, str]
+) -> None:
     assert said(status(plugin(), found, QUIET, NOW)) == expected
 
 

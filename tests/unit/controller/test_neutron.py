@@ -17,15 +17,15 @@ import pytest
 from msgspec.structs import replace
 
 from netdra.controller import neutron
-from netdra.controller.neutron import NeutronPorts, Settings
+from netdra.controller.neutron import NeutronPorts, NeutronSettings
 from netdra.kube.errors import NotFoundError, Status, UnavailableError
 from netdra.kube.store import Store
 from netdra.model.claim import ClaimUse, ResourceClaim
 from netdra.model.neutron_port import NeutronPort, NeutronPortStatus, name_of
 from netdra.model.topology import NetworkTopology
-from netdra.neutron.answers import Wanted
+from netdra.neutron.answers import PortRequest
 from netdra.neutron.client import Neutron
-from netdra.neutron.errors import RefusedError, UnauthorizedError
+from netdra.neutron.errors import NeutronRefusedError, UnauthorizedError
 from netdra.neutron.session import Session
 from tests.unit.controller.test_neutron_ports import claim, node, topology
 
@@ -162,7 +162,7 @@ class Scene:
         state: Any = SimpleNamespace(claims=self.claims, topologies=self.topologies, users=lambda name: (KEY,))
         api: Any = self.api
         recorder: Any = SimpleNamespace(emit=lambda occurrence: None)
-        settings = Settings(clouds=self.clouds, look_through_seconds=seconds)
+        settings = NeutronSettings(clouds=self.clouds, sweep_seconds=seconds)
         self.controller = NeutronPorts(api, recorder, state, settings, nullcontext)
         self.controller._ports = self.api.store
 
@@ -204,7 +204,7 @@ def tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]
     def told(story: Story, seconds: float = 600.0) -> None:
         async def run() -> None:
             scene = Scene(tmp_path, monkeypatch, seconds)
-            with scene.api.store.following(scene.controller._port_changed):
+            with scene.api.store.following(scene.controller._on_port_change):
                 async with scene.controller._neutron:
                     await story(scene)
 
@@ -224,7 +224,7 @@ def test_an_api_server_that_fails_ends_no_look_through_and_the_next_look_tells(
             stored["mac_address"] = "fa:16:3e:00:00:99"
         scene.controller._cluster = ""
         scene.api.failures = {"get namespaces": 1, "apply status": 1}
-        looking = asyncio.create_task(scene.controller._look_through_now_and_then())
+        looking = asyncio.create_task(scene.controller._run_sweeps())
 
         async def all_told() -> None:
             while not all(port.current for port in scene.ports.values()):
@@ -257,7 +257,7 @@ def test_a_port_that_neutron_does_not_tell_of_keeps_no_other_from_its_look(tell:
         second = scene.port("vf1").status
         assert second is not None
         del scene.cloud.ports[second.port_id]
-        (problem,) = await scene.controller._look_through()
+        (problem,) = await scene.controller._sweep()
         assert "503" in problem.what
         assert scene.reasons == ["Bound", "Lost"]
 
@@ -313,16 +313,16 @@ def test_of_two_that_take_a_port_at_once_one_has_it(tell: Callable[..., None], p
         stored = scene.cloud.make(NAMED)
         clients = [Neutron(Session(scene.clouds)) for _ in range(processes)]
         asked = [
-            Wanted(
+            PortRequest(
                 name=f"of-{uid}", claim=uid, cluster="cluster-1", host="node-7", network="", physnet="physnet2",
                 pci_slot=slot,
             )
             for uid, slot in zip(("uid-1", "uid-2"), SLOTS.values(), strict=True)
         ]  # fmt: skip
-        takes = (clients[n % processes].take(asked[n], NAMED, lambda host, pci_slot: True) for n in range(2))
+        takes = (clients[n % processes].adopt(asked[n], NAMED, lambda host, pci_slot: True) for n in range(2))
         taken = await asyncio.gather(*takes, return_exceptions=True)
         (refused,) = (one for one in taken if isinstance(one, BaseException))
-        assert isinstance(refused, RefusedError)
+        assert isinstance(refused, NeutronRefusedError)
         assert "is used already" in refused.what
         ((port, _, _),) = (one for one in taken if isinstance(one, tuple))
         assert (port.device_id, port.pci_slot) == (stored["device_id"], stored["binding:profile"]["pci_slot"])

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from netdra.controller import neutron_ports
-from netdra.controller.neutron_ports import Node
+from netdra.controller.neutron_ports import AllocatedNode
 from netdra.controller.writing import notices
 from netdra.kube.events import ObjectReference
 from netdra.model.claim import AllocatedDeviceStatus, ResourceClaim
@@ -17,15 +17,15 @@ from netdra.model.errors import InvalidInputError
 from netdra.model.neutron_port import FINALIZER, NeutronPort, name_of
 from netdra.model.resource import ResourceSlice
 from netdra.model.topology import NetworkTopology
-from netdra.neutron.answers import FixedIP, HostRoute, Network, Port, Settings
+from netdra.neutron.answers import FixedIP, HostRoute, NeutronNetwork, Port, VfSettings
 from netdra.neutron.errors import CloudsError, LostError, NoAgentError, UnreachableError
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = datetime(2026, 1, 2, tzinfo=UTC)
 NEVER, BOUND = "never bound", "bound"
 REFERENCE = ObjectReference(api_version="resource.k8s.io/v1", kind="ResourceClaim", name="data")
-NETWORK = Network(id="n1", name="blue", mtu=9000, physnet="physnet2")
-GIVEN = Settings(
+NETWORK = NeutronNetwork(id="n1", name="blue", mtu=9000, physnet="physnet2")
+GIVEN = VfSettings(
     mac="fa:16:3e:00:00:01",
     vlan=214,
     mtu=9000,
@@ -86,7 +86,7 @@ def topology(**neutron: Any) -> dict[str, NetworkTopology]:
     return {"data": msgspec.convert(plain, NetworkTopology)}
 
 
-def node(**attributes: Any) -> Node:
+def node(**attributes: Any) -> AllocatedNode:
     devices = [{"name": f"vf{number}", "attributes": attributes or vf(f"0000:05:00.{number}")} for number in range(2)]
     spec = {
         "driver": "dra.networking",
@@ -100,7 +100,7 @@ def node(**attributes: Any) -> Node:
         "metadata": {"name": "slice"},
         "spec": spec,
     }
-    return Node("node-7", "host-7", (msgspec.convert(plain, ResourceSlice),))
+    return AllocatedNode("node-7", "host-7", (msgspec.convert(plain, ResourceSlice),))
 
 
 def vf(address: str) -> dict[str, Any]:

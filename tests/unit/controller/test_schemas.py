@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from netdra.controller.schemas import Change, change
+from netdra.controller.schemas import SchemaWrite, change
 from netdra.model.names import SHIPPED_LABEL
 from netdra.model.schema import CNIPluginSchema
-from netdra.topology import shipped
+from netdra.rules import shipped
 from tests.unit.controller.test_status import schema
 
 EVERY = sorted(shipped.objects())
@@ -44,7 +44,7 @@ def test_one_of_an_older_version_or_changed_by_hand_becomes_as_it_is_shipped_and
 
 def test_one_that_is_no_longer_shipped_goes_once() -> None:
     old = labelled(schema("gone", "gone"), "gone")
-    assert change("gone", old) == Change("delete", old)
+    assert change("gone", old) == SchemaWrite("delete", old)
     going = replace(old, metadata=replace(old.metadata, deletion_timestamp="2026-01-01T00:00:00Z"))
     assert change("gone", going) is None
     assert change("gone", None) is None

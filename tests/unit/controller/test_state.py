@@ -7,20 +7,22 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from netdra.controller.state import SCHEMA, TOPOLOGY, Key, Reported, State, published
+from netdra.controller.state import SCHEMA, TOPOLOGY, Key, ReportIndex, State, published
 from netdra.kube.client import Client
 from netdra.kube.queue import WorkQueue
 from netdra.kube.store import Change
 from netdra.model import documents
 from netdra.model.device import Features
-from netdra.model.node_network import NodeReport, PolicyAtNode, policies_of
+from netdra.model.node_network import NodeNetworkReport, PolicyAtNode, policies_of
 from netdra.model.schema import CNIPluginSchema
-from netdra.topology import shipped
+from netdra.rules import shipped
 from testbed import virtual_time
 from tests.unit.controller.test_classes import topology
 
 
-def node(name: str = "n", problems: tuple[str, ...] = (), features: tuple[str, ...] = (), **devices: int) -> NodeReport:
+def node(
+    name: str = "n", problems: tuple[str, ...] = (), features: tuple[str, ...] = (), **devices: int
+) -> NodeNetworkReport:
     """A node that reports of policies, by their devices; the problems are of the first."""
     first = next(iter(devices), "")
     status: dict[str, Any] = {
@@ -28,36 +30,36 @@ def node(name: str = "n", problems: tuple[str, ...] = (), features: tuple[str, .
         "problems": [{"policy": first, "message": text} for text in problems],
         "features": list(features),
     }
-    return documents.convert({"metadata": {"name": name}, "status": status}, NodeReport, "test")
+    return documents.convert({"metadata": {"name": name}, "status": status}, NodeNetworkReport, "test")
 
 
-def devices(index: Reported[PolicyAtNode], policy: str) -> list[tuple[str, int]]:
+def devices(index: ReportIndex[PolicyAtNode], policy: str) -> list[tuple[str, int]]:
     return [(where, each.report.devices) for where, each in index.of(policy)]
 
 
 def test_it_follows_a_node_from_its_making_to_its_end() -> None:
-    index = Reported(policies_of)
+    index = ReportIndex(policies_of)
     first, second = node(a=1, b=1), node(a=2, c=1)
-    assert set(index.changed(Change("n", None, first))) == {"a", "b"}
+    assert set(index.update(Change("n", None, first))) == {"a", "b"}
     assert devices(index, "a") == [("n", 1)]
-    assert set(index.changed(Change("n", first, second))) == {"a", "b", "c"}
+    assert set(index.update(Change("n", first, second))) == {"a", "b", "c"}
     assert (devices(index, "a"), devices(index, "b")) == ([("n", 2)], [])
-    assert set(index.changed(Change("n", second, second))) == set()
-    assert set(index.changed(Change("n", second, None))) == {"a", "c"}
+    assert set(index.update(Change("n", second, second))) == set()
+    assert set(index.update(Change("n", second, None))) == {"a", "c"}
     assert index._reports == {}
 
 
 def test_a_policy_whose_problems_alone_are_others_has_changed() -> None:
-    index = Reported(policies_of)
+    index = ReportIndex(policies_of)
     before, after = node(a=1, b=1), node(a=1, b=1, problems=("x",))
-    list(index.changed(Change("n", None, before)))
-    assert list(index.changed(Change("n", before, after))) == ["a"]
+    list(index.update(Change("n", None, before)))
+    assert list(index.update(Change("n", before, after))) == ["a"]
 
 
 def test_a_node_that_has_not_reported_yet_says_nothing() -> None:
-    index = Reported(policies_of)
-    bare = documents.convert({"metadata": {"name": "n"}}, NodeReport, "test")
-    assert list(index.changed(Change("n", None, bare))) == []
+    index = ReportIndex(policies_of)
+    bare = documents.convert({"metadata": {"name": "n"}}, NodeNetworkReport, "test")
+    assert list(index.update(Change("n", None, bare))) == []
     assert published([bare]) is None
 
 
@@ -81,7 +83,7 @@ def noted(old: CNIPluginSchema | None, new: CNIPluginSchema | None) -> set[Key]:
         state = State(cast(Client, None), work)
         state.topologies.put("net", topology())
         state.schemas.put("other", shipped.objects()["bond"])
-        state._schema_changed(Change("vlan", old, new))
+        state._on_schema_change(Change("vlan", old, new))
         running = asyncio.create_task(work.run())
         await work.drained()
         running.cancel()

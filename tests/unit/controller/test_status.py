@@ -10,21 +10,21 @@ import pytest
 from msgspec.structs import replace
 
 from netdra.controller import status
-from netdra.controller.classes import Changes
-from netdra.controller.status import Seen
+from netdra.controller.classes import ClassWrites
+from netdra.controller.status import TopologyState
 from netdra.model import documents
 from netdra.model.claim import DeviceClass
 from netdra.model.custom_device import CustomDevice
 from netdra.model.meta import Condition
 from netdra.model.node_network import CustomDeviceReport, NodeProblem, PolicyAtNode, PolicyReport
 from netdra.model.schema import CNIPluginSchema
-from netdra.topology import shipped
+from netdra.rules import shipped
 from tests.builders import exclude, exclusive
 from tests.unit.controller.test_classes import topology
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LATER = NOW + timedelta(hours=1)
-READY = Seen(changes=Changes(names=("net-vf0",)))
+READY = TopologyState(changes=ClassWrites(names=("net-vf0",)))
 GONE = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 
 
@@ -61,7 +61,7 @@ class TestTopologies:
 
     def test_the_time_is_that_of_the_last_difference(self) -> None:
         first = status.of_topology(topology(), READY, NOW)
-        used = Seen(changes=READY.changes, users=("a/b",))
+        used = TopologyState(changes=READY.changes, users=("a/b",))
         second = status.of_topology(replace(topology(), status=first), used, LATER)
         times = {each.type: each.last_transition_time for each in second.conditions}
         assert times == {
@@ -72,7 +72,7 @@ class TestTopologies:
 
     def test_an_unsound_one_says_why_and_keeps_the_names_of_its_classes(self) -> None:
         before = status.of_topology(topology(), READY, NOW)
-        seen = Seen(findings=("a; b", "c"))
+        seen = TopologyState(findings=("a; b", "c"))
         found = status.of_topology(replace(topology(), status=before), seen, NOW)
         assert said(found.conditions, "Compiled") == ("False", "Unsound", "a; b\nc")
         assert said(found.conditions, "Ready")[:2] == ("False", "Unsound")
@@ -81,13 +81,18 @@ class TestTopologies:
     @pytest.mark.parametrize(
         ("seen", "metadata", "reason", "text"),
         [
-            (Seen(changes=Changes(foreign=("net-vf0",))), {}, "ForeignDeviceClass", '"net-vf0" is not netdra'),
-            (Seen(problem="no"), {}, "Refused", "no"),
-            (Seen(users=("a/b",)), GONE, "Deleting", "deletion waits for 1 user;"),
+            (
+                TopologyState(changes=ClassWrites(foreign=("net-vf0",))),
+                {},
+                "ForeignDeviceClass",
+                '"net-vf0" is not netdra',
+            ),
+            (TopologyState(problem="no"), {}, "Refused", "no"),
+            (TopologyState(users=("a/b",)), GONE, "Deleting", "deletion waits for 1 user;"),
         ],
     )
     def test_what_keeps_it_from_being_ready_is_said(
-        self, seen: Seen, metadata: dict[str, Any], reason: str, text: str
+        self, seen: TopologyState, metadata: dict[str, Any], reason: str, text: str
     ) -> None:
         found = status.of_topology(topology(**metadata), seen, NOW)
         holds, why, message = said(found.conditions, "Ready")
@@ -96,12 +101,12 @@ class TestTopologies:
 
     def test_classes_that_are_being_written_are_pending(self) -> None:
         made = documents.convert({"metadata": {"name": "net-vf0"}, "spec": {}}, DeviceClass, "test")
-        found = status.of_topology(topology(), Seen(changes=Changes(create=(made,))), NOW)
+        found = status.of_topology(topology(), TopologyState(changes=ClassWrites(create=(made,))), NOW)
         assert said(found.conditions, "Ready")[:2] == ("False", "Pending")
 
     def test_many_users_are_counted_and_a_few_named(self) -> None:
         users = tuple(f"team/{number:03}" for number in range(100))
-        found = status.of_topology(topology(), Seen(users=users), NOW)
+        found = status.of_topology(topology(), TopologyState(users=users), NOW)
         assert found.users == 100
         assert found.used_by == users[:16]
         assert said(found.conditions, "InUse")[:2] == ("True", "Allocated")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-from netdra.controller.uninstall import HeldClaim, Holder, holders_of
+from netdra.controller.uninstall import AllocatedClaim, ClaimInUse, holders_of
 
 
-def claim(name: str, *drivers: str, pods: tuple[str, ...] = ()) -> HeldClaim:
+def claim(name: str, *drivers: str, pods: tuple[str, ...] = ()) -> AllocatedClaim:
     results = [{"driver": driver, "pool": "node-1/data0", "device": "data0", "request": "a"} for driver in drivers]
     users = [{"resource": "pods", "name": pod, "uid": "1"} for pod in pods]
     status = {"allocation": {"devices": {"results": results}}, "reservedFor": users} if drivers else {}
-    return msgspec.convert({"metadata": {"name": name, "namespace": "apps"}, "status": status}, HeldClaim)
+    return msgspec.convert({"metadata": {"name": name, "namespace": "apps"}, "status": status}, AllocatedClaim)
 
 
 def test_claims_with_devices_of_netdras_are_named_with_their_pods_and_devices() -> None:
@@ -25,6 +25,6 @@ def test_claims_with_devices_of_netdras_are_named_with_their_pods_and_devices() 
     )
     devices = ("node-1/data0/data0",)
     assert found == [
-        Holder(claim="apps/first", devices=devices),
-        Holder(claim="apps/second", pods=("a", "b"), devices=devices),
+        ClaimInUse(claim="apps/first", devices=devices),
+        ClaimInUse(claim="apps/second", pods=("a", "b"), devices=devices),
     ]

@@ -11,14 +11,14 @@ import pytest
 from netdra.discovery.capture import anonymize, to_text
 from netdra.discovery.scan import scan_recorded
 from netdra.model import documents
-from netdra.model.inventory import Interface, Inventory, Node
+from netdra.model.inventory import Interface, Inventory, InventoryNode
 from tests.trees import sriov_machine
 
 
 @pytest.fixture
 def inventory() -> Inventory:
     return Inventory(
-        node=Node(name="db7.corp.example", labels={"kubernetes.io/hostname": "db7.corp.example", "zone": "b"}),
+        node=InventoryNode(name="db7.corp.example", labels={"kubernetes.io/hostname": "db7.corp.example", "zone": "b"}),
         interfaces=(
             Interface(
                 if_name="enx3cecef112233",
@@ -48,7 +48,7 @@ def inventory() -> Inventory:
 
 
 def test_a_capture_is_read_back_as_it_was(tmp_path: Path) -> None:
-    inventory = scan_recorded(str(sriov_machine(tmp_path)), Node(name="worker-1", labels={"a": "b"}))
+    inventory = scan_recorded(str(sriov_machine(tmp_path)), InventoryNode(name="worker-1", labels={"a": "b"}))
     assert documents.inventory(to_text(inventory), "capture.json") == inventory
 
 

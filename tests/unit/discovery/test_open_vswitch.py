@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from netdra.discovery import assemble, ovs
-from netdra.discovery.facts import Facts
+from netdra.discovery.facts import MachineFacts
 from netdra.kernel import link, uapi
 from netdra.kernel.netlink import attribute, nested, text, u32
 from netdra.model.inventory import Interface
@@ -85,7 +85,7 @@ def test_no_database_means_that_nothing_is_known(tmp_path: Path) -> None:
 
 def ovs_machine(bridges: dict[str, str] | None) -> dict[str, Interface]:
     """The datapath, br-ex with eno1, br-int with the internal port mp0, and a default route through br-ex."""
-    facts = Facts()
+    facts = MachineFacts()
     for index, (name, kind, master) in enumerate(
         [
             ("ovs-system", "openvswitch", 0),

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from netdra.discovery import assemble
-from netdra.discovery.facts import Device, Facts
+from netdra.discovery.facts import MachineFacts, SysfsDevice
 from netdra.discovery.overrides import with_host_use, with_uplinks
 from netdra.discovery.recorded import _BLANK
 from netdra.discovery.scan import interfaces, scan_recorded
@@ -104,13 +104,13 @@ def test_a_bare_number_means_a_representor_only_on_a_switch() -> None:
 
 
 def test_representors_of_older_kernels_which_hang_on_no_function_are_found_by_the_switch() -> None:
-    facts = Facts()
+    facts = MachineFacts()
     for index, name, port in ((5, "ens1f0", "p0"), (6, "ens1f1", "p1")):
         facts.put(msgspec.structs.replace(_BLANK, index=index, name=name, port_name=port, switch_id="ab"))
         address = f"0000:03:00.{index - 5}"
         functions = {0: f"0000:03:0{index}.0"}
-        facts.put_device(index, Device(address=address, total_vfs=8, vfs=1, functions=functions))
-        facts.functions |= {each: Device(address=each, pf=address) for each in functions.values()}
+        facts.put_device(index, SysfsDevice(address=address, total_vfs=8, vfs=1, functions=functions))
+        facts.functions |= {each: SysfsDevice(address=each, pf=address) for each in functions.values()}
     for index, name, port in ((2, "rep1", "pf1vf0"), (3, "rep0", "pf0vf0")):
         facts.put(msgspec.structs.replace(_BLANK, index=index, name=name, port_name=port, switch_id="ab"))
     facts.eswitch = {"0000:03:00.0": "switchdev", "0000:03:00.1": "legacy"}

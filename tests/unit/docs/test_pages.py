@@ -19,7 +19,7 @@ from netdra.model.inventory import ATTRIBUTES, PUBLISHED_ATTRIBUTES
 from netdra.model.names import DRIVER
 from netdra.model.topology import NetworkTopology, NeutronRequest
 from netdra.neutron.errors import NeutronError
-from netdra.node.pods.table import Life, Phase
+from netdra.node.sandboxes.table import Life, Phase
 from netdra.steps.addressing import RouteParams
 from netdra.steps.builtin import TYPES
 from netdra.steps.contract import Params

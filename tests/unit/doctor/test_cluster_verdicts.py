@@ -11,28 +11,33 @@ import pytest
 
 from netdra.admission import certificates
 from netdra.admission.keeper import ClientConfig, Webhook, WebhookConfiguration
-from netdra.doctor.cluster_look import differing, trusted_until
+from netdra.doctor.cluster_look import ComponentPod, differing, trusted_until
 from netdra.doctor.cluster_verdicts import (
     ClusterFacts,
     Component,
     Definition,
-    KubernetesNode,
-    Reported,
-    Unseen,
+    ReportFacts,
     WebhookFacts,
     not_looked_at,
-    number,
     unreachable,
     verdicts,
 )
-from netdra.doctor.finding import worst
+from netdra.doctor.finding import Unseen, number, worst
 from netdra.doctor.rights import to_keep_a_certificate
 from netdra.model import crd, kinds
+from netdra.model.core import ClusterNode, ClusterNodeStatus, NodeInfo
 from netdra.model.device import Features
 from netdra.model.meta import ObjectMeta
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 LATER = NOW + timedelta(days=60)
+
+
+def node(name: str, kubelet: str, runtime: str) -> ClusterNode:
+    info = NodeInfo(kubelet_version=kubelet, container_runtime_version=runtime)
+    return ClusterNode(metadata=ObjectMeta(name=name), status=ClusterNodeStatus(node_info=info))
+
+
 WELL = ClusterFacts(
     server="v1.37.1",
     dra=("v1", "v1beta1"),
@@ -40,9 +45,9 @@ WELL = ClusterFacts(
     definitions=tuple(Definition(kind.name, True, True) for kind in kinds.KINDS),
     webhook=WebhookFacts(configurations={"netdra": LATER, "netdra-claims": LATER}),
     lacking={"node": (), "controller": (), "webhook": ()},
-    nodes=(KubernetesNode("n1", "v1.37.1", "containerd://2.4.2"),),
+    nodes=(node("n1", "v1.37.1", "containerd://2.4.2"),),
     components=(Component("netdra-node-x", "node", "0.1.0"), Component("netdra-webhook-x", "webhook", "0.1.0")),
-    reports=(Reported("n1"),),
+    reports=(ReportFacts("n1"),),
 )
 
 
@@ -65,13 +70,13 @@ def trusts(end: datetime | None) -> WebhookFacts:
         ({"dra": ()}, "resource.k8s.io", "error", "nothing of it", "--runtime-config"),
         ({"reports": ()}, "reports of nodes", "warning", "no node has a NodeNetwork", "get pods"),
         (
-            {"reports": (Reported("n1", 0, ("p",)),)},
+            {"reports": (ReportFacts("n1", 0, ("p",)),)},
             "reports of nodes",
             "warning",
             "older forms of policies: n1",
             "pod",
         ),
-        ({"reports": (Reported("n1", 2),)}, "reports of nodes", "warning", "tell of problems: n1", "nodenetwork n1"),
+        ({"reports": (ReportFacts("n1", 2),)}, "reports of nodes", "warning", "tell of problems: n1", "nodenetwork n1"),
         (
             {"features": Features(partitionable_devices=False)},
             "DRAPartitionableDevices",
@@ -128,9 +133,9 @@ def trusts(end: datetime | None) -> WebhookFacts:
             "may not: list pods",
             "system:serviceaccount:netdra:netdra-node",
         ),
-        ({"nodes": (KubernetesNode("n1", "v1.33.0", ""),)}, "kubelets", "error", "n1 v1.33.0", "upgrade"),
+        ({"nodes": (node("n1", "v1.33.0", ""),)}, "kubelets", "error", "n1 v1.33.0", "upgrade"),
         (
-            {"nodes": (KubernetesNode("n1", "v1.37.1", "containerd://1.6.9"),)},
+            {"nodes": (node("n1", "v1.37.1", "containerd://1.6.9"),)},
             "container runtimes",
             "error",
             "n1 containerd://1.6.9",
@@ -175,7 +180,7 @@ def test_what_is_missing_is_told_with_what_to_do(
     ],
 )
 def test_each_runtime_is_told_with_what_it_lacks(runtime: str, level: str, word: str) -> None:
-    facts = msgspec.structs.replace(WELL, nodes=(KubernetesNode("n1", "v1.37.1", runtime),))
+    facts = msgspec.structs.replace(WELL, nodes=(node("n1", "v1.37.1", runtime),))
     (found,) = [each for each in verdicts(facts, "0.1.0", NOW) if each.check == "container runtimes"]
     assert found.level == level
     assert word in found.seen
@@ -185,7 +190,7 @@ def test_each_runtime_is_told_with_what_it_lacks(runtime: str, level: str, word:
 
 def test_nodes_of_several_runtimes_are_told_apart() -> None:
     runtimes = ("containerd://2.4.2", "cri-o://1.28.1", "containerd://2.1.9", "cri-o://1.28.1", "containerd://2.2.9")
-    nodes = tuple(KubernetesNode(f"n{at}", "v1.37.1", runtime) for at, runtime in enumerate(runtimes))
+    nodes = tuple(node(f"n{at}", "v1.37.1", runtime) for at, runtime in enumerate(runtimes))
     found = [
         each
         for each in verdicts(msgspec.structs.replace(WELL, nodes=nodes), "0.1.0", NOW)
@@ -247,3 +252,17 @@ def test_a_webhook_whose_certificate_is_mounted_needs_no_right_to_write() -> Non
     facts = msgspec.structs.replace(WELL, lacking={"webhook": tuple(sorted(to_keep_a_certificate()))})
     (found,) = (each for each in verdicts(facts, "0.1.0", NOW) if each.check == "rights of netdra webhook")
     assert (found.level, found.seen) == ("ok", "has all that it needs with --certificates, and not without")
+
+
+@pytest.mark.parametrize(
+    ("container", "has_cloud"),
+    [
+        ({"args": ["controller", "--neutron-clouds=/etc/clouds.yaml"]}, True),
+        ({"command": ["netdra", "controller", "--neutron-clouds", "/etc/clouds.yaml"], "args": None}, True),
+        ({"args": ["controller", "--neutron-cloud=one"]}, False),
+        ({}, False),
+    ],
+)
+def test_a_pod_of_the_controller_has_a_cloud_by_its_arguments(container: dict[str, Any], has_cloud: bool) -> None:
+    plain = {"metadata": {"name": "netdra-controller-x"}, "spec": {"containers": [{"name": "c"}, container]}}
+    assert msgspec.convert(plain, ComponentPod).has_cloud is has_cloud

@@ -9,16 +9,13 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from netdra.doctor.cluster_verdicts import Unseen
-from netdra.doctor.finding import Finding, worst
+from netdra.doctor.finding import Finding, Unseen, worst
 from netdra.doctor.neutron_look import interfaces_of, wires
 from netdra.doctor.neutron_verdicts import (
     Account,
     CloudFacts,
-    Default,
     Failed,
     PortFacts,
-    Waiting,
     WiredNode,
     of_cloud,
     of_ports,
@@ -27,7 +24,7 @@ from netdra.model.meta import Condition, time_text
 from netdra.model.neutron_port import NeutronPort
 from netdra.model.node_network import NodeInterfaces
 from netdra.model.resource import ResourceSlice
-from netdra.neutron.answers import Agent, Network, Port
+from netdra.neutron.answers import Agent, NeutronNetwork, Port
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 JUST_NOW = time_text(NOW - timedelta(seconds=5))
@@ -112,9 +109,9 @@ def told(facts: PortFacts) -> list[Finding]:
             "1 changed in Neutron: n/a for 3 h: VLAN 1 became 2",
             "delete the pods and their claims",
         ),
-        ({"waiting": (Waiting("n/c", LONG_AGO),)}, "error", "have no NeutronPort: n/c for 3 h", "logs deploy/net-con"),
-        ({"waiting": (Waiting("n/c", JUST_NOW),)}, "ok", "none", ""),
-        ({"waiting": (Waiting("n/c", ""),)}, "ok", "none", ""),
+        ({"waiting": {"n/c": LONG_AGO}}, "error", "have no NeutronPort: n/c for 3 h", "logs deploy/net-con"),
+        ({"waiting": {"n/c": JUST_NOW}}, "ok", "none", ""),
+        ({"waiting": {"n/c": ""}}, "ok", "none", ""),
         ({"controllers": {"one": False, "other": True}}, "ok", "none", ""),
         ({"controllers": {"one": False}}, "error", "`neutron` (t), and no controller serves", "neutron.cloudsSecret"),
         ({"controllers": {"one": False}, "topologies": ()}, "ok", "no topology asks", ""),
@@ -164,9 +161,9 @@ def vf_port(vif_type: str) -> Port:
     return Port(id="p", network_id="n", vif_type=vif_type)
 
 
-DATA = Network(id="1", name="data", physnet="physnet2")
-STORAGE = Network(id="2", name="storage", physnet="physnet3")
-UNSEEN = Network(id="3", name="unseen")
+DATA = NeutronNetwork(id="1", name="data", physnet="physnet2")
+STORAGE = NeutronNetwork(id="2", name="storage", physnet="physnet3")
+UNSEEN = NeutronNetwork(id="3", name="unseen")
 ACCOUNT = Account(user="netdra", project="k8s", roles=("member", "service"), url="https://neutron")
 WELL = CloudFacts(
     account=ACCOUNT,
@@ -175,7 +172,7 @@ WELL = CloudFacts(
     agents=(agent("host-1"), agent("n2")),
     sees_agents=True,
     networks=(DATA, STORAGE),
-    defaults={"physnet2": Default(DATA)},
+    defaults={"physnet2": DATA},
 )
 GONE = Failed("Unreachable", "Neutron: GET ports: no answer", "must answer")
 
@@ -280,29 +277,29 @@ def test_a_cloud_that_has_everything_has_no_trouble() -> None:
         ({"networks": (UNSEEN,)}, "networks", "warning", "could not be seen", "--neutron-physnets"),
         ({"networks": (DATA,)}, "networks", "warning", "is on physical network physnet3", "physical-network physnet3"),
         (
-            {"defaults": {"physnet2": Default(Failed("NoNetwork", 'no network "blue"'))}},
+            {"defaults": {"physnet2": Failed("NoNetwork", 'no network "blue"')}},
             "network of physnet2",
             "error",
             "blue",
             "correct the name",
         ),
-        ({"defaults": {"physnet2": Default(GONE)}}, "network of physnet2", "warning", "could not be seen", "answer"),
+        ({"defaults": {"physnet2": GONE}}, "network of physnet2", "warning", "could not be seen", "answer"),
         (
-            {"defaults": {"physnet2": Default(DATA, Failed("Ambiguous", "2 subnets", "give the id"))}},
+            {"defaults": {"physnet2": Failed("Ambiguous", "2 subnets", "give the id")}},
             "network of physnet2",
             "error",
             "2 subnets",
             "give the id",
         ),
         (
-            {"defaults": {"physnet2": Default(STORAGE)}},
+            {"defaults": {"physnet2": STORAGE}},
             "network of physnet2",
             "error",
             'storage is of physical network "physnet3"',
             "--neutron-physnets",
         ),
         (
-            {"defaults": {"physnet": Default(UNSEEN)}},
+            {"defaults": {"physnet": UNSEEN}},
             "network of physnet",
             "warning",
             "no node has devices of physnet",

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from netdra.doctor.finding import Finding, worst
-from netdra.doctor.node_verdicts import KINDS, Folder, Nic, NodeFacts, Plugin, Trouble, verdicts
+from netdra.doctor.node_verdicts import KINDS, InstalledPlugin, NodeFacts, NodeFolder, SriovNic, Trouble, verdicts
 
 WELL = NodeFacts(
     kernel="6.12.1",
@@ -16,16 +16,16 @@ WELL = NodeFacts(
     kinds=dict.fromkeys(KINDS, "there"),
     interfaces=7,
     iommu_groups=40,
-    sriov=(Nic("eno1", 8, 8),),
+    sriov=(SriovNic("eno1", 8, 8),),
     vfio="loadable",
     rdma_devices=("mlx5_0",),
     rdma_mode="exclusive",
     nri_socket="/var/run/nri/nri.sock",
     nri="listens",
-    kubelet=(Folder("/var/lib/kubelet/plugins", exists=True, writable=True),),
-    cdi=Folder("/var/run/cdi", exists=True, writable=True),
+    kubelet=(NodeFolder("/var/lib/kubelet/plugins", exists=True, writable=True),),
+    cdi=NodeFolder("/var/run/cdi", exists=True, writable=True),
     cni_path=("/opt/cni/bin",),
-    plugins=(Plugin("macvlan", "1.1.0"),),
+    plugins=(InstalledPlugin("macvlan", "1.1.0"),),
     cgroup=2,
     user_namespaces=15000,
 )
@@ -62,7 +62,7 @@ def test_a_node_that_has_everything_has_no_trouble_and_nothing_to_do() -> None:
         ),
         ({"kinds": {**WELL.kinds, "vlan": "unknown"}}, "link kinds", "warning", "unknown: vlan", "root"),
         (
-            {"sriov": (Nic("eno1", 0, 8),)},
+            {"sriov": (SriovNic("eno1", 0, 8),)},
             "SR-IOV",
             "warning",
             "eno1 0 of 8",
@@ -75,12 +75,12 @@ def test_a_node_that_has_everything_has_no_trouble_and_nothing_to_do() -> None:
         ({"rdma_mode": ""}, "RDMA", "warning", "unknown", "rdma system"),
         ({"nri": "absent"}, "NRI", "error", "is not there", "containerd"),
         ({"nri": "Permission denied"}, "NRI", "error", "Permission denied", "containerd"),
-        ({"kubelet": (Folder("/k/plugins", False, True),)}, "kubelet", "error", "/k/plugins", "--kubelet-root"),
-        ({"kubelet": (Folder("/k/plugins", True, False),)}, "kubelet", "warning", "cannot be written", "root"),
-        ({"cdi": Folder("/cdi", False, False)}, "CDI", "warning", "cannot be written", "root"),
+        ({"kubelet": (NodeFolder("/k/plugins", False, True),)}, "kubelet", "error", "/k/plugins", "--kubelet-root"),
+        ({"kubelet": (NodeFolder("/k/plugins", True, False),)}, "kubelet", "warning", "cannot be written", "root"),
+        ({"cdi": NodeFolder("/cdi", False, False)}, "CDI", "warning", "cannot be written", "root"),
         ({"plugins": ()}, "CNI plugins", "warning", "none in /opt/cni/bin", "containernetworking"),
-        ({"plugins": (Plugin("old", "0.3.1"),)}, "CNI plugin old", "warning", "no CHECK", "newer old"),
-        ({"plugins": (Plugin("bad", "", "exit 1"),)}, "CNI plugin bad", "warning", "exit 1", "reinstall bad"),
+        ({"plugins": (InstalledPlugin("old", "0.3.1"),)}, "CNI plugin old", "warning", "no CHECK", "newer old"),
+        ({"plugins": (InstalledPlugin("bad", "", "exit 1"),)}, "CNI plugin bad", "warning", "exit 1", "reinstall bad"),
         ({"cgroup": 1}, "cgroup", "warning", "version 1", "failCgroupV1"),
         ({"cgroup": 0}, "cgroup", "warning", "none", "cgroup2"),
         ({"user_namespaces": 0}, "user namespaces", "warning", "hostUsers: false", "sysctl"),
@@ -102,7 +102,7 @@ def test_what_a_node_does_not_need_is_no_trouble() -> None:
 
 
 def test_a_cdi_folder_that_can_be_made_is_well() -> None:
-    found = verdicts(msgspec.structs.replace(WELL, cdi=Folder("/cdi", exists=False, writable=True)))
+    found = verdicts(msgspec.structs.replace(WELL, cdi=NodeFolder("/cdi", exists=False, writable=True)))
     assert worst(found) == "ok"
 
 

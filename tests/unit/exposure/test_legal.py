@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from netdra.exposure import check, expose
 from netdra.model import names
 from netdra.model.device import Features
-from netdra.model.inventory import Interface, Inventory, Node
+from netdra.model.inventory import Interface, Inventory, InventoryNode
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.slices.pack import layout
 from tests.builders import pf, policy, vf
@@ -59,7 +59,9 @@ def nodes(draw: st.DrawFn) -> Inventory:
     others = draw(st.lists(NAMES.filter(lambda name: name != first), unique=True, max_size=3))
     facts: dict[str, Any] = {"alias": draw(TEXTS), "alt_names": tuple(draw(st.lists(TEXTS, max_size=3)))}
     plain = [Interface(if_name=name, type=draw(st.sampled_from(["nic", "veth", "bridge"])), **facts) for name in others]
-    return Inventory(node=Node(name=draw(st.sampled_from(["n", "n" * 242]))), interfaces=(parent, *vfs, *plain))
+    return Inventory(
+        node=InventoryNode(name=draw(st.sampled_from(["n", "n" * 242]))), interfaces=(parent, *vfs, *plain)
+    )
 
 
 @settings(max_examples=80)

@@ -8,7 +8,7 @@ import pytest
 from netdra.exposure import expose
 from netdra.model.device import Decision, ExposureResult
 from netdra.model.errors import InvalidInputError
-from netdra.model.inventory import Interface, Inventory, Node
+from netdra.model.inventory import Interface, Inventory, InventoryNode
 from tests.builders import OURS, exclude, exclusive, inventory, named, pf, policy, shared
 
 NIC = Interface(if_name="eth1", type="nic", mac="02:00:00:00:00:01", mtu=1500)
@@ -201,4 +201,4 @@ def test_the_order_of_policies_changes_nothing() -> None:
 
 
 def test_a_node_without_interfaces_offers_nothing() -> None:
-    assert expose(Inventory(node=Node(name="n"), interfaces=()), [exclusive("p", "true")]) == ExposureResult()
+    assert expose(Inventory(node=InventoryNode(name="n"), interfaces=()), [exclusive("p", "true")]) == ExposureResult()

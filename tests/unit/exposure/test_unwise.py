@@ -11,7 +11,7 @@ import pytest
 from netdra.exposure.check import check
 from netdra.exposure.unwise import misspelt_plugins, warnings
 from netdra.model.policy import DeviceExposurePolicy
-from netdra.topology import shipped
+from netdra.rules import shipped
 from tests import draws
 from tests.builders import exclude, exclusive, policy
 

@@ -8,15 +8,15 @@ import msgspec
 import pytest
 
 from netdra.neutron import answers
-from netdra.neutron.answers import Agent, HostRoute, Network, Port, QosPolicy, QosRule, Subnet, Wanted
+from netdra.neutron.answers import Agent, HostRoute, NeutronNetwork, Port, PortRequest, QosPolicy, QosRule, Subnet
 from netdra.neutron.errors import (
     ForbiddenError,
     NeutronError,
+    NeutronRefusedError,
     NoAddressError,
     NoAgentError,
     NoNetworkError,
     QuotaError,
-    RefusedError,
     UnreachableError,
     WrongPhysnetError,
 )
@@ -41,7 +41,7 @@ BOUND: dict[str, Any] = {
     "port_security_enabled": True,
     "qos_policy_id": None,
 }
-NETWORK = Network(id="4c6757a8", name="data", mtu=9000, physnet="physnet2")
+NETWORK = NeutronNetwork(id="4c6757a8", name="data", mtu=9000, physnet="physnet2")
 SUBNETS = (
     Subnet(
         id="v4",
@@ -54,7 +54,7 @@ SUBNETS = (
     Subnet(id="v6", network_id="4c6757a8", cidr="fd00:20::/64"),
     Subnet(id="other", network_id="4c6757a8", cidr="10.77.0.0/16", gateway_ip="10.77.0.1"),
 )
-WANTED = Wanted(
+WANTED = PortRequest(
     name="c-0",
     claim="c",
     cluster="k",
@@ -136,13 +136,13 @@ def test_a_port_is_made_and_bound_by_one_request() -> None:
         ({"binding__vif_type": "binding_failed"}, NETWORK, NoAgentError, "no NIC switch agent is alive on host node-1"),
         ({"binding__vif_type": "unbound"}, NETWORK, NoAgentError, "no NIC switch agent"),
         ({"binding__host_id": "node-2"}, NETWORK, NoAgentError, "no NIC switch agent is alive on host node-1"),
-        ({"binding__vif_type": "ovs"}, NETWORK, RefusedError, 'is bound as "ovs", and a VF needs "hw_veb"'),
+        ({"binding__vif_type": "ovs"}, NETWORK, NeutronRefusedError, 'is bound as "ovs", and a VF needs "hw_veb"'),
         ({}, msgspec.structs.replace(NETWORK, physnet="physnet3"), WrongPhysnetError, 'of physical network "physnet3"'),
         ({}, msgspec.structs.replace(NETWORK, physnet=""), WrongPhysnetError, 'of physical network "none"'),
     ],
 )
 def test_a_port_that_is_not_bound_as_it_is_wanted_is_no_port(
-    changes: dict[str, Any], network: Network, error: type[NeutronError], said: str
+    changes: dict[str, Any], network: NeutronNetwork, error: type[NeutronError], said: str
 ) -> None:
     with pytest.raises(error, match="^.*" + said.replace("(", r"\(")):
         answers.check_bound(port(**changes), WANTED, network)
@@ -166,8 +166,8 @@ def refused(status: int, kind: str, message: str = "why") -> NeutronError:
         (409, "IpAddressGenerationFailure", NoAddressError, "NoAddress"),
         (409, "IpAddressAlreadyAllocated", NoAddressError, "NoAddress"),
         (400, "InvalidIpForSubnet", NoAddressError, "NoAddress"),
-        (409, "MacAddressInUse", RefusedError, "Refused"),
-        (400, "HTTPBadRequest", RefusedError, "Refused"),
+        (409, "MacAddressInUse", NeutronRefusedError, "Refused"),
+        (400, "HTTPBadRequest", NeutronRefusedError, "Refused"),
         (429, "OverLimit", UnreachableError, "Unreachable"),
         (503, "ServiceUnavailable", UnreachableError, "Unreachable"),
     ],

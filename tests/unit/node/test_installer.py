@@ -16,7 +16,7 @@ import pytest
 
 from netdra.model.cni_plugin import DescribedPlugin
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
-from netdra.node.installer import Keeper, Wanted, describe, install, remove
+from netdra.node.installer import PluginInstallation, PluginKeeper, describe, install, remove
 from testbed.pace import within
 from testbed.waiting import until
 
@@ -44,10 +44,10 @@ class Scene:
         self.folder.mkdir()
         self.source = made(self.image / "demo")
 
-    def wanted(self, **spec: str) -> Wanted:
-        return Wanted(source=self.source, folder=self.folder, name="demo", **spec)
+    def wanted(self, **spec: str) -> PluginInstallation:
+        return PluginInstallation(source=self.source, folder=self.folder, name="demo", **spec)
 
-    def upgrade(self, text: str = "second") -> Wanted:
+    def upgrade(self, text: str = "second") -> PluginInstallation:
         made(self.source, text)
         return self.wanted()
 
@@ -167,14 +167,14 @@ def test_what_was_written_over_in_place_is_somebody_elses(scene: Scene) -> None:
 @pytest.mark.parametrize("name", ["", "..", "../../etc/demo", "a/b", "a b", ".netdra", "é"])
 def test_a_path_is_no_name(scene: Scene, name: str) -> None:
     with pytest.raises(InvalidInputError, match="is no CNI plugin's name"):
-        install(Wanted(source=scene.source, folder=scene.folder, name=name))
+        install(PluginInstallation(source=scene.source, folder=scene.folder, name=name))
     with pytest.raises(InvalidInputError, match="is no CNI plugin's name"):
         remove(scene.folder, name)
 
 
 def test_removed_it_leaves_nothing_and_other_plugins_alone(scene: Scene) -> None:
     install(scene.wanted())
-    install(Wanted(source=scene.source, folder=scene.folder, name="other"))
+    install(PluginInstallation(source=scene.source, folder=scene.folder, name="other"))
     assert remove(scene.folder, "demo")
     assert [each.name for each in sorted(scene.folder.iterdir())] == [".netdra", "other"]
     assert not remove(scene.folder, "demo")
@@ -198,9 +198,9 @@ def test_a_full_disk_leaves_what_was_there(scene: Scene, monkeypatch: pytest.Mon
 
 def test_a_folder_or_a_binary_that_is_missing_is_told(scene: Scene) -> None:
     with pytest.raises(NetdraError, match="No such file or directory"):
-        install(Wanted(source=scene.source, folder=scene.folder / "missing" / "deep", name="demo"))
+        install(PluginInstallation(source=scene.source, folder=scene.folder / "missing" / "deep", name="demo"))
     with pytest.raises(NetdraError, match="No such file or directory"):
-        install(Wanted(source=scene.image / "missing", folder=scene.folder, name="demo"))
+        install(PluginInstallation(source=scene.image / "missing", folder=scene.folder, name="demo"))
 
 
 def _asks_the_kernel(called: object) -> bool:
@@ -307,7 +307,7 @@ def test_a_keeper_installs_again_what_was_deleted_and_ends_when_told(scene: Scen
 
 def test_a_keeper_that_finds_somebody_elses_file_is_not_ready_and_says_so(scene: Scene, tmp_path: Path) -> None:
     ready = tmp_path / "ready"
-    keeper = Keeper(scene.wanted(), ready)
+    keeper = PluginKeeper(scene.wanted(), ready)
     keeper.check()
     assert ready.read_text() == keeper.digest
     scene.target.unlink()

@@ -12,17 +12,18 @@ from aiohttp import ClientSession
 from yarl import URL
 
 from netdra.ops import http
-from netdra.ops.http import Answer, listening, plain
+from netdra.ops.http import LIMITS, Answer, HTTPRequest, listening, plain
 from testbed.process import Ports
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 ANSWER_SECONDS = 30.0
 
 
-async def _respond(path: str, query: str) -> Answer | None:
-    if path == "/broken":
-        raise ValueError(query)
-    return plain(HTTPStatus.OK, f"{path}?{query}") if path.startswith("/known") else None
+async def _respond(request: HTTPRequest) -> Answer | None:
+    if request.path == "/broken":
+        raise ValueError(request.query)
+    known = request.path.startswith("/known")
+    return plain(HTTPStatus.OK, f"{request.path}?{request.query}") if known else None
 
 
 @asynccontextmanager
@@ -81,7 +82,7 @@ def test_a_defect_is_logged_and_the_next_request_is_answered(caplog: pytest.LogC
                 assert answer.status == 200
 
     _run(scene)
-    assert "GET /broken" in caplog.text
+    assert "/broken" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -106,7 +107,7 @@ def test_what_is_no_request_is_refused_and_the_connection_ends(sent: bytes, stat
 
 
 def test_a_request_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "IDLE_SECONDS", 0.2)
+    monkeypatch.setattr(http, "LIMITS", LIMITS._replace(request=0.2))
 
     async def scene(port: int) -> None:
         async with _raw(port) as streams:
@@ -116,9 +117,9 @@ def test_a_request_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_answer_that_nobody_reads_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "WRITE_SECONDS", 0.2)
+    monkeypatch.setattr(http, "LIMITS", LIMITS._replace(write=0.2))
 
-    async def respond(path: str, query: str) -> Answer | None:
+    async def respond(_: HTTPRequest) -> Answer | None:
         return plain(HTTPStatus.OK, "x" * 64 * 1024 * 1024)
 
     async def scene(port: int) -> None:
@@ -139,7 +140,7 @@ def test_an_answer_that_nobody_reads_is_given_up(monkeypatch: pytest.MonkeyPatch
 def test_past_the_limit_the_connection_that_was_quiet_longest_makes_room(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(http, "MAX_CONNECTIONS", 2)
+    monkeypatch.setattr(http, "LIMITS", LIMITS._replace(connections=2))
     request = b"GET /known HTTP/1.1\r\nHost: a\r\n\r\n"
 
     async def ask(streams: Streams) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from netdra.model.errors import InvalidInputError
-from netdra.slices.allocator import Allocation, Allocator, Node
+from netdra.slices.allocator import Allocation, Allocator, SchedulerNode
 from tests.unit.slices.asking import ANY, devices, plain, refused, results
 from tests.unit.slices.making import (
     alternatives,
@@ -75,7 +75,9 @@ class TestNodes:
             slice_of(device("a"), pool="a", nodeSelector=selector),
             slice_of(device("b"), pool="b", allNodes=True),
         ]
-        allocator = Allocator(slices, [ANY], nodes=[Node("n1", {"rack": "r0"}), Node("n2", {"rack": "r1"})])
+        allocator = Allocator(
+            slices, [ANY], nodes=[SchedulerNode("n1", {"rack": "r0"}), SchedulerNode("n2", {"rack": "r1"})]
+        )
         outcomes = [allocator.allocate(claim(f"c{n}")) for n in range(3)]
         chosen = [
             (outcome.node, outcome.claims[0].status.allocation)
@@ -89,7 +91,9 @@ class TestNodes:
 
     def test_devices_may_name_their_nodes_themselves(self) -> None:
         some = [device("a", nodeName="n2"), device("b", allNodes=True), device("c", nodeName="n1")]
-        allocator = Allocator([slice_of(*some, perDeviceNodeSelection=True)], [ANY], nodes=[Node("n1"), Node("n2")])
+        allocator = Allocator(
+            [slice_of(*some, perDeviceNodeSelection=True)], [ANY], nodes=[SchedulerNode("n1"), SchedulerNode("n2")]
+        )
         assert devices(allocator, claim("c1", request(count=2)), nodes=["n1"]) == ["b", "c"]
         outcome = allocator.allocate(claim("c2"))
         assert isinstance(outcome, Allocation)

@@ -16,16 +16,16 @@ from netdra.model import documents
 from netdra.model.plan import PlannedDevice
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
+from netdra.rules import shipped
+from netdra.rules.config import check_config
+from netdra.rules.contract import Shape
+from netdra.rules.schemas import check_programs
+from netdra.rules.topologies import check_topology
 from netdra.steps.builtin import TYPES
-from netdra.topology import shipped
 from netdra.topology.attachment import completed
 from netdra.topology.binaries import translated
 from netdra.topology.bind import unbound
-from netdra.topology.config_check import check_config
-from netdra.topology.contract import Shape
 from netdra.topology.graph import compile_topology
-from netdra.topology.schema_check import check_programs
-from netdra.topology.validation import check_topology
 from tests.plans import plan, step
 
 Topology = Callable[..., NetworkTopology]

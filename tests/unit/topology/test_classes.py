@@ -20,10 +20,10 @@ from netdra.model.errors import InvalidInputError
 from netdra.model.meta import ObjectMeta
 from netdra.model.resource import Device, DeviceAttribute
 from netdra.model.topology import NetworkTopology
+from netdra.rules.topologies import check_topology
 from netdra.slices.allocator import Allocation, Allocator
 from netdra.slices.pack import arrange
 from netdra.topology.classes import device_classes, parameters
-from netdra.topology.validation import check_topology
 
 Topology = Callable[..., NetworkTopology]
 OURS = names.DRIVER

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from netdra.drawing import document
 from netdra.drawing.terminal import draw
 from netdra.model.meta import ObjectMeta
-from netdra.model.policy import Selector
+from netdra.model.policy import PolicySelector
 from netdra.model.topology import NetworkTopology, NetworkTopologySpec, Step
 from netdra.topology.graph import Graph, compile_topology
 from netdra.topology.interfaces import assign
@@ -141,7 +141,9 @@ def graph_of(dependencies: list[list[int]]) -> Graph:
     for at, each in enumerate(dependencies):
         depend_on = tuple(dict.fromkeys(f"s{other % at}" for other in each)) if at else ()
         steps.append(
-            Step(name=f"s{at}", type="t", depend_on=depend_on, selector=None if depend_on else Selector(cel="true"))
+            Step(
+                name=f"s{at}", type="t", depend_on=depend_on, selector=None if depend_on else PolicySelector(cel="true")
+            )
         )
     return compile_topology(
         NetworkTopology(

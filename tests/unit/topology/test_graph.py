@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from netdra.model.errors import InvalidInputError
 from netdra.model.meta import ObjectMeta
-from netdra.model.policy import Selector
+from netdra.model.policy import PolicySelector
 from netdra.model.topology import MAX_STEPS, NetworkTopology, NetworkTopologySpec, Step
 from netdra.topology.graph import compile_topology, examine
 from netdra.topology.step_check import is_extended_resource
@@ -134,7 +134,7 @@ def test_everything_that_is_wrong_is_said_at_once(topology: Topology) -> None:
 
 @pytest.mark.parametrize("count", [0, MAX_STEPS + 1])
 def test_the_number_of_steps_is_limited(count: int) -> None:
-    steps = tuple(Step(name=f"a{at}", type="sriov", selector=Selector(cel="true")) for at in range(count))
+    steps = tuple(Step(name=f"a{at}", type="sriov", selector=PolicySelector(cel="true")) for at in range(count))
     with pytest.raises(InvalidInputError, match=f"{count} steps, of which there may be 1 to {MAX_STEPS}"):
         compile_topology(_of(steps))
 
@@ -184,7 +184,7 @@ def step_lists(draw: st.DrawFn) -> tuple[Step, ...]:
     for at in range(count):
         others = [f"s{other}" for other in range(count) if other != at] or ["s0"]
         depend_on = tuple(draw(st.lists(st.sampled_from(others), unique=True, max_size=3)))
-        selector = None if depend_on else Selector(cel="true")
+        selector = None if depend_on else PolicySelector(cel="true")
         steps.append(Step(name=f"s{at}", type="t", depend_on=depend_on, selector=selector))
     return tuple(steps)
 

@@ -11,9 +11,9 @@ import pytest
 from netdra.model import documents
 from netdra.model.errors import InvalidInputError
 from netdra.model.topology import NetworkTopology, NeutronRequest
+from netdra.rules.topologies import check_configs, check_topology, check_unwise
 from netdra.topology import bind
 from netdra.topology.graph import compile_topology
-from netdra.topology.validation import check_configs, check_topology, check_unwise
 
 Topology = Callable[..., NetworkTopology]
 SELECTOR = 'selector: {cel: \'device.attributes["dra.networking"].physnet == "physnet2"\'}'

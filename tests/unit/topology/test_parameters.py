@@ -16,12 +16,12 @@ from netdra.model.claim import ResourceClaim, ResourceClaimTemplate
 from netdra.model.errors import InvalidInputError
 from netdra.model.plan import Plan, PlannedDevice
 from netdra.model.topology import DeclaredParameter, NetworkTopology
-from netdra.node.pods.tracker import needed
+from netdra.node.sandboxes.tracker import needed
+from netdra.rules.claims import check_claim
+from netdra.rules.topologies import check_topology
 from netdra.topology import parameters
 from netdra.topology.bind import bind, unbound
-from netdra.topology.claims import check_claim
 from netdra.topology.classes import known_classes
-from netdra.topology.validation import check_topology
 from tests import builders
 
 ADDRESS = "{name: address, format: cidr, within: [10.77.0.0/24]}"

@@ -9,7 +9,7 @@ import pytest
 
 from netdra.model.errors import TemporaryError
 from netdra.workers import pool as pools
-from netdra.workers.pool import BusyError, EndedError, LateError, Pool
+from netdra.workers.pool import WorkerEndedError, WorkerPool, WorkersBusyError, WorkerTimeoutError
 from testbed.pace import stretched
 from tests.unit.workers.commands import ABSENT, DEAD, DEAF, GREEDY, LONG, STILLBORN
 
@@ -24,7 +24,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_tasks_are_answered_side_by_side() -> None:
     async def story() -> list[bytes]:
-        async with Pool(ECHO, 2, seconds=60.0) as pool:
+        async with WorkerPool(ECHO, 2, seconds=60.0) as pool:
             return await asyncio.gather(*(pool.ask({"n": number}) for number in range(6)))
 
     assert asyncio.run(story()) == [f'"{{\\"n\\":{number}}}"'.encode() for number in range(6)]
@@ -32,12 +32,12 @@ def test_tasks_are_answered_side_by_side() -> None:
 
 @pytest.mark.parametrize(
     ("command", "error"),
-    [(DEAF, LateError), (DEAD, EndedError), (GREEDY, EndedError), (LONG, EndedError)],
+    [(DEAF, WorkerTimeoutError), (DEAD, WorkerEndedError), (GREEDY, WorkerEndedError), (LONG, WorkerEndedError)],
     ids=["deaf", "dead", "greedy", "long"],
 )
 def test_a_worker_that_fails_is_replaced(command: tuple[str, ...], error: type[Exception]) -> None:
     async def story() -> None:
-        async with Pool(command, 1, seconds=0.2 if command is DEAF else 60.0) as pool:
+        async with WorkerPool(command, 1, seconds=0.2 if command is DEAF else 60.0) as pool:
             pool.command = ECHO
             with pytest.raises(error, match="cannot be checked"):
                 await pool.ask(1)
@@ -55,7 +55,7 @@ def test_samples_are_done_before_the_first_task() -> None:
     )
 
     async def story() -> list[bytes]:
-        async with Pool((sys.executable, "-c", counting), 1, seconds=60.0) as pool:
+        async with WorkerPool((sys.executable, "-c", counting), 1, seconds=60.0) as pool:
             return [await pool.ask(1), await pool.ask(2)]
 
     assert asyncio.run(story()) == [b"3", b"4"]
@@ -65,10 +65,10 @@ def test_whoever_waits_too_long_for_a_worker_is_told_so(monkeypatch: pytest.Monk
     monkeypatch.setattr(pools, "PATIENCE", 0.05)
 
     async def story() -> None:
-        async with Pool(DEAF, 1, seconds=60.0) as pool:
+        async with WorkerPool(DEAF, 1, seconds=60.0) as pool:
             first = asyncio.create_task(pool.ask(1))
             await asyncio.sleep(0)  # it takes the only worker in its first step
-            with pytest.raises(BusyError):
+            with pytest.raises(WorkersBusyError):
                 await pool.ask(2)
             first.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -79,7 +79,7 @@ def test_whoever_waits_too_long_for_a_worker_is_told_so(monkeypatch: pytest.Monk
 
 def test_a_question_that_is_given_up_leaves_its_place_to_the_next() -> None:
     async def story() -> None:
-        async with Pool(DEAF, 1, seconds=60.0) as pool:
+        async with WorkerPool(DEAF, 1, seconds=60.0) as pool:
             given_up = asyncio.create_task(pool.ask(1))
             await asyncio.sleep(0)  # it takes the only worker in its first step
             pool.command = ECHO
@@ -92,8 +92,8 @@ def test_a_question_that_is_given_up_leaves_its_place_to_the_next() -> None:
 
 
 def test_workers_that_do_not_become_ready_are_told_at_the_start() -> None:
-    async def story() -> Pool:
-        pool = Pool(STILLBORN, 2)
+    async def story() -> WorkerPool:
+        pool = WorkerPool(STILLBORN, 2)
         with pytest.raises(TemporaryError, match="ended before it was ready"):
             async with pool:
                 pass
@@ -108,7 +108,7 @@ def test_the_time_of_a_task_begins_when_its_worker_is_ready() -> None:
     slow = f"import time; time.sleep({enough}); {worker}"
 
     async def story() -> bytes:
-        async with Pool((sys.executable, "-c", slow), 1, seconds=enough) as pool:
+        async with WorkerPool((sys.executable, "-c", slow), 1, seconds=enough) as pool:
             return await pool.ask(1)
 
     assert asyncio.run(story()) == b'"1"'
@@ -119,13 +119,13 @@ def test_a_worker_that_does_not_come_is_tried_again(wrong: tuple[str, ...], monk
     monkeypatch.setattr(pools, "AGAIN_SECONDS", 0.01)
 
     async def story() -> bytes:
-        async with Pool(DEAD, 1, seconds=60.0) as pool:
+        async with WorkerPool(DEAD, 1, seconds=60.0) as pool:
             pool.command = wrong
-            with pytest.raises(EndedError):
+            with pytest.raises(WorkerEndedError):
                 await pool.ask(1)
             with monkeypatch.context() as patch:
                 patch.setattr(pools, "PATIENCE", 0.2)
-                with pytest.raises(BusyError):
+                with pytest.raises(WorkersBusyError):
                     await pool.ask(2)
             pool.command = ECHO
             return await pool.ask(3)
@@ -135,7 +135,7 @@ def test_a_worker_that_does_not_come_is_tried_again(wrong: tuple[str, ...], monk
 
 def test_no_process_is_left() -> None:
     async def story() -> None:
-        async with Pool(ECHO, 2) as pool:
+        async with WorkerPool(ECHO, 2) as pool:
             processes = tuple(pool.running)
             assert len(processes) == 2
         assert all(process.returncode is not None for process in processes)

@@ -164,7 +164,7 @@ def test_plans_of_other_claims_are_passed_over() -> None:
 
 def test_the_specification_has_a_device_for_each_request(tmp_path: Path) -> None:
     files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
-    files.attached(WHOLE, [*BONDED, *VFIO])
+    files.write_spec(WHOLE, [*BONDED, *VFIO])
     path = tmp_path / "cdi" / f"dra.networking-claim-{UID}.json"
     written = json.loads(path.read_text())
     assert (written["cdiVersion"], written["kind"]) == ("0.5.0", "dra.networking/claim")
@@ -195,7 +195,7 @@ def test_a_device_file_is_given_by_its_numbers_and_named_by_a_variable(tmp_path:
     given = StepResult(devices=(StepDevice(device_nodes=("/dev/fpga0",), number=(240, 7)),))
     claim = prepared(kept("file", "fpga0"))
     files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
-    files.attached(claim, ran(plan, {"file": given}))
+    files.write_spec(claim, ran(plan, {"file": given}))
     (written,) = json.loads(files.spec_path(UID).read_text())["devices"]
     assert written["containerEdits"]["deviceNodes"] == [
         {"path": "/dev/fpga0", "permissions": "rw", "type": "c", "major": 240, "minor": 7}
@@ -210,7 +210,7 @@ def test_a_device_file_is_given_by_its_numbers_and_named_by_a_variable(tmp_path:
 def test_the_version_is_the_lowest_that_takes_the_names(tmp_path: Path, uid: str, version: str) -> None:
     files = ClaimFiles(plugin=tmp_path, cdi=tmp_path)
     claim = msgspec.structs.replace(WHOLE, claim=msgspec.structs.replace(CLAIM, uid=uid))
-    files.attached(claim, ())
+    files.write_spec(claim, ())
     assert json.loads(files.spec_path(uid).read_text())["cdiVersion"] == version
 
 
@@ -223,7 +223,7 @@ def test_the_container_finds_the_metadata_under_the_name_that_its_pod_knows(
 ) -> None:
     files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
     claim = msgspec.structs.replace(WHOLE, pod_claim_name=pod_claim_name)
-    files.attached(claim, [*BONDED, *VFIO])
+    files.write_spec(claim, [*BONDED, *VFIO])
     written = json.loads(files.spec_path(UID).read_text())
     (mount,) = written["devices"][0]["containerEdits"]["mounts"]
     root = "/var/run/kubernetes.io/dra-device-attributes"
@@ -242,7 +242,7 @@ def test_an_annotation_of_the_claim_is_no_path(tmp_path: Path, name: str) -> Non
 
 def test_the_metadata_is_fuller_once_the_network_is_there(tmp_path: Path) -> None:
     files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
-    files.prepared(WHOLE)
+    files.write_metadata(WHOLE)
     path = files.metadata_path(UID, "vf0")
     before = json.loads(path.read_text())
     assert before == {
@@ -264,7 +264,7 @@ def test_the_metadata_is_fuller_once_the_network_is_there(tmp_path: Path) -> Non
             }
         ],
     }
-    files.attached(WHOLE, [*BONDED, *VFIO])
+    files.write_spec(WHOLE, [*BONDED, *VFIO])
     after = json.loads(path.read_text())
     assert after["metadata"]["generation"] == 2
     assert after["requests"][0]["devices"][0]["networkData"] == {
@@ -277,21 +277,21 @@ def test_the_metadata_is_fuller_once_the_network_is_there(tmp_path: Path) -> Non
 def test_a_running_container_keeps_the_file_that_it_was_given(tmp_path: Path) -> None:
     """A claim that pods share is described anew for the second; a mount of the first one's file must not change."""
     files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
-    files.attached(WHOLE, [*BONDED, *VFIO])
+    files.write_spec(WHOLE, [*BONDED, *VFIO])
     path = files.metadata_path(UID, "vf0")
     with path.open() as mounted:
-        files.detached(UID)
-        files.prepared(WHOLE)
+        files.remove_spec(UID)
+        files.write_metadata(WHOLE)
         assert "networkData" in mounted.read()
     assert "networkData" not in path.read_text()
 
 
 def test_what_containers_read_is_left_when_the_kubelet_prepares_again_while_they_run(tmp_path: Path) -> None:
     files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
-    files.attached(WHOLE, [*BONDED, *VFIO])
+    files.write_spec(WHOLE, [*BONDED, *VFIO])
     path = files.metadata_path(UID, "vf0")
     before = path.read_text()
-    files.prepared(WHOLE)
+    files.write_metadata(WHOLE)
     assert "networkData" in before
     assert path.read_text() == before
 
@@ -299,18 +299,18 @@ def test_what_containers_read_is_left_when_the_kubelet_prepares_again_while_they
 def test_files_go_in_their_order_and_twice_is_no_error(tmp_path: Path) -> None:
     files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
     assert files.specified() == ()
-    files.attached(WHOLE, [*BONDED, *VFIO])
+    files.write_spec(WHOLE, [*BONDED, *VFIO])
     (tmp_path / "cdi" / "nvidia.com-gpu.json").write_text("{}")
     assert files.specified() == (UID,)
     assert files.retain([UID]) == ()
     for _ in range(2):
-        files.detached(UID)
+        files.remove_spec(UID)
     assert files.specified() == ()
-    files.attached(WHOLE, ())
+    files.write_spec(WHOLE, ())
     assert files.retain(["another"]) == (UID,)
-    files.attached(WHOLE, ())
+    files.write_spec(WHOLE, ())
     for _ in range(2):
-        files.unprepared(UID)
+        files.remove_all(UID)
     assert [path.name for path in (tmp_path / "cdi").iterdir() if not path.name.startswith(".")] == [
         "nvidia.com-gpu.json"
     ]
@@ -321,8 +321,8 @@ def test_the_files_of_a_claim_go_and_those_of_others_stay(tmp_path: Path) -> Non
     files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
     other = msgspec.structs.replace(WHOLE, claim=msgspec.structs.replace(CLAIM, uid=f"{UID}-1"))
     for claim in (WHOLE, other):
-        files.prepared(claim)
-    files.unprepared(UID)
+        files.write_metadata(claim)
+    files.remove_all(UID)
     assert not files.metadata_path(UID, "vf0").exists()
     assert all(files.metadata_path(other.claim.uid, request).exists() for request in other.requests)
 
@@ -332,9 +332,9 @@ def test_a_name_from_outside_is_no_path(tmp_path: Path, uid: str) -> None:
     files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
     claim = msgspec.structs.replace(WHOLE, claim=msgspec.structs.replace(CLAIM, uid=uid))
     acts: list[Callable[[], None]] = [
-        lambda: files.attached(claim, ()),
-        lambda: files.unprepared(uid),
-        lambda: files.detached(uid),
+        lambda: files.write_spec(claim, ()),
+        lambda: files.remove_all(uid),
+        lambda: files.remove_spec(uid),
     ]
     for act in acts:
         with pytest.raises(NetdraError, match="cannot be part of a file's name"):

@@ -108,19 +108,19 @@ def files(tmp_path: Path) -> ClaimFiles:
 
 def test_a_specification_that_comes_or_goes_is_seen_at_one_look(files: ClaimFiles) -> None:
     with closing(Library(files.cdi)) as library:
-        files.attached(claim("u", "one", "two"), ())
+        files.write_spec(claim("u", "one", "two"), ())
         library.read()
         assert library.devices == devices("u", "one", "two")
-        files.detached("u")
+        files.remove_spec("u")
         library.read()
         assert library.devices == set()
         assert library.refreshes == 2
 
 
 def test_one_that_takes_anothers_place_is_seen_at_one_look(files: ClaimFiles) -> None:
-    files.attached(claim("u", "one", "two"), ())
+    files.write_spec(claim("u", "one", "two"), ())
     with closing(Library(files.cdi)) as library:
-        files.attached(claim("u", "one"), ())
+        files.write_spec(claim("u", "one"), ())
         library.read()
         assert library.devices == devices("u", "one")
         assert library.refreshes == 1
@@ -129,7 +129,7 @@ def test_one_that_takes_anothers_place_is_seen_at_one_look(files: ClaimFiles) ->
 def test_one_is_seen_whole_after_a_process_was_killed_over_another(files: ClaimFiles) -> None:
     (files.cdi / ".new").write_text('{"cdiVersion": "0.')
     with closing(Library(files.cdi)) as library:
-        files.attached(claim("u", "one"), ())
+        files.write_spec(claim("u", "one"), ())
         library.read()
         assert library.devices == devices("u", "one")
     assert list(files.cdi.iterdir()) == [files.spec_path("u")]
@@ -147,7 +147,7 @@ def test_on_a_file_system_that_knows_no_files_without_a_name_one_is_seen_too(
 
     monkeypatch.setattr(os, "open", opened)
     with closing(Library(files.cdi)) as library:
-        files.attached(claim("u", "one"), ())
+        files.write_spec(claim("u", "one"), ())
         library.read()
         assert library.devices == devices("u", "one")
         assert library.refreshes == 1
@@ -165,11 +165,11 @@ def test_whatever_is_done_what_is_known_is_what_is_there(acts: list[tuple[str, s
         with closing(Library(files.cdi)) as library:
             for act, uid, looks in acts:
                 if act == "detach":
-                    files.detached(uid)
+                    files.remove_spec(uid)
                     there.pop(uid, None)
                 else:
                     requests = ("one", "two") if act == "attach both" else ("one",)
-                    files.attached(claim(uid, *requests), ())
+                    files.write_spec(claim(uid, *requests), ())
                     there[uid] = devices(uid, *requests)
                 if looks:
                     library.read()
@@ -194,7 +194,7 @@ def test_at_no_moment_is_a_specification_seen_that_is_not_whole(files: ClaimFile
     with ThreadPoolExecutor(1) as thread:
         looking = thread.submit(look)
         for number in range(60):
-            files.attached(claim("u", *(many if number % 2 else many[:1])), ())
+            files.write_spec(claim("u", *(many if number % 2 else many[:1])), ())
         ended.set()
         looking.result()
     assert seen <= {0, 1, 5}

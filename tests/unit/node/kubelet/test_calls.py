@@ -131,7 +131,7 @@ def test_what_is_no_call_of_the_kubelet_is_refused_and_the_next_call_is_answered
     run(test)
 
 
-def test_a_call_that_its_caller_gives_up_is_cancelled(root: Path) -> None:
+def test_a_call_that_its_caller_gives_up_goes_on_and_the_next_one_for_its_claim_waits_for_its_end(root: Path) -> None:
     async def test() -> None:
         handler = Handler(meet=asyncio.Barrier(2))
         paths = sockets(root)
@@ -139,7 +139,15 @@ def test_a_call_that_its_caller_gives_up_is_cancelled(root: Path) -> None:
             given_up = asyncio.create_task(prepare(channel, "fine"))
             await handler.until_asked(1)
             given_up.cancel()
-            await handler.cancelled.wait()
+            again = asyncio.create_task(prepare(channel, "fine"))
+            await asyncio.sleep(0.3)
+            assert len(handler.asked) == 1
+            assert not handler.cancelled.is_set()
+            assert handler.meet is not None
+            await handler.meet.wait()  # the first call's work ends here
+            handler.meet = None
+            assert (await again).claims["uid-0"].error == ""
+            assert len(handler.asked) == 2
 
     run(test)
 
@@ -222,11 +230,11 @@ def test_a_call_that_does_not_end_in_time_is_broken_off_with_the_daemon(
             async with serving(paths, handler):
                 begun = asyncio.create_task(prepare(channel, "fine"))
                 await handler.until_asked(1)
-            assert handler.meet is not None
-            assert handler.meet.n_waiting == 0
             with pytest.raises(grpc.aio.AioRpcError) as broken:
                 await begun
             assert broken.value.code() == grpc.StatusCode.UNAVAILABLE
+            assert handler.meet is not None
+            assert handler.meet.n_waiting == 1  # the work itself ends with the process, or before
 
     run(test)
 

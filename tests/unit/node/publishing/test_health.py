@@ -7,7 +7,7 @@ import asyncio
 from netdra.model import names
 from netdra.model.device import ExposedDevice, ExposureResult
 from netdra.model.resource import DeviceTaint, ResourceSlice
-from netdra.node.publishing.announce import Health
+from netdra.node.publishing.announce import PublishedHealth
 from netdra.node.view import DeviceHealth
 from netdra.slices.pack import pack
 
@@ -31,7 +31,7 @@ def pool(name: str, **taints: str) -> dict[str, tuple[ResourceSlice, ...]]:
 
 def test_all_first_and_then_all_again_with_one_that_is_gone_told_once() -> None:
     async def story() -> None:
-        health = Health()
+        health = PublishedHealth()
         health.publish(pool("a", x="", y=names.LINK_DOWN) | pool("b", z=""))
         states = health.states()
         assert set(await anext(states)) == {
@@ -54,7 +54,7 @@ def test_all_first_and_then_all_again_with_one_that_is_gone_told_once() -> None:
 
 def test_equal_slices_tell_nothing_and_a_slow_reader_gets_the_last_state() -> None:
     async def story() -> None:
-        health = Health()
+        health = PublishedHealth()
         health.publish(pool("a", x=""))
         states = health.states()
         await anext(states)

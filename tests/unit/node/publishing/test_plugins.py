@@ -14,7 +14,7 @@ import pytest
 from netdra.cni.plugins import PluginPath
 from netdra.kernel.errors import KernelError
 from netdra.node.publishing import plugins
-from netdra.node.publishing.plugins import Plugins
+from netdra.node.publishing.plugins import NodePlugins
 from testbed.pace import within
 from testbed.waiting import until_async
 
@@ -39,8 +39,8 @@ def asked(path: Path) -> int:
 
 
 @asynccontextmanager
-async def followed(*folders: Path, root: str = "/") -> AsyncIterator[Plugins]:
-    found = Plugins(PluginPath(directories=tuple(map(str, folders)), root=root), lambda: None)
+async def followed(*folders: Path, root: str = "/") -> AsyncIterator[NodePlugins]:
+    found = NodePlugins(PluginPath(directories=tuple(map(str, folders)), root=root), lambda: None)
     task = asyncio.create_task(found.run())
     try:
         await found.first()
@@ -51,7 +51,7 @@ async def followed(*folders: Path, root: str = "/") -> AsyncIterator[Plugins]:
             await task
 
 
-async def there(found: Plugins, *names: str, seconds: float = SOON) -> None:
+async def there(found: NodePlugins, *names: str, seconds: float = SOON) -> None:
     def detail() -> object:
         return found.presence
 

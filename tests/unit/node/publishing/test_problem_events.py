@@ -8,7 +8,7 @@ from netdra.kube.events import Occurrence
 from netdra.kube.features import Dropped
 from netdra.model.device import Problem
 from netdra.node.publishing.announce import ProblemEvents
-from netdra.node.publishing.publisher import Refusal, Written
+from netdra.node.publishing.publisher import PoolWrites, RefusedDevice
 
 
 @dataclass
@@ -25,14 +25,14 @@ def test_a_problem_is_told_once_until_it_went_away() -> None:
     told = Told()
     events = ProblemEvents(told, "worker-1")
     failing, left_out = Problem(policy="p", message="fails on eth0"), Problem(policy="", message="left out")
-    events.problems((failing, left_out))
-    events.problems((failing, left_out))
+    events.report_problems((failing, left_out))
+    events.report_problems((failing, left_out))
     assert [(each.reason, each.regarding.kind, each.regarding.name) for each in told.occurrences] == [
         ("PolicyProblem", "DeviceExposurePolicy", "p"),
         ("DeviceLeftOut", "Node", "worker-1"),
     ]
-    events.problems(())
-    events.problems((failing,))
+    events.report_problems(())
+    events.report_problems((failing,))
     assert [each.note for each in told.occurrences[2:]] == ["fails on eth0"]
 
 
@@ -43,26 +43,26 @@ def test_a_cause_is_told_once_and_not_again_on_one_more_interface() -> None:
         Problem(policy="p", message=f"eth{at} is not matched: no such key", device=f"eth{at}", cause="no such key")
         for at in range(5)
     ]
-    events.problems(seen[:4])
-    events.problems(seen)
+    events.report_problems(seen[:4])
+    events.report_problems(seen)
     assert [each.note for each in told.occurrences] == ["no such key\n(on 4 interfaces, eth0, eth1, eth2 and 1 more)"]
-    events.problems(())
-    events.problems(seen[:1])
+    events.report_problems(())
+    events.report_problems(seen[:1])
     assert told.occurrences[1].note == "eth0 is not matched: no such key"
 
 
 def test_dropped_fields_name_the_gate_once_and_refusals_the_device() -> None:
     told = Told()
     events = ProblemEvents(told, "worker-1")
-    written = Written(
+    written = PoolWrites(
         dropped=(Dropped("devices[0].taints", "DRADeviceTaints"), Dropped("devices[1].taints", "DRADeviceTaints")),
-        refusals=(Refusal("eth0", "too long"),),
+        refusals=(RefusedDevice("eth0", "too long"),),
     )
-    events.written("pool", written)
-    events.written("pool", written)
+    events.report_write("pool", written)
+    events.report_write("pool", written)
     assert [each.reason for each in told.occurrences] == ["DeviceRefused", "FieldDropped"]
     assert '"eth0"' in told.occurrences[0].note
     assert "DRADeviceTaints" in told.occurrences[1].note
     events.forget("pool")
-    events.written("pool", Written(refusals=(Refusal("eth0", "too long"),)))
+    events.report_write("pool", PoolWrites(refusals=(RefusedDevice("eth0", "too long"),)))
     assert len(told.occurrences) == 3

@@ -5,7 +5,7 @@ import pytest
 from netdra.kube.errors import Status, StatusCause, StatusDetails
 from netdra.model.meta import ObjectMeta
 from netdra.model.resource import Device, ResourcePool, ResourceSlice, ResourceSliceSpec
-from netdra.node.publishing.publisher import Refusal, refused_devices
+from netdra.node.publishing.publisher import RefusedDevice, refused_devices
 
 SENT = ResourceSlice(
     metadata=ObjectMeta(),
@@ -17,7 +17,7 @@ SENT = ResourceSlice(
 )
 
 
-def refused(*fields: str) -> tuple[Refusal, ...]:
+def refused(*fields: str) -> tuple[RefusedDevice, ...]:
     causes = tuple(StatusCause(field=field, message="is wrong") for field in fields)
     return refused_devices(Status(code=422, details=StatusDetails(causes=causes)), SENT)
 
@@ -26,8 +26,8 @@ def test_each_named_device_is_refused_once_with_its_first_reason() -> None:
     found = refused("spec.devices[2].attributes[x].version", "spec.devices[0].name", "spec.devices[2].capacity[y]")
 
     assert found == (
-        Refusal("a", "spec.devices[0].name: is wrong"),
-        Refusal("c", "spec.devices[2].attributes[x].version: is wrong"),
+        RefusedDevice("a", "spec.devices[0].name: is wrong"),
+        RefusedDevice("c", "spec.devices[2].attributes[x].version: is wrong"),
     )
 
 

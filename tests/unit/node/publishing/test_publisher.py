@@ -142,7 +142,7 @@ async def publishing() -> AsyncIterator[tuple[Server, Publisher]]:
 
 async def settled(publisher: Publisher) -> None:
     async with asyncio.timeout(WITHIN):
-        await publisher.settled()
+        await publisher.wait_published()
 
 
 def rounds() -> float:
@@ -154,7 +154,7 @@ def test_a_watch_that_is_late_keeps_no_pool_from_being_written() -> None:
         async with publishing() as (server, publisher):
             publisher.want(wanted(SLICES))
             await server.until(SLICES)
-            assert not publisher.is_settled
+            assert not publisher.is_published
             server.tell()
             await settled(publisher)
             assert server.requests == ["POST"] * SLICES

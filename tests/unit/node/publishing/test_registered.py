@@ -12,7 +12,7 @@ from netdra.model.custom_device import CustomDevice
 from netdra.model.node_network import MAX_STATUS, CustomDeviceReport, ProviderReport
 from netdra.model.registration import Registration
 from netdra.model.resource import DeviceAttribute, DeviceCapacity
-from netdra.node.publishing.registered import Facts
+from netdra.node.publishing.registered import NodeRegistrations
 from tests.builders import exclusive, shared
 from tests.unit.node.publishing.scene import ETH, ETH_KEY, Scene
 
@@ -116,27 +116,27 @@ class TestReports:
         assert len(documents.to_yaml(scene.offering.report())) < 3 * MAX_STATUS
 
 
-class TestFacts:
+class TestNodeRegistrations:
     def test_only_what_means_something_here_wakes_the_node(self) -> None:
         leased: tuple[Registration, ...] = (bandwidth("1"),)
-        facts = Facts(lambda: leased)
+        facts = NodeRegistrations(lambda: leased)
         labels = {"rack": "a7"}
         first = facts.registered(labels)
         assert facts.registered(labels) is first
         elsewhere = custom("e", selector={"nodeSelector": {"matchLabels": {"rack": "b1"}}})
-        assert not facts.changed(Change("e", None, elsewhere), labels)
+        assert not facts.apply(Change("e", None, elsewhere), labels)
         assert facts.registered(labels) is first
-        assert facts.changed(Change("c", None, custom("c")), labels)
-        assert not facts.changed(Change("c", custom("c"), custom("c")), labels), "its status alone was written"
+        assert facts.apply(Change("c", None, custom("c")), labels)
+        assert not facts.apply(Change("c", custom("c"), custom("c")), labels), "its status alone was written"
         assert [each.custom_device for each in facts.registered(labels).of("eth7")] == ["c", ""]
         assert [each.custom_device for each in facts.registered({"rack": "b1"}).of("eth7")] == ["c", "e", ""]
-        assert facts.changed(Change("c", custom("c"), None), {"rack": "b1"})
+        assert facts.apply(Change("c", custom("c"), None), {"rack": "b1"})
         assert [each.custom_device for each in facts.registered({"rack": "b1"}).of("eth7")] == ["e", ""]
 
     def test_an_object_that_no_webhook_saw_cannot_spoil_a_slice(self) -> None:
-        facts = Facts(tuple)
+        facts = NodeRegistrations(tuple)
         wrong = custom("c", attributes={"a": {"string": "x" * 65}})
-        assert not facts.changed(Change("c", None, wrong), {})
+        assert not facts.apply(Change("c", None, wrong), {})
         assert not facts.registered({}).of("eth7")
 
 
@@ -157,13 +157,13 @@ def settle(nodes: int, objects: int, *, at_once: int = 50) -> tuple[list[int], i
     writes: dict[tuple[int, str], int] = {}
     applied = 0
     for number in range(nodes):
-        scene, facts, labels = Scene(exclusive("veths", "true")), Facts(tuple), {"n": str(number)}
+        scene, facts, labels = Scene(exclusive("veths", "true")), NodeRegistrations(tuple), {"n": str(number)}
         scene.labels = labels
         facts.registered(labels)
         scene.see(*interfaces)
         for begin in range(0, objects, at_once):
             batch = written[begin : begin + at_once]
-            changed = [facts.changed(Change(each.name, None, each), labels) for each in batch]
+            changed = [facts.apply(Change(each.name, None, each), labels) for each in batch]
             if any(changed):
                 scene.registered = tuple(
                     said for at in range(devices) for said in facts.registered(labels).of(f"eth{at}")

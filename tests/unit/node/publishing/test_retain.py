@@ -16,18 +16,18 @@ from netdra.model import names, quantity
 from netdra.model.device import DEFAULT_FEATURES
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import Device
-from netdra.node.publishing.retain import Pool, retain
+from netdra.node.publishing.retain import PoolContent, retain
 from netdra.slices.limits import device_faults, set_faults
 from netdra.slices.pack import pack
 from tests.builders import OURS, exclusive, inventory, pf, shared, vf
 
 
-def pool_of(*policies: DeviceExposurePolicy, num_vfs: int, link_speed: int, in_use: int = 0) -> Pool:
+def pool_of(*policies: DeviceExposurePolicy, num_vfs: int, link_speed: int, in_use: int = 0) -> PoolContent:
     """What a PF and its VFs are published as."""
     parent = pf("p0", vfs=num_vfs, speed=link_speed)
     vfs = tuple(vf(parent, index, master="br0" if index < in_use else "") for index in range(num_vfs))
     slices = pack(expose(inventory(parent, *vfs), policies), node="worker-1")
-    return Pool(
+    return PoolContent(
         tuple(one for each in slices for one in each.spec.shared_counters),
         tuple(device for each in slices for device in each.spec.devices),
     )
@@ -71,7 +71,7 @@ def amounts(device: Device) -> dict[tuple[str, str], Decimal]:
     }
 
 
-def totals(pool: Pool) -> dict[tuple[str, str], Decimal]:
+def totals(pool: PoolContent) -> dict[tuple[str, str], Decimal]:
     return {
         (one.name, counter): quantity.parse(amount.value)
         for one in pool.sets
@@ -79,7 +79,7 @@ def totals(pool: Pool) -> dict[tuple[str, str], Decimal]:
     }
 
 
-def meet(pool: Pool, *together: str) -> bool:
+def meet(pool: PoolContent, *together: str) -> bool:
     """Whether devices can be allocated at one time, by their counters."""
     drawn: dict[tuple[str, str], Decimal] = {}
     for device in pool.devices:
@@ -90,11 +90,11 @@ def meet(pool: Pool, *together: str) -> bool:
     return all(amount <= left[counter] for counter, amount in drawn.items())
 
 
-def device_names(pool: Pool) -> set[str]:
+def device_names(pool: PoolContent) -> set[str]:
     return {device.name for device in pool.devices}
 
 
-def some_allocation(pool: Pool, order: list[int]) -> list[str]:
+def some_allocation(pool: PoolContent, order: list[int]) -> list[str]:
     """Devices that the scheduler could have given away, tried in an order."""
     found: list[str] = []
     devices = sorted(device_names(pool))
@@ -110,7 +110,9 @@ orders = st.lists(st.integers(0, 100), max_size=4)
 
 @settings(max_examples=200)
 @given(pools, pools, orders)
-def test_what_is_held_stays_as_it_was_and_no_counter_is_overdrawn(before: Pool, wanted: Pool, order: list[int]) -> None:
+def test_what_is_held_stays_as_it_was_and_no_counter_is_overdrawn(
+    before: PoolContent, wanted: PoolContent, order: list[int]
+) -> None:
     held = some_allocation(before, order)
     kept = retain(before, held, wanted)
     published = {device.name: device for device in before.devices}
@@ -130,7 +132,9 @@ def test_what_is_held_stays_as_it_was_and_no_counter_is_overdrawn(before: Pool, 
 
 @settings(max_examples=200)
 @given(pools, pools, orders)
-def test_what_excluded_something_that_is_held_still_does(before: Pool, wanted: Pool, order: list[int]) -> None:
+def test_what_excluded_something_that_is_held_still_does(
+    before: PoolContent, wanted: PoolContent, order: list[int]
+) -> None:
     held = some_allocation(before, order)
     kept = retain(before, held, wanted)
     for holding in held:
@@ -147,7 +151,9 @@ def test_what_excluded_something_that_is_held_still_does(before: Pool, wanted: P
 
 @settings(max_examples=200)
 @given(pools, pools, orders)
-def test_a_passthrough_never_joins_what_is_held_of_the_same_nic(before: Pool, wanted: Pool, order: list[int]) -> None:
+def test_a_passthrough_never_joins_what_is_held_of_the_same_nic(
+    before: PoolContent, wanted: PoolContent, order: list[int]
+) -> None:
     held = some_allocation(before, order)
     kept = retain(before, held, wanted)
     if "p0" in device_names(kept) and "p0" not in held:
@@ -162,7 +168,7 @@ def test_a_passthrough_never_joins_what_is_held_of_the_same_nic(before: Pool, wa
     [0, 1],
 )
 def test_what_is_published_is_legal_and_keeping_again_changes_nothing(
-    before: Pool, wanted: Pool, order: list[int]
+    before: PoolContent, wanted: PoolContent, order: list[int]
 ) -> None:
     held = some_allocation(before, order)
     kept = retain(before, held, wanted)
@@ -173,7 +179,7 @@ def test_what_is_published_is_legal_and_keeping_again_changes_nothing(
 
 
 @given(pools, pools)
-def test_with_nothing_held_what_is_wanted_is_published(before: Pool, wanted: Pool) -> None:
+def test_with_nothing_held_what_is_wanted_is_published(before: PoolContent, wanted: PoolContent) -> None:
     assert retain(before, (), wanted) == wanted
     assert retain(before, ("no-such-device",), wanted) == wanted
 
@@ -209,7 +215,7 @@ def test_a_vf_that_the_host_takes_is_still_kept_from_its_pf_in_use() -> None:
     assert not meet(retain(before, ("p0",), wanted), "p0", "p0v0")
 
 
-def mapping(pool: Pool) -> Mapping[str, Device]:
+def mapping(pool: PoolContent) -> Mapping[str, Device]:
     return {device.name: device for device in pool.devices}
 
 

@@ -15,12 +15,11 @@ from google.protobuf.message import Message
 from netdra.kernel.device_files import DeviceFiles
 from netdra.model.errors import NetdraError
 from netdra.model.plan import PlannedDevice
-from netdra.model.registration import Outcome
+from netdra.model.registration import RegistrationOutcome
 from netdra.node.priority import PriorityGate
 from netdra.node.registry.connections import Caller
-from netdra.node.registry.leases import FILE, Leases
-from netdra.node.registry.ledger import Limits
 from netdra.node.registry.service import SERVICE, Place, Registry
+from netdra.node.registry.table import FILE, RegistrationTable, RegistryLimits
 from netdra.node.view import DeviceHealth
 from netdra.node.wire import registry_pb2 as wire
 from netdra.topology.devices import DeviceKey
@@ -34,7 +33,7 @@ class Node:
 
     gate: PriorityGate = field(default_factory=PriorityGate)
     devices: Mapping[DeviceKey, PlannedDevice] = field(default_factory=dict)
-    outcomes: Sequence[Outcome] = ()
+    outcomes: Sequence[RegistrationOutcome] = ()
 
 
 class AnyCaller:
@@ -51,7 +50,7 @@ class Scene:
     """A registry that serves."""
 
     registry: Registry
-    leases: Leases
+    table: RegistrationTable
     path: Path
     node: Node
     channel: grpc.aio.Channel
@@ -88,12 +87,12 @@ async def serving(
     *,
     mode: int = 0o660,
     group: str = "",
-    limits: Limits | None = None,
+    limits: RegistryLimits | None = None,
     wait: bool = True,
     files: Sequence[str] = (),
 ) -> AsyncIterator[Scene]:
     node = Node()
-    leases = Leases(folder / FILE, limits=limits)
+    table = RegistrationTable(folder / FILE, limits=limits)
     path = folder / "registry.sock"
     callers: Any = AnyCaller()
 
@@ -101,13 +100,13 @@ async def serving(
         yield (DEVICE,)
         await asyncio.Event().wait()
 
-    registry = Registry(Place(path=path, mode=mode, group=group), leases, callers, node, states, DeviceFiles(files))
+    registry = Registry(Place(path=path, mode=mode, group=group), table, callers, node, states, DeviceFiles(files))
     task = asyncio.create_task(registry.run())
     try:
         if wait:
             await registry.serving.wait()
         async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
-            yield Scene(registry, leases, path, node, channel)
+            yield Scene(registry, table, path, node, channel)
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):

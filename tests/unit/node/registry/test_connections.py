@@ -17,7 +17,7 @@ from h2.events import PingAckReceived
 from hyperframe.frame import Frame, SettingsFrame
 
 from netdra.node.priority import MOST_SECONDS, PriorityGate
-from netdra.node.registry.connections import CALLS, Turns
+from netdra.node.registry.connections import CALLS, ReadingTurns
 from testbed.pace import measured
 from testbed.waiting import until_async
 from tests.unit.node.kubelet.caller import run
@@ -192,7 +192,7 @@ def test_connections_that_are_full_of_calls_and_end_are_no_line_in_the_log_each(
 
 def test_turns_are_half_of_the_time_at_most() -> None:
     async def story() -> float:
-        turns = Turns(PriorityGate())
+        turns = ReadingTurns(PriorityGate())
         spent = 0.0
 
         def piece() -> None:

@@ -18,11 +18,10 @@ import grpc
 import pytest
 
 from netdra.model.errors import InvalidInputError, TemporaryError
-from netdra.model.registration import Outcome
+from netdra.model.registration import RegistrationOutcome
 from netdra.node.registry import connections, service
-from netdra.node.registry.leases import FILE, Leases
-from netdra.node.registry.ledger import MAX_OF_PROVIDER, Limits
-from netdra.node.registry.service import BOUNDS, SERVICE
+from netdra.node.registry.service import LIMITS, SERVICE
+from netdra.node.registry.table import FILE, MAX_OF_PROVIDER, RegistrationTable, RegistryLimits
 from netdra.node.wire import registry_pb2 as wire
 from netdra.registry_client import RegistryClient
 from testbed.pace import measured, within
@@ -58,8 +57,8 @@ class TestCalls:
             answer = await scene.register(**amount("4096", default="1", valid_range=span), ttl_seconds=60)
             assert (answer.success, answer.message, answer.ttl_seconds) == (True, "", 60)
             scene.node.outcomes = (
-                Outcome(provider="bctl", device="eth7-shared", meant="eth7"),
-                Outcome(provider="x", device="eth7", meant="eth7", custom_device="c", problem="no room"),
+                RegistrationOutcome(provider="bctl", device="eth7-shared", meant="eth7"),
+                RegistrationOutcome(provider="x", device="eth7", meant="eth7", custom_device="c", problem="no room"),
             )
             first, second = await scene.listed()
             assert (first.provider, first.device, first.owner, first.adds) == ("bctl", "eth7", UID, False)
@@ -67,7 +66,7 @@ class TestCalls:
             assert [each.device for each in first.outcomes] == ["eth7-shared"]
             assert (second.custom_device, second.outcomes[0].problem) == ("c", "no room")
             assert (await scene.deregister()).success
-            assert scene.leases.registrations == ()
+            assert scene.table.registrations == ()
             assert "nothing was registered" in (await scene.deregister()).message
 
         tell(folder, story)
@@ -77,7 +76,7 @@ class TestCalls:
             request = wire.RegisterDeviceRequest(device="eth7", provider="bctl")
             assert (await scene.call("RegisterDevice", request, wire.RegisterDeviceResponse)).success
             assert (await scene.register()).success
-            (held,) = scene.leases.registrations
+            (held,) = scene.table.registrations
             assert held.adds
             assert "rdma" in held.attributes
 
@@ -104,7 +103,7 @@ class TestCalls:
             answer = await scene.register(**{"attributes": {"a": wire.DeviceAttribute(int=1)}, **said})
             assert not answer.success
             assert message in answer.message
-            assert len(scene.leases.ledger) == 0
+            assert len(scene.table) == 0
 
         tell(folder, story)
 
@@ -150,7 +149,7 @@ class TestOwners:
             other = await scene.register(token="b")
             assert (other.success, '"bctl" belongs to account:a' in other.message) == (False, True)
             assert not (await scene.deregister(token="b")).success
-            assert len(scene.leases.ledger) == 1
+            assert len(scene.table) == 1
             away = await scene.register(token="away")
             assert (away.success, away.message) == (False, "the API server is away")
 
@@ -171,22 +170,22 @@ class TestRestarts:
                 assert (await scene.register(device=f"eth{at}", token="a")).message == ""
 
         tell(folder, story)
-        before = Leases(folder / FILE)
+        before = RegistrationTable(folder / FILE)
         assert len(before.registrations) == 50
-        assert before.ledger.owners["bctl"].name == "account:a"
+        assert before.owners["bctl"].name == "account:a"
 
     def test_a_lease_ends_without_its_provider_and_also_while_the_driver_is_away(self, folder: Path) -> None:
         async def story(scene: Scene) -> None:
             with within(4.0, "the end of a lease", after=1.0) as pace:
                 await scene.register(device="eth8", ttl_seconds=600, **text("x"))
                 await scene.register(ttl_seconds=1, **text("x"))
-                await until_async(lambda: len(scene.leases.registrations) == 1, "the lease to end")
+                await until_async(lambda: len(scene.table.registrations) == 1, "the lease to end")
             assert pace.seconds > 0.9
             await scene.register(ttl_seconds=1, **text("x"))
 
         tell(folder, story)
         time.sleep(1.1)
-        assert [each.device for each in Leases(folder / FILE).registrations] == ["eth8"]
+        assert [each.device for each in RegistrationTable(folder / FILE).registrations] == ["eth8"]
 
     def test_a_name_that_root_sets_free_while_all_is_written_stays_free(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -196,7 +195,7 @@ class TestRestarts:
         async def story(scene: Scene) -> None:
             await scene.register(token="a")
             await scene.deregister(token="a")
-            journal = scene.leases._journal
+            journal = scene.table._journal
             write = journal.write
 
             def slowly(*arguments: Any) -> None:
@@ -205,16 +204,16 @@ class TestRestarts:
                 go_on.wait(PATIENCE)
 
             monkeypatch.setattr(journal, "write", slowly)
-            scene.leases._unwritten = True
-            scene.leases._write.set()
+            scene.table._rewrite = True
+            scene.table._write.set()
             await until_async(begun.is_set, "the journal to be written")
             freeing = asyncio.create_task(scene.deregister())  # by root, who needs no token
-            await until_async(lambda: "bctl" not in scene.leases.ledger.owners, "the name to be free")
+            await until_async(lambda: "bctl" not in scene.table.owners, "the name to be free")
             go_on.set()
             assert (await freeing).success
 
         tell(folder, story)
-        assert "bctl" not in Leases(folder / FILE).ledger.owners
+        assert "bctl" not in RegistrationTable(folder / FILE).owners
 
     def test_a_full_disk_takes_nothing_away_and_says_so(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         full = True
@@ -231,13 +230,13 @@ class TestRestarts:
             assert answer.success
             assert "is lost if the driver restarts" in answer.message
             assert "No space left" in answer.message
-            assert len(scene.leases.registrations) == 1
+            assert len(scene.table.registrations) == 1
             full = False
             assert (await scene.register(device="eth8")).message == ""
             monkeypatch.undo()
 
         tell(folder, story)
-        assert {each.device for each in Leases(folder / FILE).registrations} == {"eth7", "eth8"}
+        assert {each.device for each in RegistrationTable(folder / FILE).registrations} == {"eth7", "eth8"}
 
 
 class TestStrangers:
@@ -274,7 +273,7 @@ class TestStrangers:
     def test_garbage_ends_its_own_connection_alone(
         self, folder: Path, said: bytes, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(service, "BOUNDS", BOUNDS._replace(first=0.3))
+        monkeypatch.setattr(service, "LIMITS", LIMITS._replace(first=0.3))
 
         async def story(scene: Scene) -> None:
             reader, writer = await asyncio.open_unix_connection(str(scene.path))
@@ -288,7 +287,7 @@ class TestStrangers:
     def test_who_says_nothing_loses_the_connection_and_no_one_takes_all(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(service, "BOUNDS", BOUNDS._replace(first=0.3, of_user=8))
+        monkeypatch.setattr(service, "LIMITS", LIMITS._replace(first=0.3, of_peer=8))
 
         async def story(scene: Scene) -> None:
             assert (await scene.register()).success
@@ -318,7 +317,7 @@ class TestStrangers:
             assert [each.success for each in answers] == [True] * 5 + [False] * 3
             assert "speaks of 5 devices" in answers[-1].message
 
-        tell(folder, story, limits=Limits(of_provider=5))
+        tell(folder, story, limits=RegistryLimits(of_provider=5))
 
     def test_a_flood_is_answered_whole_and_a_hook_goes_first(self, folder: Path) -> None:
         """1,000 registrations in about a second from several clients; what a pod waits for is not behind them."""
@@ -341,11 +340,11 @@ class TestStrangers:
                 )
                 beside.cancel()
             assert all(each.success for each in answers)
-            assert len(scene.leases.registrations) == 500
+            assert len(scene.table.registrations) == 500
             assert median(waits) < 0.1 * pace.slowness
 
         tell(folder, story)
-        assert len(Leases(folder / FILE).registrations) == 500
+        assert len(RegistrationTable(folder / FILE).registrations) == 500
         assert MAX_OF_PROVIDER > 500
 
 
@@ -389,7 +388,7 @@ class TestFiles:
             listed = {each.device: each for each in await scene.listed()}
             assert (listed["clock"].device_file, listed["clock"].device_file_problem) == ("/dev/zero", "")
             assert "is not there" in listed["later"].device_file_problem
-            assert [each.device_file for each in scene.leases.registrations] == ["/dev/zero", "/dev/netdra-later"]
+            assert [each.device_file for each in scene.table.registrations] == ["/dev/zero", "/dev/netdra-later"]
             assert (await scene.deregister()).success
 
         tell(folder, story, files=["/dev/zero", "/dev/netdra-*"])

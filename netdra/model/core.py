@@ -1,0 +1,74 @@
+"""Kubernetes' core kinds (k8s.io/api/core/v1), with the fields that netdra reads; others are dropped on reading."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from netdra.model.meta import ObjectMeta
+from netdra.model.resource import Wire
+
+
+class BareObject(Wire, frozen=True):
+    """An object of any kind, of which the metadata is enough."""
+
+    metadata: ObjectMeta
+
+
+class PodClaim(Wire, frozen=True):
+    """A claim of a pod by the pod's name for it, in its spec or its status.
+
+    Attributes:
+        resource_claim_name: an existing claim; in the status the claim that was made, none if none was needed.
+        resource_claim_template_name: the template of which the claim is made.
+    """
+
+    name: str
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class PodSpec(Wire, frozen=True):
+    """A pod's claims, in the order that numbers its interfaces, and whether it is on the host's network."""
+
+    resource_claims: tuple[PodClaim, ...] | None = None
+    host_network: bool = False
+
+
+class ExtendedClaim(Wire, frozen=True):
+    """The claim that the scheduler made for a pod's extended resources."""
+
+    resource_claim_name: str
+
+
+class PodStatus(Wire, frozen=True):
+    """The claims that were made for a pod."""
+
+    resource_claim_statuses: tuple[PodClaim, ...] | None = None
+    extended_resource_claim_status: ExtendedClaim | None = None
+
+
+class ClusterPod(BareObject, frozen=True):
+    """A Pod."""
+
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class NodeInfo(Wire, frozen=True):
+    """The versions of a node's software."""
+
+    kubelet_version: str = ""
+    container_runtime_version: str = ""
+
+
+class ClusterNodeStatus(Wire, frozen=True):
+    """A Node's status: the resources that policies can read, and its software."""
+
+    allocatable: Mapping[str, str] = {}
+    node_info: NodeInfo = NodeInfo()
+
+
+class ClusterNode(BareObject, frozen=True):
+    """A Node: its uid, which owns slices, its labels and annotations, and its status."""
+
+    status: ClusterNodeStatus = ClusterNodeStatus()

@@ -1,0 +1,64 @@
+"""Findings: what a check finds wrong with an object, and where. Made by every check of users' objects.
+
+Callers that must not go on turn findings into one error (`refuse`); `netdra validate` and the webhook show each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from netdra.model.errors import InvalidInputError
+from netdra.model.plan import called
+
+Path = tuple[str | int, ...]
+"""A place in an object, from its top."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that is wrong.
+
+    Attributes:
+        what: the object, the value and the rule that it breaks.
+        hint: the next thing to do, or "".
+        path: where it is in the object, from its top (`spec`, `steps`, 2, `config`, `mode`).
+    """
+
+    what: str
+    hint: str = ""
+    path: Path = ()
+
+    @property
+    def text(self) -> str:
+        """The finding on one line."""
+        if not self.hint:
+            return self.what
+        return f"{self.what} {self.hint}" if self.what.endswith(".") else f"{self.what}; {self.hint}"
+
+
+def about(topology: str, step: str, what: str, *, hint: str = "", path: Path = ()) -> Finding:
+    """A finding about a step, which its text names first."""
+    return Finding(what=f"{called(topology, step)}: {what}", hint=hint, path=path)
+
+
+def within(findings: Iterable[Finding], *path: str | int) -> Iterator[Finding]:
+    """Findings about a part of an object as findings about the object; `path` is the place of the part."""
+    return (Finding(finding.what, finding.hint, (*path, *finding.path)) for finding in findings)
+
+
+def of_step(findings: Iterable[Finding], topology: str, step: str, *path: str | int) -> Iterator[Finding]:
+    """Findings about a part of a step as findings about its topology; `path` is the place of the step."""
+    return (about(topology, step, entry.what, hint=entry.hint, path=(*path, *entry.path)) for entry in findings)
+
+
+def refuse(findings: Sequence[Finding]) -> None:
+    """Raise the findings as one error, if there are any.
+
+    Raises:
+        InvalidInputError: there are findings; the text has all of them.
+    """
+    if len(findings) == 1:
+        raise InvalidInputError(findings[0].what, hint=findings[0].hint)
+    if findings:
+        raise InvalidInputError("\n".join(finding.text for finding in findings))

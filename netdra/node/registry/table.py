@@ -1,0 +1,465 @@
+"""The registrations that hold, in one table: the providers' leases and names, and what of them is published when.
+
+Begun by `netdra.node.daemon` before anything is published, so that a restart takes nothing off a device. Read by
+`netdra.node.publishing`, and called by `netdra.node.registry.service` for each registration. A registration is answered
+when it is on the disk (`netdra.node.registry.journal`); registrations that come meanwhile are written together. Leases
+end by the wall clock, also after a reboot; changes are damped by a clock that never goes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from netdra.exposure.registered import errors, provider_errors
+from netdra.model.errors import InvalidInputError, NetdraError
+from netdra.model.names import MAX_LABEL
+from netdra.model.registration import Registration, path_error
+from netdra.node.publishing.interfaces import Bucket
+from netdra.node.registry.journal import Grant, JournalLine, Key, ProviderOwner, RegistrationJournal
+
+log = logging.getLogger(__name__)
+
+FILE = "registry.jsonl"
+MAX_TTL = 30 * 86_400
+DEFAULT_TTL = 300
+OWNED_SECONDS = 86_400.0
+"""How long a provider's name stays its owner's after the last of its registrations has ended."""
+CHANGE_SECONDS = 10.0
+"""The least seconds between two publications of a device's values; its first registration and its last are at once."""
+BURST = 5
+"""How often one device's names may come and go before that is damped, too."""
+MAX_PROVIDERS = 64
+MAX_OF_PROVIDER = 2048
+MAX_REGISTRATIONS = 4096
+MAX_BYTES = 4 * 1024 * 1024
+LOCK_SECONDS = 1.0
+"""How often the file is tried while another daemon has it."""
+SWEEP_SECONDS = 0.1
+"""The least seconds between two passes over the table."""
+_DEVICE = re.compile(rf"[^\s/\x00-\x1f\x7f]{{1,{MAX_LABEL}}}\Z")
+
+
+class RefusedRegistrationError(InvalidInputError):
+    """A registration breaks a rule; the registry stays as it was."""
+
+
+class RegistryLimits(msgspec.Struct, frozen=True):
+    """How much fits into the registry; `size` is in bytes."""
+
+    providers: int = MAX_PROVIDERS
+    of_provider: int = MAX_OF_PROVIDER
+    registrations: int = MAX_REGISTRATIONS
+    size: int = MAX_BYTES
+
+
+@dataclass
+class _Device:
+    """A row of the table.
+
+    Attributes:
+        bucket: how often the device's names may still come and go.
+        grants: its registrations, by provider.
+        published: what is published for it.
+        at: when that changed last; before its first publication it never did.
+        due: when its registrations may be published, if they are not yet.
+    """
+
+    bucket: Bucket
+    grants: dict[str, Grant] = field(default_factory=dict)
+    published: tuple[Registration, ...] = ()
+    at: float = float("-inf")
+    due: float | None = None
+
+    def publish(self, tick: float) -> bool:
+        """Publish the registrations if they may be by now; returns whether that changed anything.
+
+        A measurement each second must not write slices each second. A first registration, and names that come and go,
+        are published at once as long as there are tokens, and a value that changes once in `CHANGE_SECONDS`.
+        """
+        current = tuple(self.grants[provider].registration for provider in sorted(self.grants))
+        self.due = None
+        if current == self.published:
+            return False
+        renamed = _names(current) != _names(self.published)
+        when = self.bucket.at + self.bucket.wait(self.bucket.at) if renamed else self.at + CHANGE_SECONDS
+        if when > tick:
+            self.due = when
+            return False
+        if renamed and self.at > float("-inf"):
+            self.bucket = self.bucket.less(tick)
+        self.published, self.at = current, tick
+        return True
+
+
+class RegistrationTable:
+    """The registry of one node. One event loop's, but for the thread that writes."""
+
+    def __init__(
+        self,
+        path: Path,
+        changed: Callable[[], None] = lambda: None,
+        *,
+        pinned: Mapping[str, str] | None = None,
+        limits: RegistryLimits | None = None,
+        clock: Callable[[], float] = time.time,
+        tick: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin with what was registered before.
+
+        Args:
+            path: the journal.
+            changed: called when other registrations are to be published.
+            pinned: the owners of providers that only these may register under.
+            limits: how much is accepted.
+            clock: seconds of the wall clock.
+            tick: seconds of a clock that never goes back.
+        """
+        self._journal = RegistrationJournal(path)
+        self._pinned, self._limits = dict(pinned or {}), limits or RegistryLimits()
+        self._clock, self._tick = clock, tick
+        self.changed = changed
+        self.problem = ""
+        self._devices: dict[str, _Device] = {}
+        self._published: tuple[Registration, ...] | None = ()
+        self._load()
+        self._pending: list[bytes] = []
+        self._written: asyncio.Future[str] | None = None
+        self._wake, self._write = asyncio.Event(), asyncio.Event()
+        self._rewrite = False
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="registry")
+
+    def __len__(self) -> int:
+        return self._of_provider.total()
+
+    @property
+    def grants(self) -> Iterator[Grant]:
+        """Every registration that holds, in the order in which devices were registered."""
+        return (grant for device in self._devices.values() for grant in device.grants.values())
+
+    @property
+    def registrations(self) -> tuple[Registration, ...]:
+        """What is to be published; the same object while nothing changes."""
+        if self._published is None:
+            self._published = tuple(entry for device in self._devices.values() for entry in device.published)
+        return self._published
+
+    def get(self, provider: str, device: str) -> Grant | None:
+        """A provider's registration of a device."""
+        row = self._devices.get(device)
+        return row.grants.get(provider) if row is not None else None
+
+    async def register(self, registration: Registration, owner: str, ttl: float) -> tuple[Grant, str]:
+        """Grant a registration; returns when it is on the disk, or with the reason why it is not.
+
+        Raises:
+            RefusedRegistrationError: as of `put`.
+        """
+        grant = self.put(registration, owner, ttl)
+        return grant, await self._commit(JournalLine(granted=grant).encoded())
+
+    async def deregister(self, provider: str, device: str, owner: str, *, anyone: bool) -> tuple[int, str]:
+        """Take registrations back; returns their number, and why that is not on the disk, or "" if it is.
+
+        Raises:
+            RefusedRegistrationError: as of `remove`.
+        """
+        gone = self.remove(provider, device, owner, anyone=anyone)
+        if anyone:
+            self._rewrite = True  # a name that was set free is written with all others
+        elif not gone:
+            return 0, ""
+        return len(gone), await self._commit(b"".join(JournalLine(ended=grant.key).encoded() for grant in gone))
+
+    def put(self, registration: Registration, owner: str, ttl: float) -> Grant:
+        """Grant a registration in memory, in the place of the provider's former one for the device.
+
+        Args:
+            registration: what the provider says.
+            owner: the caller.
+            ttl: seconds of the lease.
+
+        Raises:
+            RefusedRegistrationError: it breaks a rule, its provider's name is another owner's, or there is no room.
+        """
+        now = self._clock()
+        _check(registration, ttl)
+        self._check_owner(registration.provider, owner, now)
+        grant = Grant(registration, owner, ttl, now + ttl)
+        self._add(grant)
+        self._publish({registration.device})
+        return grant
+
+    def remove(self, provider: str, device: str, owner: str, *, anyone: bool = False) -> list[Grant]:
+        """Take registrations back in memory, and return them.
+
+        Args:
+            provider: the registrations' provider.
+            device: the registration's device; "" for all of the provider's.
+            owner: the caller.
+            anyone: whether the caller may do so for any owner, as root may; it also sets the provider's name free.
+
+        Raises:
+            RefusedRegistrationError: the provider's name belongs to another owner, or is not valid.
+        """
+        for text in provider_errors(provider):
+            raise RefusedRegistrationError(text)
+        if not anyone:
+            self._check_owner(provider, owner, self._clock())
+        held = (self.get(provider, device),) if device else self.grants
+        gone = [grant for grant in held if grant is not None and grant.registration.provider == provider]
+        self._drop(gone)
+        if anyone and not device:
+            self.owners.pop(provider, None)
+        return gone
+
+    def sweep(self) -> float | None:
+        """End leases, publish what has waited long enough, and forget devices; returns the seconds until it has work.
+
+        A device without registrations is remembered until its tokens are back: coming and going is damped, too.
+        """
+        now, tick = self._clock(), self._tick()
+        self._drop([grant for grant in self.grants if grant.ends <= now])
+        self._publish({name for name, device in self._devices.items() if device.due is not None and device.due <= tick})
+        for provider in [name for name, owner in self.owners.items() if owner.until <= now]:
+            if not self._of_provider[provider]:
+                del self.owners[provider]
+        quiet = [name for name, device in self._devices.items() if not device.grants and not device.published]
+        for more, name in zip(range(len(quiet), 0, -1), quiet, strict=True):
+            if more > MAX_REGISTRATIONS or self._devices[name].bucket.now(tick) >= BURST:
+                del self._devices[name]
+        waits = [grant.ends - now for grant in self.grants]
+        waits += [device.due - tick for device in self._devices.values() if device.due is not None]
+        return max(0.0, min(waits)) if waits else None
+
+    async def own(self) -> None:
+        """Wait until the file is this process's, and read it again: another daemon may have had it until now."""
+        logged = False
+        while True:
+            try:
+                if self._journal.lock():
+                    break
+                self.problem = "another daemon of this node has the registry"
+            except NetdraError as problem:
+                self.problem = str(problem)
+            if not logged:
+                log.warning("the device registry waits: %s", self.problem)
+                logged = True
+            await asyncio.sleep(LOCK_SECONDS)
+        self.problem = ""
+        self._load()
+        self.changed()
+        self._rewrite = True
+        self._write.set()
+
+    async def run(self) -> None:
+        """End leases and write until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._sweep_when_due())
+                tasks.create_task(self._write_pending())
+        finally:
+            self._thread.shutdown(wait=True)
+            self._journal.release()
+
+    def _load(self) -> None:
+        """Take the journal's registrations whose leases have not ended and that break no rule of today.
+
+        A lease that was granted while the clock was ahead gets no longer than its caller asked for.
+        """
+        now = self._clock()
+        self._of_provider: Counter[str] = Counter()
+        self._files: dict[str, Key] = {}
+        self._size = 0
+        self.owners: dict[str, ProviderOwner] = {}
+        for device in self._devices.values():
+            device.grants.clear()
+        granted: dict[Key, Grant] = {}
+        for line in self._journal.read():
+            if line.granted is not None:
+                granted[line.granted.key] = line.granted
+                self._own(line.granted)
+            elif line.ended is not None:
+                granted.pop(line.ended, None)
+            elif line.owner is not None:
+                self.owners[line.provider] = line.owner
+        for written in granted.values():
+            grant = msgspec.structs.replace(written, ends=min(written.ends, now + written.ttl))
+            with suppress(RefusedRegistrationError):
+                _check(grant.registration, grant.ttl)
+                if grant.ends > now:
+                    self._add(grant)
+        for device in self._devices.values():
+            device.publish(self._tick())
+        self._published = None
+
+    def _check_owner(self, provider: str, owner: str, now: float) -> None:
+        pinned = self._pinned.get(provider)
+        if pinned is not None:
+            if pinned != owner:
+                raise RefusedRegistrationError(f'provider: "{provider}" belongs to {pinned}, not to {owner}')
+            return
+        current = self.owners.get(provider)
+        if current is not None and current.name != owner and (self._of_provider[provider] or now < current.until):
+            raise RefusedRegistrationError(
+                f'provider: "{provider}" belongs to {current.name}, not to {owner}; choose another name, or have root '
+                "take the provider's registrations back"
+            )
+
+    def _check_room(self, grant: Grant, before: Grant | None, size: int) -> None:
+        provider, name = grant.key
+        device = self._devices.get(name)
+        for other in device.grants.values() if device is not None else ():
+            if grant.registration.adds and other.registration.adds and other.key != grant.key:
+                raise RefusedRegistrationError(
+                    f'device: "{name}" is registered as a device of provider "{other.key[0]}"'
+                )
+        path = grant.registration.device_file
+        first = self._files.get(path, grant.key)
+        if path and first != grant.key:
+            raise RefusedRegistrationError(
+                f'device_file: "{path}" is device "{first[1]}" of provider "{first[0]}"; a file is one device'
+            )
+        if self._size + size > self._limits.size:
+            raise RefusedRegistrationError(f"the registry is full: it takes {self._limits.size} bytes")
+        if before is not None:
+            return
+        count = self._of_provider[provider]
+        if not count and len(self._of_provider) >= self._limits.providers:
+            raise RefusedRegistrationError(f"the registry is full: it takes {self._limits.providers} providers")
+        if count >= self._limits.of_provider:
+            raise RefusedRegistrationError(
+                f'provider "{provider}" speaks of {count} devices, and more are not taken of one provider'
+            )
+        if len(self) >= self._limits.registrations:
+            raise RefusedRegistrationError(f"the registry is full: it takes {self._limits.registrations} registrations")
+
+    def _add(self, grant: Grant) -> None:
+        """Put a grant into its row.
+
+        Raises:
+            RefusedRegistrationError: there is no room.
+        """
+        provider, name = grant.key
+        before = self.get(provider, name)
+        more = grant.size - (before.size if before is not None else 0)
+        self._check_room(grant, before, more)
+        if before is not None:
+            self._files.pop(before.registration.device_file, None)
+        else:
+            self._of_provider[provider] += 1
+        if grant.registration.device_file:
+            self._files[grant.registration.device_file] = grant.key
+        if name not in self._devices:
+            self._devices[name] = _Device(Bucket(BURST, self._tick(), BURST, CHANGE_SECONDS))
+        self._devices[name].grants[provider] = grant
+        self._size += more
+        self._own(grant)
+
+    def _own(self, grant: Grant) -> None:
+        self.owners[grant.registration.provider] = ProviderOwner(grant.owner, grant.ends + OWNED_SECONDS)
+
+    def _drop(self, grants: Iterable[Grant]) -> None:
+        """Remove grants from their rows, and publish what is left."""
+        for grant in grants:
+            provider, name = grant.key
+            del self._devices[name].grants[provider]
+            self._files.pop(grant.registration.device_file, None)
+            self._size -= grant.size
+            self._of_provider[provider] -= 1
+            if not self._of_provider[provider]:
+                del self._of_provider[provider]
+        self._publish({grant.registration.device for grant in grants})
+
+    def _publish(self, devices: Iterable[str]) -> None:
+        tick = self._tick()
+        changed = [self._devices[name].publish(tick) for name in devices]
+        if any(changed):
+            self._published = None
+            self.changed()
+        self._wake.set()
+
+    async def _sweep_when_due(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            self._wake.clear()
+            wait = self.sweep()
+            deadline = loop.time() + wait if wait is not None else None
+            await asyncio.sleep(SWEEP_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(deadline):
+                    await self._wake.wait()
+
+    async def _commit(self, text: bytes) -> str:
+        if self._written is None:
+            self._written = asyncio.get_running_loop().create_future()
+        self._pending.append(text)
+        self._write.set()
+        return await asyncio.shield(self._written)
+
+    async def _write_pending(self) -> None:
+        """Write all pending lines at once, and then those that came meanwhile."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._write.wait()
+            self._write.clear()
+            text, done = b"".join(self._pending), self._written
+            self._pending, self._written = [], None
+            try:
+                if self._rewrite or self._journal.is_long:
+                    self._rewrite = False  # what changes from now on is written next
+                    grants, owners = tuple(self.grants), dict(self.owners)
+                    await loop.run_in_executor(self._thread, self._journal.write, grants, owners)
+                else:
+                    await loop.run_in_executor(self._thread, self._journal.append, text)
+                outcome = ""
+            except NetdraError as problem:
+                outcome, self._rewrite = str(problem), True
+                if not self.problem:
+                    log.warning("%s: what is registered is lost if the driver restarts", problem)
+            self.problem = outcome
+            if done is not None and not done.done():
+                done.set_result(outcome)
+
+
+def _check(registration: Registration, ttl: float) -> None:
+    """Check the rules for a registration by itself."""
+    if not _DEVICE.match(registration.device):
+        shown = registration.device[:MAX_LABEL]
+        raise RefusedRegistrationError(
+            f'device: "{shown}" is no name of a device or an interface: 1 to {MAX_LABEL} characters, no / or space'
+        )
+    if registration.device_file:
+        wrong = path_error(registration.device_file)
+        if wrong or not registration.adds:
+            raise RefusedRegistrationError(f"device_file: {wrong or 'only RegisterDevice takes one'}")
+    for text in errors(registration.provider, registration.attributes, registration.capacity):
+        raise RefusedRegistrationError(text)
+    if not registration.adds and not registration.attributes and not registration.capacity:
+        raise RefusedRegistrationError("says nothing: give attributes or capacity, or take it back by Deregister")
+    if not 1 <= ttl <= MAX_TTL:
+        raise RefusedRegistrationError(f"ttl_seconds: {ttl:g} is not from 1 to {MAX_TTL}")
+
+
+def _names(registrations: Iterable[Registration]) -> frozenset[object]:
+    """What registrations say, without the values."""
+    return frozenset(
+        (
+            registration.provider,
+            registration.adds,
+            registration.device_file,
+            frozenset(registration.attributes),
+            frozenset(registration.capacity),
+        )
+        for registration in registrations
+    )

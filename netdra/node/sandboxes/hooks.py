@@ -1,0 +1,391 @@
+"""Answers the runtime's hooks: a sandbox gets its network before its first container, and gives it back after the last.
+
+A hook binds and checks nothing: it executes the plans that the pod's claims were prepared with (decision D52).
+
+`netdra.node.nri` calls it as its `SandboxHooks`, and answers in time (decision D12): a hook that is late goes on until
+its work is done or undone, because the kernel cannot be interrupted, and keeps its turn of the sandbox (`table`) until
+then. Blocking work is done in threads of three kinds, so that no work waits for another kind that may hang.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from netdra.chain.checkpoint import Saved
+from netdra.model.errors import NetdraError, PermanentError, TemporaryError
+from netdra.model.plan import ClaimReference
+from netdra.node.claims.checks import changed_topologies, check_shared
+from netdra.node.claims.store import PreparedClaim
+from netdra.node.nri.hooks import LOOKUP_SHARE, REMOVE_SECONDS, Sandbox
+from netdra.node.permits import NodePermits
+from netdra.node.sandboxes.circuits import Circuits, programs
+from netdra.node.sandboxes.events import PodEvents, message_of, reason_of
+from netdra.node.sandboxes.network import Network
+from netdra.node.sandboxes.status import ClaimDevices, Outcome, failed
+from netdra.node.sandboxes.table import Table, Undone
+from netdra.node.sandboxes.tracker import Tracker
+from netdra.node.sandboxes.writer import StatusWriter
+from netdra.node.signals import Signals
+from netdra.node.view import NodeView
+from netdra.ops.logs import about
+from netdra.rules.plans import CheckedPlans, combined
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+UNDO_SECONDS = 5.0
+PREPARE_SHARE = 1 / 2
+"""The part of a hook's time that preparing a claim again may take."""
+MOST_TRIES = 5  # of taking a sandbox down whose namespace is gone, or whose plugins refuse to (decision D13)
+WORKERS = 8
+UNDO_WORKERS = 2
+"""How many sandboxes whose plugins do not answer are undone at once; other sandboxes do not wait for them."""
+
+
+class PlannedClaims(Protocol):
+    """The prepared claims: `netdra.node.claims.prepare`."""
+
+    async def for_hook(self, claim: ClaimReference) -> PreparedClaim:
+        """A claim's record with its plan; the claim is prepared again if there is none.
+
+        Raises:
+            NetdraError: it cannot be prepared.
+        """
+
+
+class StoppedError(TemporaryError):
+    """A sandbox is not attached, because it was stopped first, or another sandbox of its pod has begun."""
+
+
+@dataclass(frozen=True)
+class Threads:
+    """The threads of one node's pods, all in the host's network namespace. A pool makes its threads as it needs them.
+
+    Attributes:
+        work: attaching and taking down.
+        undoing: taking down sandboxes whose plugin does not answer.
+        looking: looks at the kernel that take microseconds, which a pod without claims may need.
+    """
+
+    work: ThreadPoolExecutor
+    undoing: ThreadPoolExecutor
+    looking: ThreadPoolExecutor
+
+    @classmethod
+    def made(cls, initializer: Callable[[], object] | None = None) -> Threads:
+        """New threads.
+
+        Args:
+            initializer: is called in each thread before its first work.
+        """
+        return cls(
+            work=ThreadPoolExecutor(WORKERS, "pods", initializer),
+            undoing=ThreadPoolExecutor(UNDO_WORKERS, "pods-undo", initializer),
+            looking=ThreadPoolExecutor(1, "pods-look", initializer),
+        )
+
+    def shutdown(self) -> None:
+        """Wait for the work in hand."""
+        for pool in (self.work, self.looking):
+            pool.shutdown()
+
+
+@dataclass
+class Attachments:
+    """Attaches the sandboxes of this node and takes them down.
+
+    Attributes:
+        network: acts on a sandbox.
+        claims: has the plans of the pods' claims.
+        threads: do the blocking work.
+        permits: what authors of topologies may use of the node.
+        circuits: the plugins that do not answer, so that no hook waits for them.
+        signals: what others of this package must know of.
+    """
+
+    tracker: Tracker
+    view: NodeView
+    network: Network
+    claims: PlannedClaims
+    writer: StatusWriter
+    events: PodEvents
+    threads: Threads
+    permits: NodePermits
+    circuits: Circuits
+    signals: Signals
+    _background: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+
+    @property
+    def table(self) -> Table:
+        """The sandboxes."""
+        return self.network.table
+
+    async def synchronize(self, sandboxes: Sequence[Sandbox]) -> None:
+        """Note which sandboxes there are; `reconcile` compares them with their networks."""
+        alive = await self.in_thread(lambda: self.network.alive(sandboxes))
+        self.table.update_from_list(alive, self.network.sandboxes_on_disk())
+        self.signals.listed.emit()
+
+    async def run(self, sandbox: Sandbox, budget: float) -> None:
+        """Give a sandbox the network of its claims, or refuse it.
+
+        Raises:
+            NetdraError: the sandbox has no network, and nothing of one is left.
+        """
+        deadline = time.monotonic() + budget
+        self.table.mark_running(sandbox)
+        if self.tracker.knows_to_be_claimless(sandbox):
+            return
+        try:
+            with _about(sandbox):
+                await self.table.act(sandbox, lambda: self._run(sandbox, deadline))
+        except BaseException:
+            self.table.mark_ended(sandbox.id)
+            raise
+
+    async def stop(self, sandbox: Sandbox, budget: float) -> None:
+        """Take a sandbox down, from its checkpoint alone.
+
+        Raises:
+            TemporaryError: not all could be undone yet; `orphans` goes on with it.
+        """
+        self.table.mark_ended(sandbox.id)
+        if not self.table.is_busy(sandbox.id) and not self.has_anything(sandbox.id):
+            return
+        if self.hangs(sandbox.id):
+            self.undo_later(sandbox)
+            raise TemporaryError(
+                f"sandbox {sandbox.id}: it is undone in the background, since a plugin does not answer"
+            )
+        with _about(sandbox):
+            await self.take_down(sandbox, budget)
+
+    async def remove(self, sandbox: Sandbox) -> None:
+        """Take down what is left of a sandbox.
+
+        Raises:
+            TemporaryError: not all could be undone yet; `orphans` goes on with it.
+        """
+        await self.stop(sandbox, REMOVE_SECONDS)
+        self.events.recovered(sandbox)
+
+    def hangs(self, sandbox: str) -> bool:
+        """Whether a plugin that a sandbox needs does not answer just now."""
+        return self.circuits.is_open(self.table.plugins(sandbox))
+
+    def undo_later(self, sandbox: Sandbox) -> None:
+        """Take a sandbox down in the background, in a share of the threads; `orphans` goes on with it."""
+        if sandbox.id in self._background:
+            return
+        with _about(sandbox):
+            task = self._background[sandbox.id] = asyncio.create_task(self._undo_quietly(sandbox))
+        task.add_done_callback(lambda _: self._background.pop(sandbox.id, None))
+
+    async def aclose(self) -> None:
+        """Wait for the work in hand: nothing is left half done."""
+        # No more work is begun that may hang: checkpoints have it.
+        self.threads.undoing.shutdown(wait=False, cancel_futures=True)
+        await self.table.at_rest()
+        self.threads.shutdown()
+        self.table.namespaces.close()
+
+    def has_anything(self, sandbox: str) -> bool:
+        """Whether a sandbox has anything to undo."""
+        return self.table.has_anything(sandbox) or self.network.has_checkpoint(sandbox)
+
+    async def attach(self, sandbox: Sandbox, claims: Sequence[ClaimReference], deadline: float) -> None:
+        """Attach a sandbox whose turn the caller has.
+
+        Raises:
+            NetdraError: it is not attached; claim, pod and log say why.
+        """
+        try:
+            saved = await self._standing(sandbox)
+            if saved is not None:
+                devices = self.devices_of(claims)
+                outcomes = await self.in_thread(lambda: self.network.confirm(sandbox, devices, saved))
+            else:
+                outcomes = await self._attached(sandbox, await self._records(claims, deadline), deadline)
+        except StoppedError:
+            raise  # the pod has ended, or has another sandbox by now: it gets no status and no event
+        except NetdraError as problem:
+            if self.network.has_checkpoint(sandbox.id):
+                self.table.set_trouble(sandbox.id, message_of(problem))
+            self.writer.update(failed(sandbox, self.devices_of(claims), reason_of(problem), message_of(problem)))
+            self.events.failed(sandbox, problem)
+            raise
+        self.writer.update(outcomes)
+        self.events.recovered(sandbox)
+        self.report_changed_topologies(sandbox, claims)
+        self.signals.held_changed.emit()
+
+    def devices_of(self, claims: Iterable[ClaimReference]) -> tuple[ClaimDevices, ...]:
+        """Claims with their devices, as their records or the watch's readings have them."""
+        devices = []
+        for claim in claims:
+            record = self.table.prepared.get(claim.uid)
+            stored = self.tracker.remembered(claim) if record is None else None
+            if record is not None:
+                devices.append(ClaimDevices.of_record(record))
+            else:
+                devices.append(ClaimDevices.of_claim(stored) if stored is not None else ClaimDevices(claim))
+        return tuple(devices)
+
+    def report_changed_topologies(self, sandbox: Sandbox, claims: Iterable[ClaimReference]) -> None:
+        """Report a pod whose network is not that of its topologies today: it keeps the one that was prepared (D52)."""
+        records = filter(None, (self.table.prepared.get(claim.uid) for claim in claims))
+        changes = [change for record in records for change in changed_topologies(record, self.view)]
+        if changes:
+            self.events.topology_changed(sandbox, "; ".join(changes))
+
+    async def take_down(self, sandbox: Sandbox, seconds: float) -> None:
+        """Take a sandbox down, when its turn comes.
+
+        Raises:
+            TemporaryError: not all could be undone yet.
+            PermanentError: not all could be undone, and the rest is given up (decision D13).
+        """
+        deadline = time.monotonic() + seconds
+        self._report(sandbox, await self.table.act(sandbox, lambda: self._undone(sandbox, deadline)))
+
+    async def _undone(self, sandbox: Sandbox, deadline: float) -> Undone:
+        give_up = self.table.tries(sandbox.id) + 1 >= MOST_TRIES
+        undone = await self.in_thread(
+            lambda: self.network.undo(sandbox.id, deadline, sandbox.netns, give_up=give_up),
+            self.threads.undoing if self.hangs(sandbox.id) else None,
+        )
+        self.circuits.hung(undone.hung)
+        self.writer.forget(sandbox.id, undone.claims)
+        self.signals.held_changed.emit()
+        return undone
+
+    async def in_thread(self, work: Callable[[], T], threads: ThreadPoolExecutor | None = None) -> T:
+        """Do blocking work in the pool, or in other threads."""
+        context = contextvars.copy_context()  # the fields of log lines go along
+        return await asyncio.get_running_loop().run_in_executor(threads or self.threads.work, lambda: context.run(work))
+
+    def _report(self, sandbox: Sandbox, undone: Undone) -> None:
+        """Report the outcome of taking a sandbox down.
+
+        Raises:
+            NetdraError: not all could be undone.
+        """
+        if undone.restored:
+            self.events.restored(sandbox, "\n".join(undone.restored))
+        if undone.notes:
+            self.events.not_restored(sandbox, "\n".join(undone.notes))
+        if not undone.trouble:
+            return
+        if undone.is_given_up:
+            self.events.given_up(sandbox, undone.trouble)
+            raise PermanentError(f"sandbox {sandbox.id}: not all could be undone: {undone.trouble}")
+        self.events.not_undone(sandbox, undone.trouble)
+        raise TemporaryError(f"sandbox {sandbox.id}: not all could be undone: {undone.trouble}")
+
+    async def _run(self, sandbox: Sandbox, deadline: float) -> None:
+        left = deadline - time.monotonic()
+        try:
+            claims = await self.tracker.claims_of(sandbox, max(0.0, left * LOOKUP_SHARE))
+        except TemporaryError as problem:
+            if await self.in_thread(lambda: self.network.is_on_hosts(sandbox), self.threads.looking):
+                return  # it is on the host's network: nothing is attached, and there is no CDI specification either
+            self.events.failed(sandbox, problem)
+            raise
+        if claims:
+            await self.attach(sandbox, claims, deadline)
+
+    async def _standing(self, sandbox: Sandbox) -> Saved | None:
+        if not self.network.has_checkpoint(sandbox.id):
+            return None
+        return await self.in_thread(lambda: self.network.standing(sandbox))
+
+    async def _records(self, claims: Sequence[ClaimReference], deadline: float) -> tuple[PreparedClaim, ...]:
+        """The records of a pod's claims, each with its plan.
+
+        Raises:
+            NetdraError: a claim has no record, and cannot be prepared again, or not in time.
+        """
+        try:
+            async with asyncio.timeout(max(0.0, deadline - time.monotonic()) * PREPARE_SHARE):
+                return tuple([await self.claims.for_hook(claim) for claim in claims])
+        except TimeoutError:
+            raise TemporaryError(
+                "a claim of the pod has no record on this node, and is being prepared again",
+                hint="the pod is tried again by itself",
+            ) from None
+
+    async def _attached(
+        self, sandbox: Sandbox, records: Sequence[PreparedClaim], deadline: float
+    ) -> tuple[Outcome, ...]:
+        claims = [ClaimDevices.of_record(record) for record in records]
+        checked = self._plans(sandbox, records)
+        self._succeed(sandbox)
+        if self.table.running(sandbox.id) is None:
+            raise StoppedError(f"sandbox {sandbox.id} was stopped before its network was attached")
+        plugins = programs(checked.plans)
+        self.table.set_plugins(sandbox.id, plugins)
+        self.circuits.admit(plugins)
+        problem: NetdraError | None = PermanentError(f"sandbox {sandbox.id}: attaching it was cut off")
+        try:
+            outcomes = await self.in_thread(lambda: self.network.attach(sandbox, claims, checked, deadline))
+            problem = None
+        except NetdraError as error:
+            problem = error
+            raise
+        finally:
+            self.circuits.ended(plugins, problem)
+        return outcomes
+
+    def _succeed(self, sandbox: Sandbox) -> None:
+        """A pod has one sandbox at a time: if a former one has a device, the next try of this one finds it free."""
+        former = [
+            other for other in self.table.all_running.values() if other.id != sandbox.id and other.is_of_pod_of(sandbox)
+        ]
+        for other in former:
+            self.table.mark_ended(other.id)
+        if former:
+            self.signals.ended_unseen.emit()
+
+    def _plans(self, sandbox: Sandbox, records: Sequence[PreparedClaim]) -> CheckedPlans:
+        """The plans of all of a pod's claims, with their interfaces numbered.
+
+        Raises:
+            NetdraError: the networks of two claims do not fit together, another pod has a device that only one can
+                have, or the node allows a plan no longer.
+        """
+        checked = []
+        for record in records:
+            assert record.plan is not None
+            checked.append(self.permits.confirm(record.plan.checked))
+            check_shared(record.claim, record.plan.plans, self._pods_of(record.claim, sandbox))
+        return combined(checked)
+
+    def _pods_of(self, claim: ClaimReference, sandbox: Sandbox) -> tuple[str, ...]:
+        """The pods that have a claim now, and the sandbox's pod, which is to have it too."""
+        users = map(self.table.running, self.table.users(claim.uid))
+        others = (user.name for user in users if user is not None and user.uid != sandbox.uid)
+        return (*dict.fromkeys(others), sandbox.name)
+
+    async def _undo_quietly(self, sandbox: Sandbox) -> None:
+        try:
+            await self.take_down(sandbox, UNDO_SECONDS)
+        except NetdraError:
+            pass  # it was reported
+        except Exception:
+            log.exception("sandbox %s: netdra has a defect", sandbox.id)
+
+
+@contextmanager
+def _about(sandbox: Sandbox) -> Iterator[None]:
+    """Name a sandbox and its pod in the log lines of work that is done meanwhile."""
+    with about(sandbox=sandbox.id, pod=f"{sandbox.namespace}/{sandbox.name}"):
+        yield

@@ -1,0 +1,196 @@
+"""Holds the network namespaces of sandboxes until netdra's devices are out of them, whatever the runtime does first.
+
+CRI-O removes a sandbox's namespace before it reports the stop, and a containerd that was restarted reports no stop of
+an older sandbox. Virtual devices in a namespace end with it (default_device_exit_batch() in net/core/dev.c), so
+`netdra.node.sandboxes.network` holds it from before the first device is moved in until the last one is out.
+
+It is held by a descriptor and by nothing else (decision D22): descriptors end with the process, so no namespace is held
+for a pod that ends while there is no daemon. The next daemon holds those of the checkpoints that are still there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import Self
+
+from netdra.kernel.errors import KernelError
+from netdra.kernel.mounts import MountChanges
+from netdra.kernel.netns import Namespace
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0
+"""How long after a namespace was gone it is looked at again. If it is still gone, ended sandboxes are looked for: CRI-O
+reports the stop in between."""
+DAMPING_SECONDS = 0.1
+"""How long after mounts changed further changes are awaited: a runtime unmounts several things of a sandbox. While they
+go on changing, all are looked at every LOOK_SECONDS: a node that starts pods mounts all the time."""
+IDLE_SECONDS = 30.0
+"""Seconds between two looks at all namespaces although no mount has changed, as a check."""
+_PROCESSES = "/proc/"
+
+
+@dataclass(frozen=True)
+class _Held:
+    """An open namespace, the path by which the runtime knows it, and its device and inode."""
+
+    namespace: Namespace
+    path: str
+    file: tuple[int, int]
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the path no longer leads to the namespace. One system call: all are looked at in one go."""
+        try:
+            status = os.stat(self.path)  # noqa: PTH116
+        except OSError:
+            return True
+        return (status.st_dev, status.st_ino) != self.file
+
+
+class Namespaces:
+    """The namespaces that are held, by sandbox. Any thread may call."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, _Held] = {}
+        self._lock = threading.Lock()
+        self._look: Callable[[], object] = lambda: None
+
+    def __len__(self) -> int:
+        """How many are held."""
+        return len(self._held)
+
+    def hold(self, sandbox: str, path: str) -> None:
+        """Hold the namespace at a path, in place of another one that is held for the sandbox.
+
+        A missing namespace is not held, without an error: the next action in it fails.
+        """
+        try:
+            namespace = Namespace.open(path)
+        except KernelError:
+            return
+        with self._lock:
+            former = self._held.get(sandbox)
+            if former is not None and former.path == path and former.namespace.inode == namespace.inode:
+                namespace.close()
+                return
+            status = os.fstat(namespace.fd)
+            self._held[sandbox] = _Held(namespace, path, (status.st_dev, status.st_ino))
+            if former is not None:
+                former.namespace.close()
+        if path.startswith(_PROCESSES):
+            self._look()
+
+    def release(self, sandbox: str) -> None:
+        """Hold a sandbox's namespace no longer; a sandbox without one is no error."""
+        with self._lock:
+            former = self._held.pop(sandbox, None)
+            if former is not None:
+                former.namespace.close()
+
+    def has(self, sandbox: str) -> bool:
+        """Whether a namespace is held for a sandbox."""
+        return sandbox in self._held
+
+    def sandboxes(self) -> tuple[str, ...]:
+        """The sandboxes whose namespaces are held."""
+        with self._lock:
+            return tuple(self._held)
+
+    def path(self, sandbox: str) -> str:
+        """The path of a sandbox's held namespace for this process and the programs that it runs; "" for none."""
+        with self._lock:
+            entry = self._held.get(sandbox)
+            return f"/proc/{os.getpid()}/fd/{entry.namespace.fd}" if entry is not None else ""
+
+    def lost(self) -> tuple[str, ...]:
+        """The sandboxes whose namespace is no longer at its path: only this process still has it."""
+        return tuple(sandbox for sandbox, _ in self._lost())
+
+    def close(self) -> None:
+        """Release all."""
+        for sandbox in tuple(self._held):
+            self.release(sandbox)
+
+    async def follow(self, lost: Callable[[], None]) -> None:
+        """Until cancelled, have sandboxes looked for that ended without a hook.
+
+        A namespace's path ends with an unmount, which the kernel reports. The paths themselves are not watched: the
+        programs of a node may have used up all watches (fs.inotify). Below /proc a path ends with a process, and the
+        kernel reports nothing: while such a namespace is held, the paths are looked at all the time.
+
+        Args:
+            lost: called once for each namespace that is still held a while after it went.
+        """
+        before: set[tuple[str, int]] = set()
+        reported: set[tuple[str, int]] = set()
+        with _Unmounts() as unmounts:
+            self._look = unmounts.look
+            while True:
+                now = self._lost()
+                reported &= now
+                if (now & before) - reported:
+                    reported |= now & before
+                    lost()
+                before = now
+                if before - reported or self._has_processes():
+                    await asyncio.sleep(LOOK_SECONDS)
+                else:
+                    await unmounts.wait()
+
+    def _has_processes(self) -> bool:
+        with self._lock:
+            return any(entry.path.startswith(_PROCESSES) for entry in self._held.values())
+
+    def _lost(self) -> set[tuple[str, int]]:
+        """The lost sandboxes with their namespaces' inode numbers."""
+        with self._lock:
+            entries = list(self._held.items())
+        return {(sandbox, entry.file[1]) for sandbox, entry in entries if entry.is_lost}
+
+
+class _Unmounts:
+    """Waits until mounts change; where the kernel does not report that, for as long as between two looks."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._heard = asyncio.Event()
+        self._stack = ExitStack()
+        self._seconds = IDLE_SECONDS
+        self._ended = -math.inf
+
+    def __enter__(self) -> Self:
+        try:
+            changes = self._stack.enter_context(MountChanges())
+        except KernelError as problem:
+            log.warning("namespaces of sandboxes are looked at every %g s: %s", LOOK_SECONDS, problem)
+            self._seconds = LOOK_SECONDS
+            return self
+
+        self._loop.add_reader(changes, self._heard.set)
+        self._stack.callback(self._loop.remove_reader, changes)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def look(self) -> None:
+        """End the wait. Any thread may call, also when there is no wait any more."""
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._heard.set)
+
+    async def wait(self) -> None:
+        """Until mounts have changed since the last call, or it is time for a check."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._seconds):
+                await self._heard.wait()
+                await asyncio.sleep(max(DAMPING_SECONDS, self._ended + LOOK_SECONDS - self._loop.time()))
+        self._heard.clear()
+        self._ended = self._loop.time()

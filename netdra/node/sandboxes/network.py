@@ -1,0 +1,308 @@
+"""A sandbox's network and its claims' CDI specifications: both there, or neither. Blocking; called in worker threads.
+
+Called by `netdra.node.sandboxes.hooks`, `reconcile` and `orphans`, which have the sandbox's turn (`table`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from netdra.chain import check as checks
+from netdra.chain import checkpoint
+from netdra.chain.attach import attach
+from netdra.chain.checkpoint import Pod, Saved
+from netdra.chain.collect import collect
+from netdra.chain.detach import detach
+from netdra.chain.outcome import DeviceOutcome, device_outcomes, recorded_outcomes
+from netdra.chain.report import AttachError, CollectReport, DetachReport
+from netdra.chain.site import Settings
+from netdra.kernel import netns
+from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
+from netdra.model.plan import ClaimReference, Plan
+from netdra.node import faults, metrics
+from netdra.node.nri.hooks import Sandbox
+from netdra.node.sandboxes.status import ClaimDevices, Outcome, attached
+from netdra.node.sandboxes.table import Table, Undone
+from netdra.node.view import HeldDevice
+from netdra.ops.metrics import measured
+from netdra.rules.plans import CheckedPlans
+from netdra.topology.devices import DeviceKey
+
+COLLECT_SECONDS = 2.0  # no sandbox begins for half of it, which is less than a hook has
+_AFTERWARDS = 0.05  # seconds of a budget that are reserved for the work after the chain
+
+
+class Network:
+    """Attaches and takes down the sandboxes of this node; it knows the devices that they have."""
+
+    def __init__(self, settings: Settings, table: Table) -> None:
+        self.settings, self.table = settings, table
+
+    @property
+    def held(self) -> Sequence[HeldDevice]:
+        """Each device that a claim has, once for each claim, as `netdra.node.view.Holder`.
+
+        Read from the disk: the files of another daemon of this node count at once.
+        """
+        of_sandboxes = self.table.troubles
+        troubles: dict[tuple[DeviceKey, str], str] = {}
+        for claim in self.table.prepared.all():
+            for device in claim.devices:
+                if not device.admin_access:
+                    troubles[device.key, claim.claim.uid] = ""
+        for saved in self.checkpoints():
+            for key, uid in _devices_of(saved):
+                troubles[key, uid] = troubles.get((key, uid), "") or of_sandboxes.get(saved.header.pod.sandbox, "")
+        return tuple(HeldDevice(key=key, claim=uid, trouble=trouble) for (key, uid), trouble in troubles.items())
+
+    def has_checkpoint(self, sandbox: str) -> bool:
+        """Whether a chain was ever begun for a sandbox, and not undone. Takes microseconds.
+
+        Raises:
+            InvalidInputError: the id cannot be a sandbox's.
+        """
+        return checkpoint.path_of(self.settings.state, sandbox).exists()
+
+    def alive(self, sandboxes: Sequence[Sandbox]) -> tuple[Sandbox, ...]:
+        """The sandboxes that have a network namespace of their own now; of one pod's sandboxes the newest.
+
+        A runtime may list a stopped sandbox by the path that its namespace had, and a sandbox on the host's network by
+        a path of the host's (CRI-O does both), so the kernel is asked. A pod has one sandbox at a time.
+        """
+        host = netns.inode_at()
+        newest: dict[tuple[str, str, str], tuple[int, Sandbox]] = {}
+        for sandbox in sandboxes:
+            status = netns.status_at(sandbox.netns) if sandbox.netns else None
+            if status is None or status.st_ino == host:
+                continue
+            pod = (sandbox.namespace, sandbox.name, sandbox.uid)
+            if pod not in newest or newest[pod][0] <= status.st_mtime_ns:
+                newest[pod] = (status.st_mtime_ns, sandbox)
+        return tuple(sandbox for _, sandbox in newest.values())
+
+    def is_on_hosts(self, sandbox: Sandbox) -> bool:
+        """Whether a sandbox is on the host's network: some runtimes give no namespace then, others the host's."""
+        return not sandbox.netns or netns.inode_at(sandbox.netns) == netns.inode_at()
+
+    def hold(self, saved: Saved) -> None:
+        """Hold the namespace of a sandbox that a former process left, if it is there."""
+        namespace = saved.header.namespace
+        if checks.is_there(namespace):
+            self.table.hold(sandbox_of(saved))
+
+    def standing(self, sandbox: Sandbox) -> Saved | None:
+        """The checkpoint of a sandbox whose network is complete in its namespace, else None."""
+        return checks.standing(self.settings.state, sandbox.id, sandbox.netns)
+
+    def attach(
+        self, sandbox: Sandbox, claims: Sequence[ClaimDevices], checked: CheckedPlans, deadline: float
+    ) -> tuple[Outcome, ...]:
+        """Attach a sandbox and let its containers be created; on any error it is as if nothing had been done.
+
+        Args:
+            sandbox: the pod's.
+            claims: all of its claims that have devices of ours.
+            checked: their plans; none if no topology names their devices.
+            deadline: when all must be done, undoing included, on the monotonic clock.
+
+        Raises:
+            InvalidInputError: the sandbox is on the host's network.
+            NetdraError: the sandbox is not attached.
+        """
+        if self.is_on_hosts(sandbox):
+            raise _host_network(sandbox, claims)
+        with measured(metrics.ATTACH_SECONDS):
+            try:
+                self.table.begin_attach(sandbox, [entry.claim for entry in claims])
+                faults.point("attach-begun")
+                done = self._run(checked, sandbox, deadline) if checked.plans else ()
+                faults.point("attach-done")
+                _check_in_time(sandbox, deadline)
+                outcomes = attached(sandbox, claims, done)
+                self.table.complete_attach(sandbox, outcomes)
+            except BaseException:
+                self.undo(sandbox.id, max(deadline, time.monotonic() + _AFTERWARDS))
+                raise
+        faults.point("attach-guarded")
+        return outcomes
+
+    def confirm(self, sandbox: Sandbox, claims: Sequence[ClaimDevices], saved: Saved) -> tuple[Outcome, ...]:
+        """Let the containers of a sandbox whose network stands be created; returns the outcomes of its claims.
+
+        Raises:
+            NetdraError: a CDI specification cannot be written.
+        """
+        self.table.hold(sandbox)
+        outcomes = attached(sandbox, claims, recorded_outcomes(saved))
+        self.table.complete_attach(sandbox, outcomes)
+        return outcomes
+
+    def drift(self, sandbox: Sandbox) -> tuple[str, ...]:
+        """The drift of a sandbox's network as texts; none of a sandbox that ends just now.
+
+        Raises:
+            TemporaryError: the sandbox is just being attached or detached by another process.
+        """
+        report = checks.check(sandbox.id, self.settings)
+        drift = (*report.problems, *(f"{step}: {step.drift[0]}" for step in report.steps if step.drift))
+        return drift if self.alive((sandbox,)) else ()
+
+    def undo(self, sandbox: str, deadline: float, netns: str = "", *, give_up: bool = False) -> Undone:
+        """Take a sandbox down: no further container, then its network. Tries everything, and returns what is left.
+
+        Args:
+            sandbox: its id.
+            deadline: when it must be done, on the monotonic clock.
+            netns: where its namespace is now.
+            give_up: try for the last time (decision D13), but for a device that is not what it was (decision D27).
+        """
+        began = time.perf_counter()
+        trouble: list[str] = []
+        undone = Undone(trouble="netdra has a defect")
+        claims = self.table.claims(sandbox)
+        try:
+            try:
+                self.table.begin_detach(sandbox)
+            except NetdraError as problem:
+                trouble.append(problem.what)
+            faults.point("detach-begun")
+            undone = self._detach(sandbox, deadline, netns, give_up=give_up, trouble=trouble, claims=claims)
+            faults.point("detach-done")
+        finally:
+            self.table.complete_detach(sandbox, undone)
+        metrics.DETACH_SECONDS.labels("temporary" if undone.trouble else "ok").observe(time.perf_counter() - began)
+        return undone
+
+    def _detach(
+        self,
+        sandbox: str,
+        deadline: float,
+        netns: str,
+        *,
+        give_up: bool,
+        trouble: list[str],
+        claims: tuple[ClaimReference, ...],
+    ) -> Undone:
+        """Undo the chain.
+
+        Args:
+            sandbox: its id.
+            deadline: when it must be done, on the monotonic clock.
+            netns: where its namespace is now.
+            give_up: try for the last time.
+            trouble: the problems before.
+            claims: its claims, as far as they are known; else the checkpoint is read.
+        """
+        try:
+            claims = claims or self._recorded_claims(sandbox)
+            path = self.table.namespaces.path(sandbox)
+            settings = self._within(deadline)
+            report = detach(sandbox, settings, netns, held_netns=path, give_up=give_up, keep_stranded=True)
+        except NetdraError as problem:
+            return Undone(claims=claims, trouble="\n".join((*trouble, problem.what)))
+        metrics.detached(report)
+        left = (f"{step}: {step.message or 'no time left'}" for step in report.undone if step.outcome != "undone")
+        text = "\n".join((*trouble, *report.problems, *left))
+        return Undone(
+            claims=claims,
+            trouble=text,
+            notes=report.notes,
+            restored=report.restored,
+            is_hopeless=report.namespace_gone or report.is_refused,
+            is_given_up=give_up and bool(text) and not self.has_checkpoint(sandbox),
+            releases_namespace=_releases_namespace(report, give_up=give_up),
+            hung=tuple(step.hung for step in report.undone if step.hung),
+        )
+
+    def _recorded_claims(self, sandbox: str) -> tuple[ClaimReference, ...]:
+        saved = checks.load(self.settings.state, sandbox)
+        return tuple(dict.fromkeys(plan.claim for plan in saved.header.plans)) if saved is not None else ()
+
+    def sandboxes_on_disk(self) -> tuple[str, ...]:
+        """The sandboxes that have a checkpoint."""
+        return checkpoint.sandboxes(self.settings.state)
+
+    def checkpoints(self) -> list[Saved]:
+        """All checkpoints that can be read; others are put aside when their sandbox is next acted on."""
+        return checkpoint.load_all(self.settings.state)[0]
+
+    def is_of_a_lost_namespace(self, saved: Saved) -> bool:
+        """Whether the pod of a checkpoint cannot be running: its namespace is gone, by itself or with the boot."""
+        header = saved.header
+        if header.boot_id != checkpoint.boot_id():
+            return True
+        return not checks.is_there(header.namespace)
+
+    def collect(self, plans: Sequence[Plan]) -> CollectReport:
+        """Have plugins free leases that belong to no sandbox of this node any more; see `netdra.chain.collect`.
+
+        Args:
+            plans: of networks that may have no sandbox any more.
+
+        Raises:
+            TemporaryError: sandboxes are just beginning.
+        """
+        return collect(msgspec.structs.replace(self.settings, budget=COLLECT_SECONDS), plans)
+
+    def _run(self, checked: CheckedPlans, sandbox: Sandbox, deadline: float) -> tuple[DeviceOutcome, ...]:
+        """Run the chains, and count their steps."""
+        try:
+            self.table.hold(sandbox)
+            report = attach(checked, _pod(sandbox), sandbox.netns, self._within(deadline))
+            metrics.attached(report)
+            return device_outcomes(checked.plans, report.steps)
+        except AttachError as problem:
+            metrics.attached(problem.report)
+            raise
+
+    def _within(self, deadline: float) -> Settings:
+        left = max(0.0, deadline - time.monotonic() - _AFTERWARDS)
+        return msgspec.structs.replace(self.settings, budget=left)
+
+
+def sandbox_of(saved: Saved) -> Sandbox:
+    """The sandbox of a checkpoint, as far as the checkpoint has it."""
+    pod = saved.header.pod
+    return Sandbox(
+        id=pod.sandbox, name=pod.name, namespace=pod.namespace, uid=pod.uid, netns=saved.header.namespace.path
+    )
+
+
+def _devices_of(saved: Saved) -> Iterator[tuple[DeviceKey, str]]:
+    """The devices of a checkpoint's plans, each with the uid of its claim."""
+    for plan in saved.header.plans:
+        for step in plan.steps:
+            if step.device is not None:
+                yield (step.device.pool, step.device.device), plan.claim.uid
+
+
+def _releases_namespace(report: DetachReport, *, give_up: bool) -> bool:
+    """Whether a namespace is held no longer: no device is left in it, or only this process has it and all was tried.
+
+    Devices that could not be taken out end as with every namespace: the kernel gives back physical ones. It is not held
+    longer, or a pod that has ended would go on answering on the network.
+    """
+    return report.is_undone or (report.namespace_gone and (report.is_tried or give_up))
+
+
+def _pod(sandbox: Sandbox) -> Pod:
+    return Pod(sandbox=sandbox.id, name=sandbox.name, namespace=sandbox.namespace, uid=sandbox.uid)
+
+
+def _host_network(sandbox: Sandbox, claims: Sequence[ClaimDevices]) -> InvalidInputError:
+    named = ", ".join(f'"{entry.claim.name}"' for entry in claims)
+    return InvalidInputError(
+        f'pod "{sandbox.namespace}/{sandbox.name}" is on the host\'s network, and its claims {named} have network '
+        "devices",
+        hint="remove hostNetwork or the claims: a pod on the host's network sees the host's interfaces as they are",
+    )
+
+
+def _check_in_time(sandbox: Sandbox, deadline: float) -> None:
+    if time.monotonic() > deadline:
+        raise TemporaryError(
+            f"sandbox {sandbox.id}: its network was complete only after the runtime had given up waiting"
+        )

@@ -1,0 +1,347 @@
+"""Brings sandboxes that run to their networks, and gives back what is left of pods that are gone (decision D12).
+
+Three ways in: `recover` takes up a former process's state before anything else begins; `Signals.listed` has every
+sandbox that runs compared with its network, one key of a queue each, in its turn; and every few minutes, or sooner
+while something could not be given back, all that no pod of this node has any more is given back: checkpoints, prepared
+claims, CDI files. A standing network is left as it is, whatever its topology says today. What fails concerns one
+sandbox or claim, and never keeps the others from being looked at.
+
+A containerd that was restarted reports no end of a sandbox that is older than itself (`needsStopping` in its
+internal/nri/nri.go knows only sandboxes that it saw begin). So sandboxes that have ended are also looked for when one
+may matter: at once and to the end before a claim is given up (`take_down_users`), and soon when a pod has a new sandbox
+(`Signals.ended_unseen`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+from netdra.chain.checkpoint import Saved
+from netdra.kube.queue import AGAIN, WorkQueue
+from netdra.model.errors import NetdraError, PermanentError
+from netdra.model.plan import ClaimReference, Plan
+from netdra.node.claims.prepare import Claims
+from netdra.node.metrics import ORPHANS, REPAIRS
+from netdra.node.nri.hooks import Sandbox
+from netdra.node.sandboxes.hooks import Attachments
+from netdra.node.sandboxes.network import Network, sandbox_of
+from netdra.node.sandboxes.table import Table
+from netdra.ops.logs import fields
+from netdra.ops.metrics import counted
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 3  # of the pool's threads; the others are for hooks
+LOOKUP_SECONDS = 10.0
+ATTACH_SECONDS = 20.0
+FIRST_WAIT, MOST_WAIT = 1.0, 60.0
+"""Seconds before a sandbox that has not its network yet is looked at again."""
+
+FIRST_ROUND_WAIT, EVERY_SECONDS = 5.0, 180.0
+"""Seconds before all is looked at again, while something could not be given back and else."""
+COLLECT_EVERY_SECONDS = 6 * 3600.0
+SECONDS_EACH = 30.0
+_EVERYTHING, _SANDBOXES = "everything", "sandboxes"
+
+
+@contextmanager
+def contained(subject: str) -> Iterator[None]:
+    """Log what fails of one object, and go on with the others: a defect of netdra, too, concerns this object alone."""
+    try:
+        yield
+    except NetdraError as problem:
+        log.warning("%s: %s", subject, problem)
+    except Exception:
+        log.exception("%s: a defect of netdra", subject)
+
+
+@dataclass
+class Recovery:
+    """Sandboxes without their network, and networks without their sandbox.
+
+    Attributes:
+        hooks: attaches sandboxes and takes them down.
+        claims: gives a prepared claim up.
+        rounds: how often everything was looked at.
+        _unseen: the sandboxes that may still wait for a claim's network; None until the runtime has listed them.
+    """
+
+    hooks: Attachments
+    claims: Claims
+    rounds: int = 0
+    _unseen: set[str] | None = None
+    _suspects: frozenset[str] = frozenset()
+    _collect_at: float = -math.inf
+    _plans: dict[str, Plan] = field(default_factory=dict)
+    _round: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def __post_init__(self) -> None:
+        self.table: Table = self.hooks.table
+        self.network: Network = self.hooks.network
+        self._running = WorkQueue[str](
+            "sandboxes",
+            self._compare,
+            workers=AT_ONCE,
+            first=FIRST_WAIT,
+            most=MOST_WAIT,
+            fields=lambda sandbox: {"sandbox": sandbox},
+        )
+        self._orphans = WorkQueue[str]("orphans", self._look, first=FIRST_ROUND_WAIT, most=EVERY_SECONDS)
+        signals = self.hooks.signals
+        signals.listed.subscribe(self._compare_all)
+        signals.listed.subscribe(lambda: self._orphans.add(_EVERYTHING))
+        signals.ended_unseen.subscribe(lambda: self._orphans.add(_SANDBOXES))
+        self.claims.before_release(self.take_down_users)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        self._orphans.add(_EVERYTHING)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._running.run())
+            tasks.create_task(self._orphans.run())
+
+    async def recover(self) -> None:
+        """Before the runtime has listed anything: let containers be made again in pods whose network stands.
+
+        All other CDI specifications of a former process are removed. Specifications that it had not written wait until
+        it is known which of the running sandboxes have those claims.
+
+        Raises:
+            NetdraError: the folder of the CDI specifications cannot be written.
+        """
+        stand: list[Saved] = []
+        for saved in await self.hooks.in_thread(self.network.checkpoints):
+            with contained(f"sandbox {saved.header.pod.sandbox}: its containers cannot be made again yet"):
+                if await self.hooks.in_thread(partial(self._held_and_stands, saved)):
+                    stand.append(saved)
+        claims = {plan.claim.uid for saved in stand for plan in saved.header.plans}
+        await self.hooks.in_thread(lambda: self.table.withhold(claims))
+        for saved in stand:
+            with contained(f"sandbox {saved.header.pod.sandbox}: its containers cannot be made again yet"):
+                sandbox = sandbox_of(saved)
+                await self.table.act(sandbox, partial(self._confirm, sandbox, (), saved))
+        await self.hooks.in_thread(self.table.remove_unattached)
+
+    async def settled(self) -> None:
+        """Wait until every sandbox that runs is as it should be, or gone."""
+        await self._running.drained()
+
+    # Sandboxes that run.
+
+    def _compare_all(self) -> None:
+        """Compare every sandbox that runs with its network, soon."""
+        if self._unseen is None:
+            self._unseen = set(self.table.all_running)
+            self._release_withheld()
+        for sandbox in self.table.all_running:
+            self._running.add(sandbox)
+
+    async def _compare(self, key: str) -> float | None:
+        """Compare a sandbox with its network until that is as it should be, or the sandbox is gone."""
+        sandbox = self.table.running(key)
+        done = sandbox is None or await self.table.act(sandbox, lambda: self._compare_in_turn(key))
+        if done:
+            self._mark_seen(key)
+        self._release_withheld()
+        return None if done else AGAIN
+
+    async def _compare_in_turn(self, key: str) -> bool:
+        sandbox = self.table.running(key)
+        if sandbox is None or not await self.hooks.in_thread(lambda: self.network.alive((sandbox,))):
+            self.table.mark_ended(key)  # with or without a hook; or it has no network of its own
+            return True
+        try:
+            return await self._finish(sandbox)
+        except NetdraError as problem:
+            log.info("%s", problem)
+            return False
+
+    async def _finish(self, sandbox: Sandbox) -> bool:
+        """Confirm or attach a sandbox that runs; returns whether no more is to be done."""
+        saved = None
+        if self.network.has_checkpoint(sandbox.id):
+            saved = await self.hooks.in_thread(lambda: self.network.standing(sandbox))
+        claims: tuple[ClaimReference, ...] = ()
+        unknown: NetdraError | None = None
+        try:
+            claims = await self.hooks.tracker.claims_of(sandbox, LOOKUP_SECONDS)
+        except NetdraError as problem:
+            unknown = problem
+        if saved is not None:
+            await self._confirm(sandbox, claims, saved)
+            self._mark_seen(sandbox.id)
+            await self._report_drift(sandbox, claims)
+            return unknown is None
+        if unknown is not None:
+            raise unknown
+        if not self.table.withholds(claim.uid for claim in claims):
+            self._mark_seen(sandbox.id)
+        if claims:
+            with counted(REPAIRS):
+                await self.hooks.attach(sandbox, claims, time.monotonic() + ATTACH_SECONDS)
+            self.hooks.events.attached_late(sandbox)
+        return True
+
+    def _held_and_stands(self, saved: Saved) -> bool:
+        """Hold the namespace of a former process's sandbox; returns whether its network is complete."""
+        self.network.hold(saved)
+        return self.network.standing(sandbox_of(saved)) is not None
+
+    async def _confirm(self, sandbox: Sandbox, claims: tuple[ClaimReference, ...], saved: Saved) -> None:
+        devices = self.hooks.devices_of(claims)
+        self.hooks.writer.update(await self.hooks.in_thread(lambda: self.network.confirm(sandbox, devices, saved)))
+
+    async def _report_drift(self, sandbox: Sandbox, claims: tuple[ClaimReference, ...]) -> None:
+        """Report the drift of a pod's network. It is left so: the pod itself may have changed its network."""
+        drift = await self.hooks.in_thread(lambda: self.network.drift(sandbox))
+        if drift:
+            self.hooks.events.changed(sandbox, "; ".join(drift))
+        else:
+            self.hooks.report_changed_topologies(sandbox, claims)
+
+    def _mark_seen(self, sandbox: str) -> None:
+        """A sandbox has its network, or no claim whose specification is withheld."""
+        if self._unseen is not None:
+            self._unseen.discard(sandbox)
+
+    def _release_withheld(self) -> None:
+        """Withhold no specification once all sandboxes are seen that ran when the runtime first listed them.
+
+        All other sandboxes begin by a hook, and a claim's specification is away while a hook attaches a sandbox of it.
+        """
+        if not self._unseen and self.table.stop_withholding():
+            self._compare_all()
+
+    # What no pod has any more.
+
+    async def _look(self, what: str) -> float | None:
+        """Look at everything, or at the sandboxes; and at everything again, before its time if there is trouble."""
+        await (self.look_around() if what == _EVERYTHING else self._take_down_ended())
+        if not self.table.troubles:
+            self._orphans.add(_EVERYTHING, EVERY_SECONDS)
+        elif what == _EVERYTHING:
+            return AGAIN
+        else:
+            self._orphans.retry(_EVERYTHING)
+        return None
+
+    async def look_around(self) -> None:
+        """Give back all that belongs to no pod any more, as far as it can be; one round at a time."""
+        async with self._round:
+            with contained("sandboxes that have ended"):
+                await self._take_down_ended()
+            with contained("leases that no pod has"):
+                await self._collect()
+            with contained("claims that no pod has"):
+                await self._release_claims()
+            with contained("CDI specifications of claims that are not prepared"):
+                for uid in await self.hooks.in_thread(self.table.remove_unprepared):
+                    ORPHANS.labels("cdi", "ok").inc()
+                    log.info("CDI specification removed: the claim is not prepared", extra=fields(claim=uid))
+            self.rounds += 1
+
+    async def take_down_users(self, uid: str) -> None:
+        """Take down what is left of a claim's pods, which have ended: its devices may go to the next pod at once."""
+        users = self.table.users(uid)
+        if users:
+            await self._take_down_ended(frozenset(users))
+
+    async def _take_down_ended(self, only: Collection[str] | None = None) -> None:
+        """Take down sandboxes that run no more: the runtime said so, or their namespace is gone.
+
+        A network that cannot be given back is kept, tried again and reported, and its devices are tainted.
+
+        Args:
+            only: the sandboxes to look at; None for all.
+        """
+        saved = {entry.header.pod.sandbox: entry for entry in await self.hooks.in_thread(self.network.checkpoints)}
+        lost = await self._lost(saved.values())
+        for key in dict.fromkeys([*lost, *self.table.to_take_down()]):
+            is_being_done = self.table.is_busy(key) and key not in lost  # such as by the hook of its stop
+            if is_being_done if only is None else key not in only:
+                continue
+            with contained(f"sandbox {key}: it is not taken down"):
+                if key in lost:
+                    self.table.mark_ended(key)
+                if self.table.running(key) is None and self.hooks.has_anything(key):
+                    await self._take_down(key, saved.get(key))
+
+    async def _lost(self, checkpoints: Collection[Saved]) -> list[str]:
+        """The sandboxes whose namespace is gone."""
+        lost = []
+        for saved in checkpoints:
+            key = saved.header.pod.sandbox
+            with contained(f"sandbox {key}: its namespace cannot be looked at"):
+                if await self.hooks.in_thread(partial(self.network.is_of_a_lost_namespace, saved)):
+                    lost.append(key)
+        with contained("held namespaces"):
+            lost += self.table.namespaces.lost()
+        return lost
+
+    async def _take_down(self, key: str, saved: Saved | None) -> None:
+        """Take a sandbox down; a failure is reported, and kept as a trouble or given up."""
+        sandbox = sandbox_of(saved) if saved is not None else Sandbox(id=key, name="", namespace="", uid="")
+        if saved is not None:
+            self._plans |= {plan.topology: plan for plan in saved.header.plans}
+        if self.hooks.hangs(key):
+            self.hooks.undo_later(sandbox)  # the others do not wait for it
+            return
+        try:
+            with counted(ORPHANS, "sandbox"):
+                await self.hooks.take_down(sandbox, SECONDS_EACH)
+        except PermanentError:
+            self._collect_at = -math.inf  # the plugin may know by itself what to free
+        except NetdraError:
+            pass  # it was reported
+
+    async def _collect(self) -> None:
+        """Have plugins free what no checkpoint has any more, when it is time.
+
+        They know by themselves what is leased: asked at start, after a sandbox was given up, and seldom otherwise.
+
+        Raises:
+            TemporaryError: sandboxes are just beginning; it is tried in the next round.
+        """
+        if time.monotonic() < self._collect_at:
+            return
+        self._collect_at = time.monotonic() + COLLECT_EVERY_SECONDS
+        plans = tuple(self._plans.values())
+        try:
+            report = await self.hooks.in_thread(lambda: self.network.collect(plans))
+        except NetdraError:
+            self._collect_at = -math.inf
+            raise
+        self._plans.clear()
+        for problem in report.problems:
+            log.warning("leases that nobody has are not looked for: %s", problem)
+        for network in report.networks:
+            if network.problem:
+                log.warning('plugin "%s", network "%s": %s', network.plugin, network.network, network.problem)
+
+    async def _release_claims(self) -> None:
+        """Release prepared claims that no pod of this node needs, twice in a row, by direct reads."""
+        if not self.hooks.tracker.pods.synced:
+            return
+        suspects: set[str] = set()
+        for record in await self.hooks.in_thread(self.table.prepared.all):
+            claim = record.claim
+            if self.table.users(claim.uid):
+                continue
+            with contained(f'ResourceClaim "{claim.namespace}/{claim.name}"'):
+                if await self.claims.is_needed(record):
+                    continue
+                suspects.add(claim.uid)
+                if claim.uid in self._suspects:
+                    with counted(ORPHANS, "claim"):
+                        await self.claims.release(claim)
+                    suspects.discard(claim.uid)
+                    self.hooks.signals.held_changed.emit()
+                    log.info("given up: no pod has it", extra=fields(claim=f"{claim.namespace}/{claim.name}"))
+        self._suspects = frozenset(suspects)

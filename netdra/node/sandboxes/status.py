@@ -1,0 +1,271 @@
+"""The outcome of a claim in each sandbox, and the status that follows: `status.devices[]` of a ResourceClaim. Pure.
+
+Outcomes are made by `hooks` after each attempt, and from checkpoints when the daemon comes back;
+`writer` writes the status, and the claim's CDI specification is made of outcomes too. An allocated device has one
+entry, which is about all pods that share the claim. Limits are the API server's (k8s.io/api/resource/v1,
+AllocatedDeviceStatus).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from netdra.chain.outcome import DeviceOutcome
+from netdra.chain.report import StepReport
+from netdra.model import names
+from netdra.model.claim import AllocatedDeviceStatus, NetworkDeviceData, ResourceClaim
+from netdra.model.plan import ClaimReference, PlannedDevice, PlannedPort
+from netdra.node.claims.store import PreparedClaim
+from netdra.node.nri.hooks import Sandbox
+
+_RESERVED = "no NetworkTopology is meant by its DeviceClass: it is reserved for the pod, and nothing was attached"
+
+MAX_DATA = 10 * 1024
+MAX_IPS = 16
+MAX_MESSAGE = 32 * 1024
+READY = "Ready"
+
+DeviceId = tuple[str, str, str]
+"""Pool, device and share of a device: the key of a claim's entries."""
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of a claim in one sandbox.
+
+    Attributes:
+        claim: the claim.
+        sandbox: the sandbox.
+        devices: the outcomes of its devices of ours, those without a step too.
+        reason: one word for programs: `Attached`, or why it is not.
+        message: the same for people; of a failure, the step that failed.
+    """
+
+    claim: ClaimReference
+    sandbox: Sandbox
+    devices: tuple[DeviceOutcome, ...]
+    reason: str = "Attached"
+    message: str = ""
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether the pod has the claim's network."""
+        return self.reason == "Attached"
+
+
+Use = tuple[Outcome, DeviceOutcome]
+"""A device in one of the sandboxes that have it."""
+
+
+class ClaimDevices(msgspec.Struct, frozen=True):
+    """A claim, and its devices of ours as the scheduler names them."""
+
+    claim: ClaimReference
+    devices: tuple[PlannedDevice, ...] = ()
+
+    @classmethod
+    def of_claim(cls, claim: ResourceClaim) -> ClaimDevices:
+        """Those of a claim's allocation."""
+        allocation = claim.status.allocation
+        return cls(
+            claim.reference,
+            tuple(
+                PlannedDevice(
+                    request=result.request, pool=result.pool, device=result.device, share_id=result.share_id or ""
+                )
+                for result in (allocation.devices.results if allocation is not None else ())
+                if result.driver == names.DRIVER
+            ),
+        )
+
+    @classmethod
+    def of_record(cls, prepared: PreparedClaim) -> ClaimDevices:
+        """Those of a prepared claim."""
+        return cls(
+            prepared.claim,
+            tuple(
+                PlannedDevice(
+                    request=device.told.requests[0],
+                    pool=device.told.pool,
+                    device=device.told.device,
+                    share_id=device.told.share_id,
+                )
+                for device in prepared.devices
+            ),
+        )
+
+    @property
+    def outcomes(self) -> tuple[DeviceOutcome, ...]:
+        """The devices without a step."""
+        return tuple(DeviceOutcome(claim=self.claim, device=device) for device in self.devices)
+
+
+def attached(sandbox: Sandbox, claims: Sequence[ClaimDevices], done: Sequence[DeviceOutcome]) -> tuple[Outcome, ...]:
+    """The outcome of each claim of a sandbox whose network is complete, in the order of the claims.
+
+    Args:
+        sandbox: the pod's.
+        claims: its claims, as far as they are known; claims whose network was run need not be among them.
+        done: the outcomes of devices; none if there was nothing to run.
+    """
+    allocated = {entry.claim: entry.outcomes for entry in claims}
+    outcomes: list[Outcome] = []
+    for claim in dict.fromkeys([*allocated, *(device.claim for device in done)]):
+        run = tuple(device for device in done if device.claim == claim)
+        ids = {_id(device.device) for device in run}
+        rest = tuple(device for device in allocated.get(claim, ()) if _id(device.device) not in ids)
+        message = _RESERVED if rest and not run else ""
+        outcomes.append(Outcome(claim=claim, sandbox=sandbox, devices=run + rest, message=message))
+    return tuple(outcomes)
+
+
+def failed(sandbox: Sandbox, claims: Sequence[ClaimDevices], reason: str, message: str) -> tuple[Outcome, ...]:
+    """The outcomes of the claims of a sandbox that was refused."""
+    return tuple(
+        Outcome(claim=entry.claim, sandbox=sandbox, devices=entry.outcomes, reason=reason, message=message)
+        for entry in claims
+    )
+
+
+def _id(device: PlannedDevice) -> DeviceId:
+    return device.pool, device.device, device.share_id
+
+
+def device_statuses(
+    outcomes: Sequence[Outcome], former: Iterable[AllocatedDeviceStatus], now: str
+) -> tuple[AllocatedDeviceStatus, ...]:
+    """The entries of a claim's devices; none once no sandbox has the claim any more.
+
+    Args:
+        outcomes: the outcomes of the claim in its sandboxes.
+        former: the present entries of our devices; a condition that does not change keeps its time.
+        now: the time, in RFC 3339.
+    """
+    since = {(entry.pool, entry.device, entry.share_id or ""): entry.conditions for entry in former}
+    uses: dict[DeviceId, list[Use]] = {}
+    for outcome in outcomes:
+        for device in outcome.devices:
+            uses.setdefault(_id(device.device), []).append((outcome, device))
+    return tuple(_entry(key, used, _ready_of(since.get(key)), now) for key, used in uses.items())
+
+
+def same(one: Iterable[AllocatedDeviceStatus], other: Iterable[AllocatedDeviceStatus]) -> bool:
+    """Whether two statuses say the same, in whatever order."""
+    return _by_id(one) == _by_id(other)
+
+
+def _by_id(entries: Iterable[AllocatedDeviceStatus]) -> dict[DeviceId, bytes]:
+    return {
+        (entry.pool, entry.device, entry.share_id or ""): msgspec.json.encode(entry, order="deterministic")
+        for entry in entries
+    }
+
+
+def _entry(key: DeviceId, uses: Sequence[Use], former: Mapping[str, Any], now: str) -> AllocatedDeviceStatus:
+    pool, device, share = key
+    return AllocatedDeviceStatus(
+        driver=names.DRIVER,
+        pool=pool,
+        device=device,
+        share_id=share or None,
+        conditions=(_condition([outcome for outcome, _ in uses], former, now),),
+        data=_data(uses),
+        network_data=_network_data(uses),
+    )
+
+
+def _condition(outcomes: Sequence[Outcome], former: Mapping[str, Any], now: str) -> dict[str, Any]:
+    """`Ready`: whether every pod that is to have the device has it."""
+    failed = [outcome for outcome in outcomes if not outcome.is_attached]
+    status = "False" if failed else "True"
+    shown = failed or outcomes
+    message = "; ".join(
+        _text(outcome, named=len(outcomes) > 1) for outcome in shown if outcome.message or len(outcomes) > 1
+    )
+    return {
+        "type": READY,
+        "status": status,
+        "reason": shown[0].reason,
+        "message": message[:MAX_MESSAGE],
+        "lastTransitionTime": former["lastTransitionTime"] if former.get("status") == status else now,
+    }
+
+
+def _text(outcome: Outcome, *, named: bool) -> str:
+    pod = f'pod "{outcome.sandbox.name}"'
+    if not named:
+        return outcome.message
+    return f"{pod}: {outcome.message}" if outcome.message else f"{pod}: attached"
+
+
+def _ready_of(conditions: tuple[Any, ...] | None) -> Mapping[str, Any]:
+    return next((condition for condition in conditions or () if condition.get("type") == READY), {})
+
+
+def _network_data(uses: Sequence[Use]) -> NetworkDeviceData | None:
+    """The interface of the first pod, and the addresses of all."""
+    networks = [device.network for _, device in uses if device.network is not None]
+    if not networks:
+        return None
+    addresses = dict.fromkeys(address for network in networks for address in network.ips)
+    return NetworkDeviceData(
+        interface_name=networks[0].interface_name,
+        ips=tuple(addresses)[:MAX_IPS],
+        hardware_address=networks[0].hardware_address if len(networks) == 1 else "",
+    )
+
+
+def _data(uses: Sequence[Use]) -> dict[str, Any] | None:
+    """The results by step, as many details as fit: all steps, else the device's own step alone, else names."""
+    for detail in (_all_steps, _own_step, _names):
+        for pods in (uses, uses[:1]):
+            listed = [_pod(outcome, device, detail(device)) for outcome, device in pods]
+            data = {"pods": listed} | ({"more": len(uses) - len(pods)} if len(pods) < len(uses) else {})
+            if len(msgspec.json.encode(data)) <= MAX_DATA:
+                return data
+    return None
+
+
+def _pod(outcome: Outcome, device: DeviceOutcome, steps: list[dict[str, Any]]) -> dict[str, Any]:
+    sandbox = outcome.sandbox
+    pod: dict[str, Any] = {"name": sandbox.name, "uid": sandbox.uid, "sandbox": sandbox.id}
+    if device.port is not None:
+        pod["neutron"] = _port(device.port)
+    return pod | ({"steps": steps} if steps else {})
+
+
+def _port(port: PlannedPort) -> dict[str, Any]:
+    """The port in Neutron that the device had when the pod got its network."""
+    settings = port.settings
+    return {
+        "portID": port.port_id,
+        "networkID": port.network_id,
+        "networkName": port.network_name,
+        "mac": settings.mac,
+        "vlan": settings.vlan,
+        "addresses": list(settings.addresses),
+    }
+
+
+def _all_steps(device: DeviceOutcome) -> list[dict[str, Any]]:
+    return [_step(step) for step in device.steps]
+
+
+def _own_step(device: DeviceOutcome) -> list[dict[str, Any]]:
+    return [_step(step) for step in device.steps[:1]]
+
+
+def _names(device: DeviceOutcome) -> list[dict[str, Any]]:
+    return [{"topology": step.topology, "step": step.step} for step in device.steps[:1]]
+
+
+def _step(step: StepReport) -> dict[str, Any]:
+    return {
+        "topology": step.topology,
+        "step": step.step,
+        "type": step.plugin,
+        "interface": step.interface,
+        "result": msgspec.to_builtins(step.result),
+    } | ({"notes": list(step.notes)} if step.notes else {})

@@ -1,0 +1,174 @@
+"""Writes the claims' statuses of `status`, outside of the hooks: a work queue of claims (`netdra.kube.queue`).
+
+Called by `netdra.node.sandboxes.hooks`. The whole status subresource is written under the resourceVersion that was
+just read, not a patch: the API server of Kubernetes 1.37 refuses every patch of the status of a claim whose own opaque
+parameters were written with blanks ("status.allocation: field cannot be modified once set"). A status that has the
+same entries already is not written.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Literal
+
+import msgspec
+
+from netdra.kube.client import Client
+from netdra.kube.errors import ConflictError, NotFoundError, RefusedError
+from netdra.kube.queue import AGAIN, WorkQueue
+from netdra.kube.resources import Resource
+from netdra.model import names
+from netdra.model.claim import AllocatedDeviceStatus
+from netdra.model.errors import NetdraError
+from netdra.model.meta import ObjectMeta, time_text
+from netdra.model.plan import ClaimReference
+from netdra.model.resource import API_VERSION, Wire
+from netdra.node.metrics import STATUS_WRITES
+from netdra.node.priority import PriorityGate
+from netdra.node.sandboxes.status import Outcome, device_statuses, same
+from netdra.ops.metrics import counted
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 4
+MOST_WAIT = 60.0
+MOST_PATIENCE = 2.0  # seconds that a status waits for pods that just come or go
+_DEVICES = "devices"
+
+
+class StoredClaim(Wire, frozen=True, omit_defaults=False):
+    """A claim whose status is put back as it was read, byte for byte, but for changed entries."""
+
+    metadata: ObjectMeta
+    status: Mapping[str, msgspec.Raw] = {}
+    api_version: Literal["resource.k8s.io/v1"] = API_VERSION
+    kind: Literal["ResourceClaim"] = "ResourceClaim"
+
+
+STORED_CLAIMS = Resource(API_VERSION, "resourceclaims", StoredClaim, namespaced=True)
+
+
+class _Driver(msgspec.Struct, frozen=True):
+    driver: str
+
+
+_heads = msgspec.json.Decoder(tuple[_Driver, ...])
+_parts = msgspec.json.Decoder(tuple[msgspec.Raw, ...])
+_entry = msgspec.json.Decoder(AllocatedDeviceStatus)
+
+
+def _now() -> str:
+    return time_text(datetime.now(UTC))
+
+
+@dataclass
+class StatusWriter:
+    """The claims whose statuses are to be written.
+
+    Attributes:
+        clock: the time, in RFC 3339.
+        gate: the priority gate; writes wait for it.
+        failures: writes that failed so far, for metrics.
+    """
+
+    client: Client
+    clock: Callable[[], str] = _now
+    gate: PriorityGate = field(default_factory=PriorityGate)
+    failures: int = 0
+    _outcomes: dict[str, dict[str, Outcome]] = field(default_factory=dict)
+    _queue: WorkQueue[ClaimReference] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._queue = WorkQueue(
+            "claim-status",
+            self._bring_up_to_date,
+            workers=AT_ONCE,
+            most=MOST_WAIT,
+            gate=lambda: self.gate.wait(MOST_PATIENCE),
+            fields=lambda claim: {"claim": f"{claim.namespace}/{claim.name}"},
+        )
+
+    def update(self, outcomes: Sequence[Outcome]) -> None:
+        """Note the outcomes of claims in a sandbox, in place of those in the pod's former one; written soon."""
+        for outcome in outcomes:
+            self._outcomes.setdefault(outcome.claim.uid, {})[outcome.sandbox.uid] = outcome
+            self._queue.add(outcome.claim)
+
+    def forget(self, sandbox: str, claims: Sequence[ClaimReference] = ()) -> None:
+        """A sandbox is gone: its attached outcomes are dropped. A refusal stays until its pod has another, or is gone.
+
+        Args:
+            sandbox: its id.
+            claims: claims that it may have had, beside those that are known here.
+        """
+        self._drop(lambda outcome: outcome.sandbox.id == sandbox and outcome.is_attached)
+        for claim in claims:
+            self._queue.add(claim)
+
+    def pod_gone(self, uid: str) -> None:
+        """A pod is gone: its outcomes are dropped."""
+        self._drop(lambda outcome: outcome.sandbox.uid == uid)
+
+    def of_pod(self, uid: str) -> tuple[Outcome, ...]:
+        """A pod's present outcomes."""
+        return tuple(by_pod[uid] for by_pod in self._outcomes.values() if uid in by_pod)
+
+    def _drop(self, is_over: Callable[[Outcome], bool]) -> None:
+        for claim_uid, outcomes in tuple(self._outcomes.items()):
+            for pod, outcome in tuple(outcomes.items()):
+                if is_over(outcome):
+                    del outcomes[pod]
+                    self._queue.add(outcome.claim)
+            if not outcomes:
+                del self._outcomes[claim_uid]
+
+    async def settled(self) -> None:
+        """Wait until all outcomes are written, or cannot be."""
+        await self._queue.drained()
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        await self._queue.run()
+
+    async def _bring_up_to_date(self, claim: ClaimReference) -> float | None:
+        """Bring a claim's status up to date, unless the claim is gone or the API server refuses the status.
+
+        Raises:
+            NetdraError: it cannot be written just now.
+        """
+        try:
+            await self._write(claim, tuple(self._outcomes.get(claim.uid, {}).values()))
+        except ConflictError:
+            return AGAIN  # another client wrote first, which is no failure
+        except NotFoundError:
+            self._outcomes.pop(claim.uid, None)
+        except RefusedError as problem:
+            self.failures += 1
+            log.warning("status not written: %s", problem)
+        except NetdraError:
+            self.failures += 1
+            raise
+        return None
+
+    async def _write(self, claim: ClaimReference, outcomes: Sequence[Outcome]) -> None:
+        stored = await self.client.get(STORED_CLAIMS, claim.name, claim.namespace)
+        if stored.metadata.uid != claim.uid or "allocation" not in stored.status:
+            self._outcomes.pop(claim.uid, None)  # another claim by now, or given back: its devices have no status
+            return
+        entries = _parts.decode(stored.status[_DEVICES]) if _DEVICES in stored.status else ()
+        drivers = _heads.decode(stored.status[_DEVICES]) if _DEVICES in stored.status else ()
+        pairs = list(zip(entries, drivers, strict=True))
+        others = [raw for raw, head in pairs if head.driver != names.DRIVER]
+        former = [_entry.decode(raw) for raw, head in pairs if head.driver == names.DRIVER]
+        wanted = device_statuses(outcomes, former, self.clock())
+        if same(former, wanted):
+            return
+        devices = msgspec.Raw(msgspec.json.encode([*others, *wanted]))
+        status = {**stored.status, _DEVICES: devices}
+        with counted(STATUS_WRITES):
+            await self.client.replace(
+                STORED_CLAIMS, msgspec.structs.replace(stored, status=status), subresource="status"
+            )

@@ -1,0 +1,247 @@
+"""A claim, or a claim template, against the topologies that its DeviceClasses belong to, before anything is allocated.
+
+A topology needs a device for each of its root steps, so a claim that asks for one of its classes must ask for all. It
+also needs a value for each of its parameters without a default. Called at admission and by `netdra validate`; `bind`
+finds the same errors at Prepare, when the claim's author is no longer there to see them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from netdra.model import names
+from netdra.model.claim import (
+    DeviceClaim,
+    DeviceClass,
+    DeviceRequest,
+    DeviceSubRequest,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimTemplate,
+)
+from netdra.model.errors import InvalidInputError
+from netdra.model.findings import Finding, Path
+from netdra.model.topology import VALUES_KIND, NetworkTopology, ParameterValues
+from netdra.rules.pod import check_plans
+from netdra.topology import parameters as parameters_of
+from netdra.topology.bind import is_for_extended_resources, unbound
+from netdra.topology.classes import parameters
+from netdra.topology.graph import Graph, examine
+from netdra.topology.selectors import device_claim
+
+
+class _Wish(msgspec.Struct, frozen=True):
+    """A request, or one of its alternatives, for a device of a topology's step."""
+
+    request: str
+    name: str
+    topology: str
+    step: str
+    several: bool
+    path: Path
+    whole: str
+
+
+def check_claim(
+    claim: ResourceClaim | ResourceClaimTemplate,
+    topologies: Mapping[str, NetworkTopology],
+    classes: Mapping[str, DeviceClass],
+) -> tuple[Finding, ...]:
+    """What is wrong with a claim's requests, as far as they are for topologies.
+
+    Args:
+        claim: as its author wrote it.
+        topologies: by name.
+        classes: DeviceClasses by name; requests for other classes are skipped.
+
+    Raises:
+        InvalidInputError: a class's parameters name a topology, but not as a generated class does.
+    """
+    if is_for_extended_resources(claim.metadata):
+        return ()
+    named = f'{claim.kind} "{claim.metadata.name}"'
+    wanted, path = device_claim(claim)
+    findings = list(_own_topologies(named, wanted, path))
+    wishes: dict[str, list[_Wish]] = {}
+    for wish in _wishes(wanted, classes, path):
+        wishes.setdefault(wish.topology, []).append(wish)
+    given, wrong = _given(named, wanted, path)
+    for name, group in wishes.items():
+        against = [*_against(named, name, group, topologies, (*path, "requests"))]
+        findings += against
+        if not against and not wrong:
+            findings += _values(claim, topologies[name], [entry for entry in given if entry.is_for(group)])
+    findings += [*wrong, *_for_nothing(named, wanted, given, wishes, classes)]
+    return tuple(findings)
+
+
+class _Given(msgspec.Struct, frozen=True):
+    """The values of parameters in one configuration of a claim, and where it is."""
+
+    requests: tuple[str, ...]
+    values: ParameterValues
+    path: Path
+
+    def is_for(self, group: Sequence[_Wish]) -> bool:
+        return parameters_of.covers(self.requests, (name for wish in group for name in (wish.request, wish.whole)))
+
+
+def _given(named: str, wanted: DeviceClaim, path: Path) -> tuple[list[_Given], list[Finding]]:
+    """A claim's values of parameters, and the configurations of that kind that are not to be understood."""
+    given: list[_Given] = []
+    wrong: list[Finding] = []
+    for at, config in enumerate(wanted.config):
+        place = (*path, "config", at)
+        try:
+            values = parameters_of.values_of(config.opaque, named)
+        except InvalidInputError as problem:
+            wrong.append(Finding(what=problem.what, hint=problem.hint, path=(*place, "opaque", "parameters")))
+            continue
+        given += [] if values is None else [_Given(config.requests, values, place)]
+    return given, wrong
+
+
+def _values(
+    claim: ResourceClaim | ResourceClaimTemplate, topology: NetworkTopology, given: Sequence[_Given]
+) -> Iterator[Finding]:
+    """What is wrong with a claim's values for a topology. The values of each pod of a StatefulSet are looked at."""
+    declared, values = topology.spec.parameters, [entry.values for entry in given]
+    if not declared and not values:
+        return
+    is_template = isinstance(claim, ResourceClaimTemplate)
+    lists = [len(every) for value in values for every in value.per_pod.values()]
+    path = given[0].path if given else ("spec",) * (1 + is_template) + ("devices",)
+    complete: dict[str, Any] = {}
+    for ordinal in range(min(lists, default=1)) if is_template else (parameters_of.ordinal_of(claim.metadata),):
+        try:
+            complete = parameters_of.complete(topology.name, declared, parameters_of.together(values, ordinal))
+        except InvalidInputError as problem:
+            which = f", pod {ordinal}" if is_template and lists else ""
+            what = f'{claim.kind} "{claim.metadata.name}"{which}: {problem.what}'
+            yield Finding(what=what, hint=problem.hint, path=path)
+            return
+    # One pod's values stand for all: this compiles the topology, and a webhook waits for it.
+    for finding in check_plans([unbound(topology, complete)])[:1] if complete else ():
+        yield Finding(what=f'{claim.kind} "{claim.metadata.name}": {finding.what}', hint=finding.hint, path=path)
+
+
+def _for_nothing(
+    named: str,
+    wanted: DeviceClaim,
+    given: Sequence[_Given],
+    wishes: Mapping[str, Sequence[_Wish]],
+    classes: Mapping[str, DeviceClass],
+) -> Iterator[Finding]:
+    """Values that no topology gets; none are reported if a class of the claim is unknown."""
+    asked = (choice for request in wanted.requests for choice, _, _ in _choices(request, ()))
+    if any(choice.device_class_name not in classes for choice in asked):
+        return
+    for entry in given:
+        if not any(entry.is_for(group) for group in wishes.values()):
+            meant = f"requests {', '.join(entry.requests)}" if entry.requests else "all its requests"
+            yield Finding(
+                what=f"{named} gives values of parameters for {meant}, and none of them is for a NetworkTopology",
+                hint="name a request of a topology's DeviceClass, or remove the values",
+                path=entry.path,
+            )
+
+
+def _own_topologies(named: str, wanted: DeviceClaim, path: Path) -> Iterator[Finding]:
+    """A topology that the claim's author brings does not count (decision D10), so a pod would start without it."""
+    for at, config in enumerate(wanted.config):
+        opaque = config.opaque
+        if opaque is None or opaque.driver != names.DRIVER:
+            continue
+        if isinstance(opaque.parameters, dict) and opaque.parameters.get("kind") == VALUES_KIND:
+            continue
+        if isinstance(opaque.parameters, dict) and "networkTopologyRef" in opaque.parameters:
+            what, hint = "a networkTopologyRef", "remove it, and request the topology's DeviceClasses"
+        else:
+            what, hint = f"configuration for {names.DRIVER}", "remove it, and request a DeviceClass that carries it"
+        yield Finding(
+            what=f"{named} brings {what} of its own, which counts only in a DeviceClass",
+            hint=hint,
+            path=(*path, "config", at),
+        )
+
+
+def _wishes(wanted: DeviceClaim, classes: Mapping[str, DeviceClass], path: Path) -> Iterator[_Wish]:
+    for at, request in enumerate(wanted.requests):
+        for choice, name, place in _choices(request, (*path, "requests", at)):
+            device_class = classes.get(choice.device_class_name)
+            configs = device_class.spec.config if device_class is not None else ()
+            for config in configs:
+                meant = parameters(config.opaque, f'DeviceClass "{choice.device_class_name}"')
+                if meant is None:
+                    continue
+                own = name if name == meant.step else request.name
+                several = choice.count > 1 or choice.allocation_mode == "All"
+                whole = request.name if name == request.name else f"{request.name}/{name}"
+                yield _Wish(request.name, own, meant.network_topology_ref.name, meant.step, several, place, whole)
+
+
+def _choices(request: DeviceRequest, path: Path) -> Iterator[tuple[ExactDeviceRequest | DeviceSubRequest, str, Path]]:
+    """The ways to answer a request without admin access, each with its name and place."""
+    if request.exactly is not None and not request.exactly.admin_access:
+        yield request.exactly, request.name, (*path, "exactly")
+    for at, choice in enumerate(request.first_available):
+        yield choice, choice.name, (*path, "firstAvailable", at)
+
+
+def _against(
+    named: str, name: str, wishes: Sequence[_Wish], topologies: Mapping[str, NetworkTopology], path: Path
+) -> Iterator[Finding]:
+    """What is wrong with all wishes for one topology."""
+    if name not in topologies:
+        yield Finding(
+            what=f'{named} requests devices of NetworkTopology "{name}", which is not there',
+            hint="create it, or delete the DeviceClasses that it left behind",
+            path=wishes[0].path,
+        )
+        return
+    if topologies[name].metadata.deletion_timestamp:
+        yield Finding(
+            what=f'{named} requests devices of NetworkTopology "{name}", which is being deleted',
+            hint="request those of another one",
+            path=wishes[0].path,
+        )
+        return
+    graph, _ = examine(topologies[name])
+    if graph is None:
+        return
+    roots = [step.name for step in graph.roots]
+    provided = list(dict.fromkeys(wish.name for wish in wishes))
+    if missing := [root for root in roots if root not in provided]:
+        yield Finding(
+            what=f'NetworkTopology "{name}" requires root step requests {_list(roots)}, '
+            f"but {named} only provides requests {_list(provided)}.",
+            hint=f"Missing: {_list(missing)}",
+            path=path,
+        )
+        return
+    for wish in wishes:
+        yield from _of_wish(named, graph, wish)
+
+
+def _of_wish(named: str, graph: Graph, wish: _Wish) -> Iterator[Finding]:
+    if wish.name != wish.step:
+        yield Finding(
+            what=f'{named}, request "{wish.request}": its DeviceClass is of step "{wish.step}" of NetworkTopology '
+            f'"{graph.topology}", which only a request of that name can be bound to',
+            hint=f'name the request "{wish.step}", or remove it',
+            path=wish.path,
+        )
+    elif wish.several and len(graph.roots) > 1:
+        yield Finding(
+            what=f'{named}, request "{wish.request}" asks for several devices, but root step "{wish.step}" of '
+            f'NetworkTopology "{graph.topology}" is one device',
+            hint="ask for one device; only a topology with a single root step can be had several times",
+            path=wish.path,
+        )
+
+
+def _list(names: Sequence[str]) -> str:
+    return f"[{', '.join(names)}]"

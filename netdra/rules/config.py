@@ -1,0 +1,281 @@
+"""A step's config against its plugin's contract: keys, types, enums, ranges, nested values, references.
+
+Called by `schemas` for every step whose plugin has a contract. It complains in the words of the schema, with
+the key or value that was probably meant.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from netdra.model import suggestions, texts
+from netdra.model.findings import Finding, Path
+from netdra.model.schema import WRITTEN, CNIPluginSchema
+from netdra.rules.contract import Contract, Shape, examine
+from netdra.topology import references
+from netdra.topology.references import Reference
+from netdra.topology.values import ConfigError, dotted, quoted
+
+COMMON = frozenset({"name", "ipam", "dns", "runtimeConfig", "capabilities", "args", "deviceID"})
+"""Keys that every plugin may be given: CNI's own, and the name of the interface (decision D8)."""
+
+_STRING = Shape(text="string", kind="string")
+_NEVER_EMPTY = frozenset({"cidr", "mac"})
+_LIKE = 0.7
+# The names that iproute2, netplan and the kernel have for parameters that have other names here.
+_ELSEWHERE: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("slaves", "members", "ports", "interfaces"), ("links",)),
+    **dict.fromkeys(("via", "nexthop"), ("gateway", "gw")),
+    **dict.fromkeys(("to", "network", "prefix"), ("destination", "dst")),
+    **dict.fromkeys(("link", "parent", "lower"), ("master",)),
+    **dict.fromkeys(("vlan", "vid", "tag"), ("id",)),
+    **dict.fromkeys(("ip", "ips", "cidr"), ("addresses",)),
+    **dict.fromkeys(("hwaddr", "macAddress", "lladdr"), ("mac",)),
+}
+_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+
+
+def check_config(config: Mapping[str, Any], contract: Contract, supplied: str = "") -> Iterator[Finding]:
+    """What is wrong with a config; references are resolved nowhere, only allowed where a string may stand.
+
+    Args:
+        config: as the topology's author wrote it.
+        contract: the plugin's.
+        supplied: a parameter that netdra will fill in, so its absence is no mistake.
+    """
+    prefix = f'CNIPluginSchema "{contract.schema}"'
+    given: dict[str, str] = {}
+    for key, value in config.items():
+        parameter = contract.names.get(key)
+        if parameter is None:
+            if contract.closed and key not in COMMON:
+                yield Finding(f"{prefix} does not accept parameter {quoted(key)}.", guess(key, contract.names), (key,))
+            continue
+        if value is None:
+            continue  # as if it were not there
+        if parameter in given:
+            what = f'{prefix} takes "{given[parameter]}" and "{key}" for the same; only one can be given.'
+            yield Finding(what, path=(key,))
+        given[parameter] = key
+        for finding in _value(value, contract.parameters[parameter], (key,)):
+            yield msgspec.structs.replace(finding, what=f"{prefix} {finding.what}")
+    for name in contract.required:
+        if name not in given and name != supplied:
+            yield Finding(f'{prefix} requires parameter "{name}".')
+
+
+def guess(word: str, words: Iterable[str]) -> str:
+    """`Did you mean …?` for an unknown word, or all known words where none is like it."""
+    names = sorted(words)
+    meant = (name for name in _ELSEWHERE.get(word, ()) if name in names)
+    meant_key = next(meant, "") or suggestions.closest(word, names, _LIKE) or _alike(word, names)
+    if meant_key:
+        return f'Did you mean "{meant_key}"?'
+    return f"Known: {', '.join(names)}." if names else ""
+
+
+def _alike(word: str, names: list[str]) -> str:
+    """The name that has most of a word's words, or ""."""
+    if len(word) > suggestions.MAX_WORD:
+        return ""
+    shared = {name: len(_words(name) & _words(word)) / len(_words(name) | _words(word) | {""}) for name in names}
+    best = max(names, key=lambda name: shared[name], default="")
+    return best if shared.get(best) else ""
+
+
+def _words(name: str) -> set[str]:
+    return {word.lower() for word in _WORDS.findall(name)}
+
+
+def _value(value: Any, shape: Shape, path: Path) -> Iterator[Finding]:
+    if value is None or shape.kind == "any":
+        return
+    if isinstance(value, str) and "{{" in value:
+        yield from _reference(value, shape, path)
+        return
+    if shape.kind == "either":
+        attempts = [list(_value(value, part, path)) for part in shape.parts]
+        if all(attempts):
+            near = [misfits for misfits, part in zip(attempts, shape.parts, strict=True) if _is(value, part)]
+            yield from near[0] if len(near) == 1 else [_mismatch(value, shape, path)]
+            return
+    elif not _is(value, shape):
+        yield _mismatch(value, shape, path)
+        return
+    yield from _limits(value, shape, path)
+    yield from _written(value, shape, path)
+    yield from _inside(value, shape, path)
+
+
+def _reference(text: str, shape: Shape, path: Path) -> Iterator[Finding]:
+    """What is wrong with a text with references, as far as their fields show what it will be.
+
+    `graph` reports texts that are no references, and references to steps that are not there.
+    """
+    kinds = {shape.kind, *(part.kind for part in shape.parts if shape.kind == "either")}
+    try:
+        parts = references.parse(text)
+    except ConfigError:
+        return
+    whole = parts[0] if len(parts) == 1 and isinstance(parts[0], Reference) else None
+    if whole is not None and whole.is_list:
+        if not _takes(shape, "object" if whole.field == "interfaces" else "string"):
+            element = "objects" if whole.field == "interfaces" else "strings"
+            what = f"expects parameter {_called(path)} to be {shape.text}, but {whole} is a list of {element}."
+            hint = "Write {{ step.interfaceName }} for the name of one." if whole.field == "interfaces" else ""
+            yield Finding(what, hint, path)
+        return
+    if "string" not in kinds:
+        what = f"expects parameter {_called(path)} to be {shape.text}; a reference can only stand for a string."
+        yield Finding(what, f'Write {{name: "{text}"}}.' if "name" in shape.properties else "", path)
+        return
+    sample = references.sample(parts)
+    form = WRITTEN.get(shape.format, "")
+    if form and not texts.fits(sample, form):
+        what = f"expects parameter {_called(path)} to be {texts.EXPECTED[form]}, found {quoted(text)}"
+        what += f", which is {whole.described}." if whole is not None else f", as in {quoted(sample)}."
+        yield Finding(what, path=path)
+    elif shape.enum and sample not in shape.enum:
+        what = f"does not accept {quoted(text)} for parameter {_called(path)}: it is one of a few words."
+        yield Finding(what, f"Known: {', '.join(map(str, shape.enum))}.", path)
+
+
+def _takes(shape: Shape, element: str) -> bool:
+    """Whether a list of such elements may stand in a shape's place."""
+    lists = (
+        part for part in (shape, *shape.parts) if part.kind == "list" and (part is shape or shape.kind == "either")
+    )
+    for choice in lists:
+        inner = choice.parts[0]
+        kinds = {inner.kind, *(part.kind for part in inner.parts if inner.kind == "either")}
+        if "any" in kinds or (element in kinds and not (element == "string" and WRITTEN.get(inner.format))):
+            return True
+    return False
+
+
+def _is(value: Any, shape: Shape) -> bool:
+    match shape.kind:
+        case "string":
+            return isinstance(value, str)
+        case "boolean":
+            return isinstance(value, bool)
+        case "integer":
+            return isinstance(value, int) and not isinstance(value, bool)
+        case "number":
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case "list":
+            return isinstance(value, list | tuple)
+    return isinstance(value, dict)
+
+
+def mistyped(schema: CNIPluginSchema) -> Iterator[Finding]:
+    """The defaults and the words of a sound schema's parameters that are of another type than the parameter."""
+    shapes = examine(schema)[0].parameters
+    config = schema.spec.config_parameters
+    for part, parameters in (("required", config.required), ("optional", config.optional)):
+        for at, parameter in enumerate(parameters):
+            shape = shapes[parameter.name]
+            given = [("default", parameter.default)] if parameter.default is not None else []
+            for field, value in (*given, *(("enum", choice) for choice in parameter.enum)):
+                if not _of_type(value, shape):
+                    shown = msgspec.json.encode(value).decode()[:80]
+                    what = f"{field} {shown} of parameter {quoted(parameter.name)} is not of type {shape.text}"
+                    yield Finding(
+                        what=f'CNIPluginSchema "{schema.metadata.name}": {what}',
+                        path=("spec", "configParameters", part, at, field),
+                    )
+
+
+def _of_type(value: Any, shape: Shape) -> bool:
+    """Whether a value is of a type, and what is in it of the types of elements."""
+    if shape.kind in {"any", "either"}:
+        return shape.kind == "any" or any(_of_type(value, part) for part in shape.parts)
+    if not _is(value, shape):
+        return False
+    inside = value if shape.kind == "list" else value.values() if shape.kind == "map" else ()
+    return all(_of_type(entry, shape.parts[0]) for entry in inside)
+
+
+def _mismatch(value: Any, shape: Shape, path: Path) -> Finding:
+    shown = quoted(value) if isinstance(value, str) else msgspec.json.encode(value).decode()[:80]
+    hint = ""
+    if isinstance(value, bool) and shape.kind == "string":
+        hint = "YAML reads on, off, yes and no as true and false: put the value in quotes."
+    elif isinstance(value, str) and shape.kind in {"integer", "number"} and value.isascii() and value.isdecimal():
+        hint = f"Write {value} without quotes."
+    elif isinstance(value, str) and shape.kind == "list":
+        hint = "A list stands between [ and ]."
+    elif isinstance(value, str) and shape.kind == "object" and "name" in shape.properties:
+        hint = f"Write {{name: {value}}}."
+    return Finding(f"expects parameter {_called(path)} to be {shape.text}, found {shown}.", hint, path)
+
+
+def _limits(value: Any, shape: Shape, path: Path) -> Iterator[Finding]:
+    called = _called(path)
+    if shape.enum and value not in shape.enum:
+        shown = quoted(value) if isinstance(value, str) else msgspec.json.encode(value).decode()[:80]
+        accepted = [
+            choice if isinstance(choice, str) else msgspec.json.encode(choice).decode() for choice in shape.enum
+        ]
+        yield Finding(f"does not accept {shown} for parameter {called}.", guess(str(value), accepted), path)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if shape.minimum is not None and value < shape.minimum:
+            yield Finding(f"expects parameter {called} to be at least {shape.minimum}, found {value}.", path=path)
+        if shape.maximum is not None and value > shape.maximum:
+            yield Finding(f"expects parameter {called} to be at most {shape.maximum}, found {value}.", path=path)
+    if isinstance(value, list | tuple):
+        if shape.min_items is not None and len(value) < shape.min_items:
+            what = f"expects at least {_items(shape.min_items)} in parameter {called}, found {len(value)}."
+            yield Finding(what, path=path)
+        if shape.max_items is not None and len(value) > shape.max_items:
+            yield Finding(
+                f"expects at most {_items(shape.max_items)} in parameter {called}, found {len(value)}.", path=path
+            )
+
+
+def _written(value: Any, shape: Shape, path: Path) -> Iterator[Finding]:
+    """Texts that are not written as the format wants it; the texts of a list have the list's format."""
+    form = WRITTEN.get(shape.format, "")
+    if not form:
+        return
+    if isinstance(value, list | tuple):
+        for at, element in enumerate(value):
+            inner = msgspec.structs.replace(_STRING, format=shape.format)
+            if isinstance(element, str) and "{{" in element:
+                yield from _reference(element, inner, (*path, at))
+            else:
+                yield from _written(element, inner, (*path, at))
+    elif isinstance(value, str) and not texts.fits(value, form) and (value or form in _NEVER_EMPTY):
+        what = f"expects parameter {_called(path)} to be {texts.EXPECTED[form]}, found {quoted(value)}."
+        hint = texts.instead(value, form)
+        yield Finding(what, f"{hint[:1].upper()}{hint[1:]}." if hint else "", path)
+
+
+def _inside(value: Any, shape: Shape, path: Path) -> Iterator[Finding]:
+    """The elements of lists and maps, and the values of objects."""
+    if shape.kind == "list":
+        for at, inner in enumerate(value):
+            yield from _value(inner, shape.parts[0], (*path, at))
+    elif shape.kind == "map":
+        for key, inner in value.items():
+            yield from _value(inner, shape.parts[0], (*path, key))
+    elif shape.kind == "object":
+        for key, inner in value.items():
+            if key in shape.properties:
+                yield from _value(inner, shape.properties[key], (*path, key))
+            elif shape.closed:
+                what = f"does not accept parameter {_called((*path, key))}."
+                yield Finding(what, guess(key, shape.properties), (*path, key))
+
+
+def _called(path: Path) -> str:
+    """A parameter as errors call it: `"links[0].name"`."""
+    return f'"{dotted(path, "")[1:]}"'
+
+
+def _items(count: int) -> str:
+    return f"{count} item" if count == 1 else f"{count} items"

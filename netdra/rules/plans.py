@@ -1,0 +1,137 @@
+"""A pod's plans as the rules let them through: the only plans that `netdra.chain` runs (decision D31).
+
+`check` is the one pipeline: Prepare, `netdra attach` and the lab go through it with plans, as `topologies` goes through
+its parts with what an author wrote. The node keeps the checked plans in the claim's record; `restored` reads them back,
+and `combined` puts the plans of a pod's claims together when the pod begins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import InitVar, dataclass
+from typing import Any
+
+import msgspec
+
+from netdra.model.findings import refuse
+from netdra.model.plan import Plan
+from netdra.model.schema import CNIPluginSchema
+from netdra.model.topology import NetworkTopology
+from netdra.rules import confine, shipped
+from netdra.rules.pod import check_plans
+from netdra.rules.schemas import check_programs
+from netdra.rules.topologies import check_configs
+from netdra.topology.interfaces import compose
+
+_DIGITS = 16
+_RULES = object()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedPlans:
+    """Plans that `check`, `restored` or `combined` let through; nothing else makes one.
+
+    Attributes:
+        plans: the plans, in the order in which they are run.
+        schemas: `schemas_digest` of the cluster's plugin schemas that they were checked against.
+        permits: `permits_digest` of the node's options that they were checked against.
+    """
+
+    plans: tuple[Plan, ...]
+    schemas: str
+    permits: str
+    made_by: InitVar[object]
+
+    def __post_init__(self, made_by: object) -> None:
+        if made_by is not _RULES:
+            raise TypeError("only netdra.rules.plans makes CheckedPlans: call check()")
+
+
+def check(
+    plans: Sequence[Plan],
+    schemas: Iterable[CNIPluginSchema] = (),
+    permits: confine.Permits | None = None,
+    topologies: Iterable[NetworkTopology] = (),
+) -> CheckedPlans:
+    """Check plans by all rules that are known before anything runs.
+
+    Args:
+        plans: of one claim or one pod, with devices and interface names.
+        schemas: the cluster's plugin schemas, which stand above those that netdra ships; a schema that contradicts
+            itself does not count.
+        permits: what the node permits; None if all plans are an administrator's own.
+        topologies: the topologies that the plans were bound from. Their configs are checked as at admission, because
+            the webhook may have been away, and errors name the parameter that they come from. A schema of the cluster
+            does not count against a topology that was there before it.
+
+    Raises:
+        InvalidInputError: the plans cannot be run, or name what their authors may not use; the text has all findings.
+    """
+    own = tuple(shipped.own_of(schemas))
+    described = {schema.spec.plugin for schema in own}
+    configs = [finding for topology in topologies for finding in check_configs(topology, described)]
+    findings = (
+        *(configs or check_plans(plans)),
+        *check_programs(plans, own),
+        *confine.check(plans, confine.contracts_of(plans, own), permits),
+    )
+    # A rule that a topology breaks is also broken by its plan.
+    refuse(list({finding.what: finding for finding in findings}.values()))
+    return CheckedPlans(tuple(plans), schemas_digest(own), permits_digest(permits), _RULES)
+
+
+def restored(plans: Sequence[Plan], schemas: str, permits: str) -> CheckedPlans:
+    """Plans that were checked before, from a record on the node's disk.
+
+    They are trusted: the record is in a folder of the driver's own, where only root writes, and the driver writes there
+    what `check` returned. So this is called with such a record alone.
+
+    Args:
+        plans: the record's plans.
+        schemas: the record's `CheckedPlans.schemas`.
+        permits: the record's `CheckedPlans.permits`.
+    """
+    return CheckedPlans(tuple(plans), schemas, permits, _RULES)
+
+
+def combined(several: Sequence[CheckedPlans]) -> CheckedPlans:
+    """The plans of all of a pod's claims as one, with interfaces that are numbered over all of them (decision D8).
+
+    Only what claims do to each other is checked: an address, a VLAN or an interface that two of them have. What a step
+    may name of the node does not depend on the names of interfaces.
+
+    Args:
+        several: the plans of each claim, in the order in which the pod names its claims.
+
+    Raises:
+        InvalidInputError: the networks of two claims do not fit together.
+    """
+    if len(several) == 1:
+        return several[0]
+    plans = compose([plan for checked in several for plan in checked.plans])
+    refuse(check_plans(plans))
+    return CheckedPlans(
+        plans, _common(checked.schemas for checked in several), _common(checked.permits for checked in several), _RULES
+    )
+
+
+def schemas_digest(schemas: Iterable[CNIPluginSchema]) -> str:
+    """The hexadecimal digest of a cluster's own plugin schemas; another order is no other digest."""
+    own = sorted(shipped.own_of(schemas), key=lambda schema: schema.metadata.name)
+    return _digest([[schema.metadata.name, schema.spec] for schema in own])
+
+
+def permits_digest(permits: confine.Permits | None) -> str:
+    """The hexadecimal digest of a node's options; "" for None, which no node's options have."""
+    return "" if permits is None else _digest([sorted(permits.plugins), sorted(permits.folders)])
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()[:_DIGITS]
+
+
+def _common(digests: Iterable[str]) -> str:
+    """The digest that all have; "" if they differ, so that all are checked again."""
+    known = set(digests)
+    return known.pop() if len(known) == 1 else ""

@@ -1,0 +1,241 @@
+"""All checks of a topology that its author gets to see, in one call: at admission and by `netdra validate`.
+
+In the order in which one builds on another: structure, selectors, interface names, plugin schemas, what the kernel
+would refuse. A topology whose structure is unsound is not checked further: further findings would not be true.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from netdra.cel import guarded
+from netdra.model import names
+from netdra.model.errors import InvalidInputError
+from netdra.model.findings import Finding, Path, about
+from netdra.model.plan import Plan
+from netdra.model.schema import CNIPluginSchema
+from netdra.model.topology import BUILTIN_TYPES, NetworkTopology
+from netdra.rules import confine, shipped
+from netdra.rules.contract import Contract
+from netdra.rules.pod import check_mtus, check_plans
+from netdra.rules.schemas import check_graph, plugins
+from netdra.topology import bind, graph, interfaces, neutron_request, parameters
+from netdra.topology.classes import check_name, class_name
+from netdra.topology.graph import Graph
+from netdra.topology.selectors import check_selector
+from netdra.topology.step_check import shown_name
+
+if TYPE_CHECKING:
+    from netdra.cel.vocabulary import Added
+
+
+def check_topology(topology: NetworkTopology, schemas: Sequence[CNIPluginSchema] = ()) -> tuple[Finding, ...]:
+    """All that is wrong with a topology.
+
+    Args:
+        topology: as administrators wrote it.
+        schemas: the cluster's plugin schemas, which stand above those that netdra ships.
+
+    Raises:
+        InvalidInputError: one of the schemas contradicts itself.
+    """
+    compiled, findings = graph.examine(topology)
+    if compiled is None:
+        return findings
+    contracts = shipped.contracts(plugins(compiled.steps), schemas)
+    _, clashes = interfaces.examine([compiled])
+    configs = _configs(compiled, contracts)
+    paths = {finding.path for finding in configs}
+    return (
+        *_selectors(compiled),
+        *_class_names(compiled),
+        *clashes,
+        *configs,
+        *(finding for finding in (() if clashes else _plan(topology, compiled, schemas)) if finding.path not in paths),
+    )
+
+
+def check_configs(topology: NetworkTopology, described: Collection[str] = ()) -> tuple[Finding, ...]:
+    """What is wrong with a topology's graph and configs by netdra's own schemas.
+
+    Asked when a claim is prepared: the webhook may have been away. A schema of the cluster does not count against a
+    topology that was there before it, so plugins with such a schema are skipped, except for the built-in steps.
+
+    Args:
+        topology: as administrators wrote it.
+        described: the plugins that the cluster's own schemas describe.
+    """
+    compiled, findings = graph.examine(topology)
+    if compiled is None:
+        return findings
+    contracts = shipped.contracts(plugins(compiled.steps) - (set(described) - BUILTIN_TYPES))
+    _, clashes = interfaces.examine([compiled])
+    configs = _configs(compiled, contracts)
+    paths = {finding.path for finding in configs}
+    planned = () if clashes else _plan(topology, compiled, ())
+    return (*clashes, *configs, *(entry for entry in planned if entry.path not in paths))
+
+
+def check_names(topology: NetworkTopology, added: Added) -> Iterator[tuple[Finding, bool]]:
+    """Errors in a topology's selectors that compile, and warnings for its author; for admission alone.
+
+    Args:
+        topology: as administrators wrote it; selectors that do not compile are skipped.
+        added: what policies and CustomDevices add to devices.
+
+    Yields:
+        a finding, and whether it must be refused.
+    """
+    # Authors see these at admission; a node, which checks configs only, does without a megabyte of analysis.
+    from netdra.cel.analysis import examine
+    from netdra.vocabulary import of_devices
+
+    vocabulary = of_devices(added)
+    for at, step in enumerate(topology.spec.steps):
+        if step.selector is None or check_selector(step.selector.cel):
+            continue
+        path: Path = ("spec", "steps", at, "selector", "cel")
+        for remark in examine(step.selector.cel, vocabulary):
+            yield about(topology.name, shown_name(step.name), f"selector.cel: {remark.what}", path=path), remark.wrong
+
+
+def check_unwise(topology: NetworkTopology) -> Iterator[Finding]:
+    """Requests of a sound topology that only some devices can meet, or that are hardly meant; for warnings."""
+    compiled, _ = graph.examine(topology)
+    if compiled is None or interfaces.examine([compiled])[1]:
+        return
+    yield from _of_ports(compiled)
+    plan = bind.unbound(topology)
+    yield from _placed(_true(check_mtus([plan]), plan, compiled), plan, compiled)
+
+
+def check_together(topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[str, Finding]]:
+    """What is wrong between topologies: DeviceClasses of one name, extended resources that two of them offer.
+
+    Yields:
+        the name of the later topology, and what is wrong with it.
+    """
+    classes: dict[str, str] = {}
+    resources: dict[str, str] = {}
+    for name, topology in topologies.items():
+        for at, step in enumerate(topology.spec.steps):
+            if not step.is_root:
+                continue
+            path: Path = ("spec", "steps", at)
+            made = class_name(name, step.name)
+            own = [other.name for other in topology.spec.steps[:at]]
+            if made in classes and step.name not in own:
+                what = f'its DeviceClass "{made}" is also that of {classes[made]}'
+                yield name, about(name, step.name, what, hint="rename the step", path=(*path, "name"))
+            classes[made] = f'step "{step.name}" of NetworkTopology "{name}"'
+            resource = step.extended_resource_name
+            if resource and resource in resources:
+                what = f'extendedResourceName "{resource}" is also that of {resources[resource]}'
+                hint = "an extended resource is of one DeviceClass"
+                yield name, about(name, step.name, what, hint=hint, path=(*path, "extendedResourceName"))
+            resources[resource] = classes[made]
+
+
+_MOST_VARIANTS = 64
+_PHYSNET = re.compile(r"\bphysnet\b")
+
+
+def _configs(compiled: Graph, contracts: Mapping[str, Contract]) -> tuple[Finding, ...]:
+    """What is wrong with the topology by its plugins' contracts, for all values that claims may give."""
+    samples = {parameter.name: parameters.examples(parameter) for parameter in compiled.parameters}
+    variants = min(max(map(len, samples.values()), default=1), _MOST_VARIANTS)
+    by_place: dict[tuple[Path, str], Finding] = {}
+    for number in range(variants):
+        given = {name: every[number % len(every)] for name, every in samples.items()}
+        filled = bind.filled(compiled, given)
+        for finding in (*check_graph(filled, contracts), *_requests(filled)):
+            by_place.setdefault((finding.path, finding.what), _because(compiled, finding, given))
+    return tuple(by_place.values())
+
+
+def _requests(filled: Graph) -> Iterator[Finding]:
+    """Parts of steps' requests that Neutron would not understand."""
+    for step in filled.roots:
+        wrong = neutron_request.check(step.neutron) if step.neutron is not None else ()
+        yield from filled.of_step(step.name, wrong)
+
+
+def _because(compiled: Graph, finding: Finding, given: Mapping[str, Any]) -> Finding:
+    """A finding that names the values of parameters that it is about, if it is about any."""
+    at, place = finding.path[2], finding.path[3:]
+    step = next(name for name, position in compiled.positions.items() if position == at)
+    named = {
+        f"{reference.field} may be {msgspec.json.encode(given[reference.field]).decode()[:80]}"
+        for path, reference in compiled.asked[step]
+        if len(place) > 1 and (path[: len(place)] == place or place[: len(path)] == path)
+    }
+    what = f"{finding.what} Parameter {', '.join(sorted(named))}." if named else finding.what
+    return msgspec.structs.replace(finding, what=what)
+
+
+def _of_ports(compiled: Graph) -> Iterator[Finding]:
+    """Steps with a port of Neutron whose VFs may have no physical network, or get addresses as members of a bond."""
+    with_ports = {step.name: step for step in compiled.roots if step.neutron is not None}
+    for step in with_ports.values():
+        assert step.selector is not None
+        if _PHYSNET.search(step.selector.cel) is None:
+            what = "neutron: the selector says nothing of physnet, so a VF may be chosen that no network is wired to"
+            hint = f'add && device.attributes["{names.DRIVER}"].physnet == "…"'
+            yield compiled.about(step.name, what, hint=hint, path=("selector", "cel"))
+    for bond in (step for step in compiled.steps if step.type == "bond"):
+        for name in sorted(compiled.ancestors[bond.name] & with_ports.keys()):
+            request = with_ports[name].neutron
+            if request is None or not request.assign_addresses:
+                continue
+            what = f'neutron: the VF gets the addresses of its port, but the bond of step "{bond.name}" is made of it'
+            hint = f'set assignAddresses: false, and give "{bond.name}" the address: {{{{ {name}.ips[0].address }}}}'
+            yield compiled.about(name, what, hint=hint, path=("neutron",))
+
+
+def _selectors(compiled: Graph) -> Iterator[Finding]:
+    for step in compiled.roots:
+        assert step.selector is not None
+        try:
+            guarded(step.selector.cel)
+        except InvalidInputError as problem:
+            path = ("selector", "cel")
+            yield compiled.about(step.name, f"selector.cel: {problem.what}", hint=problem.hint, path=path)
+
+
+def _class_names(compiled: Graph) -> Iterator[Finding]:
+    for step in compiled.roots:
+        try:
+            check_name(compiled.topology, step.name)
+        except InvalidInputError as problem:
+            yield Finding(what=problem.what, hint=problem.hint, path=("metadata", "name"))
+            return
+
+
+def _plan(topology: NetworkTopology, compiled: Graph, schemas: Sequence[CNIPluginSchema]) -> Iterator[Finding]:
+    """The findings about the topology's plan, at the places of the topology."""
+    plan = bind.unbound(topology)
+    named = confine.check([plan], confine.contracts_of([plan], schemas), allocated=True)
+    yield from _placed((*_true(check_plans([plan]), plan, compiled), *named), plan, compiled)
+
+
+def _true(findings: Iterable[Finding], plan: Plan, compiled: Graph) -> Iterator[Finding]:
+    """The findings without those about the text of a reference to a parameter, which are not true of its value."""
+    for finding in findings:
+        _, at, *rest = finding.path
+        assert isinstance(at, int)
+        asked = compiled.asked[plan.steps[at].name]
+        if tuple(rest) not in {where for where, entry in asked if entry.field not in plan.parameters}:
+            yield finding
+
+
+def _placed(findings: Iterable[Finding], plan: Plan, compiled: Graph) -> Iterator[Finding]:
+    """Findings of a plan at the places of the topology."""
+    for finding in findings:
+        _, at, *rest = finding.path
+        assert isinstance(at, int)
+        path = ("spec", "steps", compiled.positions[plan.steps[at].name], *rest)
+        yield Finding(what=finding.what, hint=finding.hint, path=path)

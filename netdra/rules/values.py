@@ -1,0 +1,352 @@
+"""Values that a step would refuse beyond what its plugin's schema says: values that do not go together.
+
+Called by `pod` with the plans of a pod. It asks the same rules as the steps themselves (`netdra.model.texts`), so
+that a step which begins has a config that can be carried out. A value with a reference passes, unless the step would
+refuse it whatever the reference becomes.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from netdra.model import texts
+from netdra.model.errors import InvalidInputError
+from netdra.model.findings import Finding, Path
+from netdra.model.inventory import DEVICE_FILE
+from netdra.model.plan import PlannedStep
+from netdra.topology.networks import host_local
+from netdra.topology.values import dotted, quoted
+
+_BOND_NUMBERS = (
+    "miimon", "updelay", "downdelay", "peerNotifDelay", "arpInterval", "minLinks", "numPeerNotif", "resendIgmp",
+    "packetsPerSlave", "lpInterval",
+)  # fmt: skip
+_SCOPES = {"global": 0, "link": 253, "host": 254}
+_MAIN_TABLE = 254
+_MOST = 2**32 - 1
+_MOST_SCOPE = 255
+_ANY_NUMBERS = frozenset({"sysctl", "ipam", "args", "runtimeConfig", "dns", "capabilities"})
+_MOVERS: Mapping[str, tuple[str, ...]] = {
+    "host-device": ("device", "pciBusID", "deviceID", "hwaddr", "kernelpath"),
+    "sriov": ("pciBusID", "deviceID"),
+    "vfio-pci": ("pciBusID", "deviceID"),
+}
+
+
+def check_values(step: PlannedStep, name_of: Callable[[str], str]) -> Iterator[Finding]:
+    """What is wrong with a step's values by themselves.
+
+    Args:
+        step: the step.
+        name_of: gives an interface's name if it is known before anything runs, else "".
+    """
+    yield from _file(step)
+    yield from _runtime(step)
+    yield from _addresses(step)
+    yield from _ranges(step)
+    if step.execution == "Builtin":
+        yield from _numbers(step.config)
+    if step.type == "tuning":
+        yield from _sysctls(step)
+        yield from _routes(step)
+        yield from _ethtool(step)
+    elif step.execution != "Builtin":
+        return
+    elif step.type == "bond":
+        yield from _bond(step, name_of)
+    elif step.type == "sriov":
+        yield from _sriov(step.config)
+    keys = _MOVERS.get(step.type, ())
+    stands = step.device is not None or any(step.config.get(key) for key in keys)
+    if step.depend_on and keys and step.execution == "Builtin" and not stands:
+        what = f"no device is allocated for a {step.type} step with dependOn, and none is named"
+        hint = "let it depend on nothing, with a selector"
+        if "pciBusID" in keys and step.type != "host-device":
+            hint += ", or name one: pciBusID: '{{ step.pciAddress }}'"
+        yield Finding(what, hint, ("config",))
+
+
+def _file(step: PlannedStep) -> Iterator[Finding]:
+    """A device file is given by its own step, which gives nothing else and comes after no other."""
+    device = step.device
+    is_its = step.type == DEVICE_FILE and step.execution == "Builtin"
+    if device is not None and device.device_file and not is_its:
+        what = (
+            f'device "{device.device}" is the file {device.device_file}, which a step of type {step.type} cannot attach'
+        )
+        yield Finding(what, f"let the step have type {DEVICE_FILE}, or ask for another type of device", ("type",))
+    if not is_its:
+        return
+    if device is not None and not device.device_file:
+        what = f'device "{device.device}" is no device file'
+        yield Finding(what, f'let the selector ask for type == "{DEVICE_FILE}"', ("selector",))
+    if step.depend_on:
+        what = f"no device is allocated for a {DEVICE_FILE} step with dependOn"
+        yield Finding(what, "let it depend on nothing, with a selector", ("dependOn",))
+    if step.config.get("ipam"):
+        yield Finding("a file has no addresses", "remove ipam", ("config", "ipam"))
+
+
+class Addresses:
+    """The addresses that the steps of a pod put on its interfaces."""
+
+    def __init__(self) -> None:
+        self._owners: dict[str, tuple[str, str]] = {}
+
+    def check(self, step: PlannedStep) -> Iterator[Finding]:
+        """The addresses of a step that are on an interface of the pod already.
+
+        Link-local addresses may be on any number of interfaces, and a later step may name one again.
+        """
+        linked: set[str] = set()
+        for path, text in _written(step):
+            try:
+                address = ipaddress.ip_interface(text)
+            except ValueError:
+                continue
+            if address.ip.is_link_local:
+                # Of IPv6 an interface has each address once, of IPv4 once with each prefix length.
+                key = str(address.ip) if address.version == 6 else str(address)
+                if key in linked:
+                    where = f'"{step.if_name}" by the same step'
+                    yield Finding(f"address {address.ip} is put on {where} already", "remove one of them", path)
+                linked.add(key)
+                continue
+            interface, other = self._owners.setdefault(str(address.ip), (step.if_name, ""))
+            if other:
+                where = f'"{interface}" by step "{other}"' if other != step.name else f'"{interface}" by the same step'
+                hint = (
+                    "give each interface an address of its own" if interface != step.if_name else "remove one of them"
+                )
+                yield Finding(f"address {address.ip} is put on {where} already", hint, path)
+            else:
+                self._owners[str(address.ip)] = (step.if_name, step.name)
+
+
+def _written(step: PlannedStep) -> Iterator[tuple[Path, str]]:
+    """The addresses that a config has in plain words."""
+    given = step.config.get("addresses") if step.type == "tuning" else None
+    for at, text in enumerate(given if isinstance(given, list | tuple) else ()):
+        if isinstance(text, str):
+            yield ("config", "addresses", at), text
+    ipam = step.config.get("ipam")
+    listed = ipam.get("addresses") if isinstance(ipam, Mapping) and ipam.get("type") == "static" else None
+    for at, entry in enumerate(listed if isinstance(listed, list | tuple) else ()):
+        if isinstance(entry, Mapping) and isinstance(entry.get("address"), str):
+            yield ("config", "ipam", "addresses", at, "address"), entry["address"]
+
+
+def _addresses(step: PlannedStep) -> Iterator[Finding]:
+    """Addresses that no interface can have as its own, and IPv6 addresses with an MTU that takes IPv6 away."""
+    mtu = _asked_mtu(step)
+    too_small = 0 < mtu < texts.LEAST_MTU_6 and step.if_name != "lo"
+    for path, text in _written(step):
+        if not texts.fits(text, "cidr"):
+            continue  # the schema's check reports it
+        if kind := texts.of_no_interface(text, step.if_name):
+            what = f"address {quoted(text)} is {kind}, which no interface can have"
+            yield Finding(what, texts.OWN_ADDRESS, path)
+        elif too_small and ":" in text:
+            what = (
+                f"address {quoted(text)} does not go with mtu {mtu}: the kernel removes IPv6 from an interface whose "
+                f"MTU is below {texts.LEAST_MTU_6}"
+            )
+            yield Finding(what, f"raise mtu to {texts.LEAST_MTU_6}, or leave IPv6 addresses out", path)
+
+
+def _ranges(step: PlannedStep) -> Iterator[Finding]:
+    """Ranges of host-local that its program refuses (containernetworking/plugins, allocator/range.go)."""
+    ipam = step.config.get("ipam")
+    own: Mapping[str, Any] = ipam if isinstance(ipam, Mapping) and ipam.get("type") == "host-local" else {}
+    for place, written in host_local(own):
+        path = ("config", "ipam", *(place if place[0] == "ranges" else ()))
+        subnet, bounds = written.get("subnet"), {key: written.get(key) for key in ("rangeStart", "rangeEnd")}
+        if not isinstance(subnet, str) or not texts.fits(subnet, "cidr"):
+            continue  # the schema's check reports it
+        network = ipaddress.ip_network(subnet, strict=False)
+        known = {
+            key: ipaddress.ip_address(text)
+            for key, text in bounds.items()
+            if isinstance(text, str) and texts.fits(text, "ip")
+        }
+        outside = [key for key, address in known.items() if address not in network]
+        for key in outside:
+            yield Finding(
+                f"{key} {known[key]} is not in subnet {network}", "write an address of the subnet", (*path, key)
+            )
+        if len(known) > 1 and not outside and int(known["rangeStart"]) > int(known["rangeEnd"]):
+            what = f"rangeStart {known['rangeStart']} is above rangeEnd {known['rangeEnd']}"
+            yield Finding(what, "exchange the two", (*path, "rangeStart"))
+
+
+def _asked_mtu(step: PlannedStep) -> int:
+    """The MTU that a built-in step gives its interface, 0 for none; that of a runtime's arguments goes first."""
+    given: Any = step.config.get("args")
+    given = given.get("cni") if isinstance(given, Mapping) else None
+    mtu = given.get("mtu") if step.type == "tuning" and isinstance(given, Mapping) else None
+    mtu = step.config.get("mtu") if mtu is None else mtu
+    return mtu if isinstance(mtu, int) and step.execution == "Builtin" else 0
+
+
+def _runtime(step: PlannedStep) -> Iterator[Finding]:
+    """The MAC address that runtimes give beside the config."""
+    given = step.config.get("runtimeConfig")
+    mac = given.get("mac") if isinstance(given, Mapping) else None
+    if mac is not None and "{{" not in str(mac) and not (isinstance(mac, str) and texts.fits(mac, "mac")):
+        shown = quoted(mac) if isinstance(mac, str) else str(mac)
+        what = f"config.runtimeConfig.mac {shown} is not {texts.EXPECTED['mac']}"
+        yield Finding(what, "write it so, or leave it out", ("config", "runtimeConfig", "mac"))
+
+
+def _sysctls(step: PlannedStep) -> Iterator[Finding]:
+    given = step.config.get("sysctl")
+    for key in given if isinstance(given, Mapping) else ():
+        try:
+            texts.sysctl_path(key, step.if_name)
+        except InvalidInputError as problem:
+            yield Finding(problem.what, problem.hint, ("config", "sysctl", key))
+
+
+def _routes(step: PlannedStep) -> Iterator[Finding]:
+    given = step.config.get("routes")
+    places: dict[str, int] = {}
+    for at, entry in enumerate(given if isinstance(given, list | tuple) else ()):
+        path: Path = ("config", "routes", at)
+        if not isinstance(entry, Mapping):
+            continue
+        one, other = texts.said_twice(entry)
+        if one:
+            yield Finding(f"{one} and {other} are two names of one field", "leave one of the two out", (*path, other))
+        else:
+            yield from _route(path, entry, places)
+
+
+def _route(path: Path, entry: Mapping[str, Any], places: dict[str, int]) -> Iterator[Finding]:
+    """What is wrong with one route.
+
+    Args:
+        path: its place.
+        entry: the route.
+        places: where each route before it stands in the list; it is added.
+    """
+    destination = entry.get("destination") or entry.get("dst") or ""
+    gateway = entry.get("gateway") or entry.get("gw") or ""
+    scope = entry.get("scope")
+    is_word = isinstance(scope, str) and scope not in _SCOPES and "{{" not in scope
+    if is_word or (isinstance(scope, int) and not 0 <= scope <= _MOST_SCOPE):
+        hint = f"one of {', '.join(_SCOPES)}, or 0 to {_MOST_SCOPE}"
+        yield Finding(f"{scope!r:.40} is no scope of a route", hint, (*path, "scope"))
+    values = (destination, gateway, entry.get("source") or "")
+    if not all(isinstance(value, str) for value in values) or any("{{" in value for value in values):
+        return
+    if not destination:
+        yield Finding("the route has no destination", 'set destination, e.g. 10.0.0.0/8 or "default"', path)
+        return
+    try:
+        network = texts.network(destination, *values[1:])
+    except ValueError:
+        if not all(value == "" or texts.fits(value, "ip") for value in values[1:]):
+            return  # the schema's check reports it
+        by = f" by {quoted(gateway)}" if gateway else ""
+        hint = "destination is a network as 10.0.0.0/8, gateway an address of the same family"
+        yield Finding(f"no route can be made to {quoted(destination)}{by}", hint, path)
+        return
+    what, hint = texts.route_fault(network, *values[1:], scope if isinstance(scope, str | int) else None)
+    key = repr(_route_key(network, *values[1:], entry))
+    if what:
+        yield Finding(what, hint, path)
+    elif key in places:
+        what = f"the route to {quoted(network)} is that of routes[{places[key]}]"
+        yield Finding(what, "remove one of them, or give them different metrics", path)
+    places.setdefault(key, int(path[-1]))
+
+
+def _route_key(network: str, gateway: str, source: str, entry: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What the kernel tells the routes of one interface apart by."""
+    metric = entry.get("metric") if entry.get("metric") is not None else entry.get("priority")
+    scope = entry.get("scope")
+    if scope is None:
+        scope = "global" if gateway else "link"
+    key = (network, gateway and texts.ip(gateway), entry.get("table") or _MAIN_TABLE)
+    if ":" in network:  # IPv6 routes without a metric get 1024, and their other fields do not count
+        return (*key, metric or 1024)
+    further = (_SCOPES.get(str(scope), scope), source and texts.ip(source), bool(entry.get("onlink")))
+    return (*key, metric or 0, *further, entry.get("mtu") or 0, entry.get("advmss") or 0)
+
+
+def _numbers(config: Mapping[str, Any]) -> Iterator[Finding]:
+    """Numbers that no setting of the kernel can have; sysctls are texts, and IPAM plugins' numbers are not ours."""
+    for key, value in config.items():
+        if key in _ANY_NUMBERS:
+            continue
+        for path, leaf in _leaves(value, ("config", key)):
+            if isinstance(leaf, int) and not isinstance(leaf, bool) and leaf > _MOST:
+                yield Finding(f"{dotted(path[1:], '')[1:]} {leaf} does not fit into 32 bits", f"at most {_MOST}", path)
+
+
+def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _leaves(inner, (*path, str(key)))
+    elif isinstance(value, list | tuple):
+        for at, inner in enumerate(value):
+            yield from _leaves(inner, (*path, at))
+    else:
+        yield path, value
+
+
+def _ethtool(step: PlannedStep) -> Iterator[Finding]:
+    """Values of rings, channels and coalescing: numbers from 0, or yes and no."""
+    given = step.config.get("ethtool")
+    if not isinstance(given, Mapping):
+        return
+    for group in ("rings", "channels", "coalesce"):
+        settings = given.get(group)
+        for key, value in settings.items() if isinstance(settings, Mapping) else ():
+            if value is not None and (not isinstance(value, int) or value < 0):
+                path = ("config", "ethtool", group, key)
+                yield Finding(f"{group} {quoted(key)} is no number from 0, and neither true nor false", path=path)
+
+
+def _bond(step: PlannedStep, name_of: Callable[[str], str]) -> Iterator[Finding]:
+    links = step.config.get("links")
+    if isinstance(links, list | tuple):
+        written = [link.get("name") if isinstance(link, Mapping) else link for link in links]
+        for at, entry in enumerate(written):
+            if entry is None or entry == "":
+                hint = "write {name: '{{ step.interfaceName }}'}"
+                yield Finding("a member of the bond has no name", hint, ("config", "links", at))
+        members = [name_of(entry) if isinstance(entry, str) else "" for entry in written]
+        if step.if_name in members:
+            at = members.index(step.if_name)
+            yield Finding(f'"{step.if_name}" is the bond itself', "name its members", ("config", "links", at))
+        primary = step.config.get("primary")
+        primary = name_of(primary) if isinstance(primary, str) else ""
+        if primary and all(members) and primary not in members:
+            hint = f"name one of {', '.join(members)}"
+            yield Finding(f'primary "{primary}" is not one of its links', hint, ("config", "primary"))
+    for key in _BOND_NUMBERS:
+        value = step.config.get(key)
+        if isinstance(value, str) and not (value.isascii() and value.isdecimal() and len(value) < 10):
+            yield Finding(f"{key} {quoted(value)} is no number", "write a number without quotes", ("config", key))
+    targets = step.config.get("arpIpTarget")
+    listed = targets.split(",") if isinstance(targets, str) else targets if isinstance(targets, list | tuple) else ()
+    for entry in listed:
+        if not isinstance(entry, str) or not texts.fits(entry.strip(), "ip") or ":" in entry:
+            shown = quoted(entry) if isinstance(entry, str) else str(entry)
+            yield Finding(f"arpIpTarget {shown} is no IPv4 address", "write e.g. 10.0.0.1", ("config", "arpIpTarget"))
+
+
+def _sriov(config: Mapping[str, Any]) -> Iterator[Finding]:
+    for key in ("qos", "vlanQoS", "proto", "vlanProto"):
+        value = config.get(key)
+        if value and value not in ("802.1q", "802.1Q") and not config.get("vlan"):
+            yield Finding(f"{key} means nothing without a vlan", "set vlan, 1 to 4094", ("config", key))
+    low, high = (next((config[key] for key in keys if key in config), None) for keys in _RATES)
+    if isinstance(low, int) and isinstance(high, int) and 0 < high < low:
+        yield Finding(f"minTxRate {low} is more than maxTxRate {high}", "raise maxTxRate; 0 is no limit", ("config",))
+
+
+_RATES = (("minTxRate", "min_tx_rate"), ("maxTxRate", "max_tx_rate"))

@@ -1,0 +1,327 @@
+"""Who may say what, for how long and how often: rules and limits as values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from netdra.model.registration import Registration
+from netdra.model.resource import DeviceAttribute
+from netdra.node.registry.journal import Grant, JournalLine, RegistrationJournal
+from netdra.node.registry.table import (
+    BURST,
+    CHANGE_SECONDS,
+    MAX_REGISTRATIONS,
+    MAX_TTL,
+    OWNED_SECONDS,
+    RefusedRegistrationError,
+    RegistrationTable,
+    RegistryLimits,
+)
+
+ROOT, OTHER = "uid:0", "uid:1000"
+NOWHERE = Path("/nonexistent/registry.jsonl")
+
+
+class Table(RegistrationTable):
+    """A table whose clock the test has."""
+
+    def __init__(self, path: Path = NOWHERE, *, at: float = 0.0, **options: Any) -> None:
+        self.now = at
+        super().__init__(path, clock=lambda: self.now, tick=lambda: self.now, **options)
+
+    def register_at(self, now: float, registration: Registration, owner: str = ROOT, ttl: float = 60) -> None:
+        self.now = now
+        self.put(registration, owner, ttl)
+
+    def remove_at(self, now: float, device: str = "", owner: str = ROOT, *, anyone: bool = False) -> int:
+        self.now = now
+        return len(self.remove("bctl", device, owner, anyone=anyone))
+
+    def sweep_at(self, now: float) -> float | None:
+        """Returns when the next pass is due."""
+        self.now = now
+        wait = self.sweep()
+        return None if wait is None else now + wait
+
+    def say(self, now: float, value: int) -> bool:
+        """Give eth7 a value, or 0 for none; returns whether something else is published."""
+        before = self.registrations
+        if value:
+            self.register_at(now, said(value), ttl=10_000)
+        else:
+            self.remove_at(now)
+        return self.registrations != before
+
+
+def said(value: int = 1, provider: str = "bctl", device: str = "eth7", **more: Any) -> Registration:
+    return Registration(provider=provider, device=device, attributes={"a": DeviceAttribute(int_=value)}, **more)
+
+
+class TestRules:
+    @pytest.mark.parametrize(
+        ("registration", "ttl", "message"),
+        [
+            (said(device=""), 60, "no name of a device"),
+            (said(device="a/b"), 60, "no name of a device"),
+            (said(device="x" * 64), 60, "no name of a device"),
+            (said(device="a\x00b"), 60, "no name of a device"),
+            (said(provider="k8s.io"), 60, "not for providers"),
+            (Registration(provider="bctl", device="eth7"), 60, "says nothing"),
+            (said(adds=True, device_file="/etc/passwd"), 60, "device_file: .* not an absolute path below /dev"),
+            (said(adds=True, device_file="/dev/../etc/passwd"), 60, 'or ".."'),
+            (said(device_file="/dev/fpga0"), 60, "only RegisterDevice takes one"),
+            (said(), 0, "not from 1 to"),
+            (said(), MAX_TTL + 1, "not from 1 to"),
+        ],
+    )
+    def test_what_breaks_one_changes_nothing(self, registration: Registration, ttl: float, message: str) -> None:
+        table = Table()
+        with pytest.raises(RefusedRegistrationError, match=message):
+            table.register_at(0.0, registration, ROOT, ttl)
+        assert (len(table), table.owners, table.sweep()) == (0, {}, None)
+
+    def test_a_file_is_one_device_until_that_is_taken_back_or_has_another(self) -> None:
+        table = Table()
+        table.register_at(0.0, said(device="fpga0", adds=True, device_file="/dev/fpga0"), ROOT, 60)
+        twin = said(provider="aaa", device="twin", adds=True, device_file="/dev/fpga0")
+        with pytest.raises(RefusedRegistrationError, match='"/dev/fpga0" is device "fpga0" of provider "bctl"'):
+            table.register_at(1.0, twin, ROOT, 60)
+        table.register_at(1.0, said(device="fpga0", adds=True, device_file="/dev/fpga1"), ROOT, 60)
+        table.register_at(2.0, twin, ROOT, 10)
+        with pytest.raises(RefusedRegistrationError, match='of provider "aaa"'):
+            table.register_at(3.0, said(device="fpga0", adds=True, device_file="/dev/fpga0"), ROOT, 60)
+        table.sweep_at(20.0)
+        assert [grant.registration.device for grant in table.grants] == ["fpga0"]
+        table.register_at(21.0, said(device="fpga0", adds=True, device_file="/dev/fpga0"), ROOT, 60)
+        assert table.remove_at(22.0)
+        table.register_at(23.0, twin, ROOT, 60)
+
+    def test_a_providers_name_is_whose_it_was_first(self) -> None:
+        table = Table()
+        table.register_at(0.0, said(), OTHER, 60)
+        with pytest.raises(RefusedRegistrationError, match='"bctl" belongs to uid:1000, not to uid:0'):
+            table.register_at(1.0, said(), ROOT, 60)
+        with pytest.raises(RefusedRegistrationError, match="belongs to"):
+            table.remove_at(1.0, owner="uid:7")
+        table.sweep_at(60.0)
+        assert len(table) == 0
+        with pytest.raises(RefusedRegistrationError, match="belongs to"):
+            table.register_at(OWNED_SECONDS, said(), ROOT, 60)
+        table.sweep_at(60.0 + OWNED_SECONDS)
+        assert table.owners == {}
+        table.register_at(60.0 + OWNED_SECONDS, said(), ROOT, 60)
+
+    def test_root_takes_back_what_others_said_and_sets_the_name_free(self) -> None:
+        table = Table()
+        table.register_at(0.0, said(), OTHER, 60)
+        assert table.remove_at(1.0, anyone=True) == 1
+        table.register_at(2.0, said(), "uid:7", 60)
+
+    def test_a_name_can_be_given_to_one_for_good(self) -> None:
+        table = Table(pinned={"bctl": OTHER})
+        with pytest.raises(RefusedRegistrationError, match="belongs to uid:1000"):
+            table.register_at(0.0, said(), ROOT, 60)
+        table.register_at(0.0, said(), OTHER, 60)
+
+    def test_one_interface_is_registered_as_a_device_by_one_provider(self) -> None:
+        table = Table()
+        table.register_at(0.0, said(adds=True), ROOT, 60)
+        with pytest.raises(RefusedRegistrationError, match='registered as a device of provider "bctl"'):
+            table.register_at(0.0, said(provider="x", adds=True), ROOT, 60)
+        table.register_at(0.0, said(provider="x"), ROOT, 60)
+        assert table.remove_at(0.0, "eth7") == 1
+        table.register_at(0.0, said(provider="x", adds=True), ROOT, 60)
+
+    def test_it_is_bounded_and_what_is_there_can_still_be_renewed(self) -> None:
+        table = Table(limits=RegistryLimits(providers=2, of_provider=3, registrations=4, size=100_000))
+        for at in range(3):
+            table.register_at(0.0, said(device=f"e{at}"), ROOT, 60)
+        with pytest.raises(RefusedRegistrationError, match="speaks of 3 devices"):
+            table.register_at(0.0, said(device="e3"), ROOT, 60)
+        table.register_at(0.0, said(provider="x"), ROOT, 60)
+        with pytest.raises(RefusedRegistrationError, match="takes 4 registrations"):
+            table.register_at(0.0, said(provider="x", device="e9"), ROOT, 60)
+        with pytest.raises(RefusedRegistrationError, match="takes 2 providers"):
+            table.register_at(0.0, said(provider="y"), ROOT, 60)
+        table.register_at(5.0, said(2, device="e0"), ROOT, 60)
+        assert len(table) == 4
+
+    def test_a_million_devices_are_refused_in_little_memory(self) -> None:
+        table = Table()
+        taken = 0
+        for at in range(20_000):
+            try:
+                table.register_at(0.0, said(device=f"e{at}"), ROOT, 60)
+                taken += 1
+            except RefusedRegistrationError:
+                continue
+        assert taken == len(table) == 2048
+
+    @given(
+        st.lists(
+            st.tuples(st.sampled_from("ab"), st.sampled_from("xyz"), st.integers(1, 20), st.integers(0, 3)), max_size=30
+        )
+    )
+    @settings(deadline=None)
+    def test_exactly_what_has_not_ended_holds(self, steps: list[tuple[str, str, int, int]]) -> None:
+        table, expected, now = Table(), dict[tuple[str, str], float](), 0.0
+        for provider, device, ttl, pause in steps:
+            now += pause
+            table.sweep_at(now)
+            expected = {key: end for key, end in expected.items() if end > now}
+            table.register_at(now, said(provider=provider, device=device), ROOT, ttl)
+            expected[provider, device] = now + ttl
+            assert {grant.key: grant.ends for grant in table.grants} == expected
+            waiting = [device.due for device in table._devices.values() if device.due is not None]
+            assert table.sweep_at(now) == min(*expected.values(), *waiting, now + 1e9)
+        table.sweep_at(now + 21)
+        assert len(table) == 0
+        table.sweep_at(now + 1e3)
+        assert (table.registrations, table._devices, table._size, table._files) == ((), {}, 0, {})
+
+
+class TestDamping:
+    def test_the_first_and_the_last_are_published_at_once_and_values_after_a_while(self) -> None:
+        table = Table()
+        assert table.say(0.0, 1)
+        for second in range(1, 10):
+            assert not table.say(float(second), second)
+        assert table.registrations == (said(1),)
+        assert table.sweep_at(9.0) == CHANGE_SECONDS
+        table.sweep_at(CHANGE_SECONDS)
+        assert table.registrations == (said(9),)
+        assert table.sweep_at(CHANGE_SECONDS) == 10_009.0, "when the lease ends"
+        assert table.say(10.5, 0)
+        assert not table.registrations
+
+    def test_a_value_that_comes_back_is_no_change(self) -> None:
+        table = Table()
+        table.say(0.0, 1)
+        table.say(1.0, 2)
+        assert not table.say(2.0, 1)
+        assert table.sweep_at(2.0) == 10_002.0, "when the lease ends"
+
+    def test_the_same_object_is_given_while_nothing_changes(self) -> None:
+        table = Table()
+        table.say(0.0, 1)
+        before = table.registrations
+        assert not table.say(30.0, 1)
+        assert table.registrations is before
+
+    def test_who_comes_and_goes_without_end_is_damped_too(self) -> None:
+        table, changes = Table(), 0
+        for tenth in range(1000):
+            changes += table.say(tenth / 10, tenth % 2)
+            before = table.registrations
+            table.sweep_at(tenth / 10)
+            changes += table.registrations != before
+        assert BURST < changes <= BURST + 100 / CHANGE_SECONDS + 2
+
+    def test_devices_that_come_and_go_without_end_are_remembered_in_bounds(self) -> None:
+        table = Table(limits=RegistryLimits(registrations=8))
+        for number in range(3 * MAX_REGISTRATIONS):
+            table.register_at(0.0, said(device=f"e{number}"))
+            table.remove_at(0.0, f"e{number}")
+            if number % 1000 == 0:
+                table.sweep_at(0.0)
+        table.sweep_at(0.0)
+        assert len(table._devices) == MAX_REGISTRATIONS
+        table.sweep_at(CHANGE_SECONDS)
+        assert table._devices == {}
+
+    @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 8)), max_size=40))
+    @settings(deadline=None)
+    def test_the_last_word_is_always_published_in_the_end_and_never_too_often(
+        self, steps: list[tuple[int, int]]
+    ) -> None:
+        table, now, last = Table(), 0.0, float("-inf")
+        wanted: tuple[Registration, ...] = ()
+        for value, pause in steps:
+            now += pause
+            table.sweep_at(now)
+            wanted = (said(value),) if value else ()
+            before = table.registrations
+            if table.say(now, value) and before and wanted:
+                assert now - last >= CHANGE_SECONDS or now == last
+            if table.registrations != before:
+                last = now
+        for _ in range(len(steps) + 1):
+            now += 5 * CHANGE_SECONDS
+            table.sweep_at(now)
+        assert table.registrations == wanted
+
+
+class TestJournal:
+    def grant(self, ends: float = 1e12, **more: Any) -> Grant:
+        return Grant(said(**more), OTHER, 60.0, ends)
+
+    def test_what_was_granted_is_read_back_and_what_was_taken_back_is_not(self, folder: Path) -> None:
+        journal = RegistrationJournal(folder / "r")
+        journal.write([self.grant()], {})
+        granted, ended = JournalLine(granted=self.grant(device="eth8")), JournalLine(ended=("bctl", "eth7"))
+        journal.append(granted.encoded() + ended.encoded())
+        table = Table(folder / "r")
+        assert [grant.key for grant in table.grants] == [("bctl", "eth8")]
+        assert table.owners["bctl"].name == OTHER
+
+    def test_a_file_of_the_first_release_is_read(self, folder: Path) -> None:
+        (folder / "r").write_text(
+            '{"version":1}\n{"provider":"x","owner":{"name":"uid:7","until":200.0}}\n'
+            '{"granted":{"registration":{"provider":"bctl","device":"eth7","adds":true,'
+            '"attributes":{"a":{"int":3}},"capacity":{"bandwidth":{"value":"4096"}}},'
+            '"owner":"uid:1000","ttl":60.0,"ends":150.0}}\n'
+            '{"granted":{"registration":{"provider":"bctl","device":"fpga0","adds":true,"deviceFile":"/dev/fpga0"},'
+            '"owner":"uid:1000","ttl":60.0,"ends":99.0}}\n'
+            '{"granted":{"registration":{"provider":"bctl","device":"eth8","adds":true},'
+            '"owner":"uid:1000","ttl":60.0,"ends":150.0}}\n{"ended":["bctl","eth8"]}\n'
+        )
+        table = Table(folder / "r", at=100.0)
+        (kept,) = table.registrations
+        assert (kept.device, kept.adds, kept.attributes["a"].int_, kept.capacity["bandwidth"].value) == (
+            "eth7",
+            True,
+            3,
+            "4096",
+        )
+        assert {name: owner.name for name, owner in table.owners.items()} == {"x": "uid:7", "bctl": "uid:1000"}
+
+    @given(st.integers(0, 400), st.binary(max_size=6))
+    @example(54, b'\x80"')
+    @settings(deadline=None, max_examples=60)
+    def test_a_file_that_was_cut_or_damaged_stops_nothing(self, at: int, put: bytes) -> None:
+        from tempfile import TemporaryDirectory
+
+        with TemporaryDirectory() as name:
+            path = Path(name) / "r"
+            journal = RegistrationJournal(path)
+            journal.write([self.grant(device=f"e{number}") for number in range(3)], {})
+            journal.close()
+            whole = path.read_bytes()
+            path.write_bytes(whole[:at] + put)
+            lines = RegistrationJournal(path).read()
+            intact = [f"e{number}" for number in range(3) if f'"device":"e{number}"' in whole[:at].decode()]
+            assert len(lines) >= len(intact) - 1 or not path.exists()
+
+    def test_a_file_of_another_version_is_put_aside(self, folder: Path) -> None:
+        (folder / "r").write_text('{"version":2}\n{"granted":{}}\n')
+        assert RegistrationJournal(folder / "r").read() == []
+        assert [path.name for path in folder.iterdir()] == ["r.unknown-0"]
+
+    def test_two_daemons_do_not_write_one_file(self, folder: Path) -> None:
+        first, second = RegistrationJournal(folder / "r"), RegistrationJournal(folder / "r")
+        assert first.lock()
+        assert not second.lock()
+        first.release()
+        assert second.lock()
+        second.release()
+
+    def test_a_clock_that_was_ahead_gives_no_longer_lease(self, folder: Path) -> None:
+        RegistrationJournal(folder / "r").write([self.grant(ends=9e9), self.grant(ends=99.0, device="gone")], {})
+        table = Table(folder / "r", at=100.0)
+        assert [(grant.key[1], grant.ends) for grant in table.grants] == [("eth7", 160.0)]
+        assert table.owners["bctl"].name == OTHER

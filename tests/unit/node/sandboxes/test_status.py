@@ -1,0 +1,135 @@
+"""What a claim's status says of its devices, within the API server's limits."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from netdra.chain.outcome import DeviceOutcome, device_outcomes
+from netdra.chain.report import StepReport, name_of
+from netdra.model.claim import AllocatedDeviceStatus
+from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedStep
+from netdra.model.result import CNIAddress, CNIInterface, CNIRoute, StepResult
+from netdra.node.nri.hooks import Sandbox
+from netdra.node.sandboxes.status import MAX_DATA, MAX_IPS, Outcome, device_statuses, same
+
+CLAIM = ClaimReference(namespace="ns", name="c", uid="c-1")
+DEVICE = PlannedDevice(request="nic", pool="pool", device="eth7", share_id="s-1")
+NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
+
+
+def sandbox(number: int = 1) -> Sandbox:
+    return Sandbox(id=f"sb-{number}", name=f"p{number}", namespace="ns", uid=f"p-{number}", netns="/run/netns/x")
+
+
+def outcome(number: int = 1, *, addresses: int = 1, routes: int = 0, above: int = 0) -> Outcome:
+    nic = CNIInterface(name="net1", mac="02:00:00:00:00:01", sandbox="/run/netns/x")
+    ips = tuple(CNIAddress(address=f"192.0.{number}.{place}/24", interface=0) for place in range(addresses))
+    many = tuple(CNIRoute(dst=f"198.51.{place % 256}.0/24", gw="192.0.2.1") for place in range(routes))
+    root = PlannedStep(
+        name="nic", type="host-device", if_name="net1", network="t-nic", execution="Builtin", device=DEVICE
+    )
+    others = tuple(
+        PlannedStep(
+            name=f"s{place}", type="tuning", if_name="net1", network="n", execution="Builtin", depend_on=("nic",)
+        )
+        for place in range(above)
+    )
+    results = {"nic": StepResult(interfaces=(nic,), ips=ips, routes=many)}
+    results |= {step.name: StepResult(interfaces=(nic,), routes=many) for step in others}
+    plan = Plan(topology="t", claim=CLAIM, steps=(root, *others))
+    reports = [
+        StepReport(**name_of("t", step), interface=step.if_name, result=results[step.name]) for step in plan.steps
+    ]
+    return Outcome(claim=CLAIM, sandbox=sandbox(number), devices=device_outcomes([plan], reports))
+
+
+def failure(number: int = 1, message: str = 'step "far": no carrier') -> Outcome:
+    devices = (DeviceOutcome(claim=CLAIM, device=DEVICE),)
+    return Outcome(claim=CLAIM, sandbox=sandbox(number), devices=devices, reason="StepFailed", message=message)
+
+
+def only(*outcomes: Outcome, former: tuple[AllocatedDeviceStatus, ...] = (), now: str = NOW) -> AllocatedDeviceStatus:
+    (found,) = device_statuses(outcomes, former, now)
+    return found
+
+
+def test_an_attached_device_has_its_interface_its_addresses_and_its_steps() -> None:
+    found = only(outcome(above=1))
+    assert (found.pool, found.device, found.share_id) == ("pool", "eth7", "s-1")
+    assert msgspec.to_builtins(found.network_data) == {
+        "interfaceName": "net1",
+        "ips": ("192.0.1.0/24",),
+        "hardwareAddress": "02:00:00:00:00:01",
+    }
+    assert [step["step"] for step in found.data["pods"][0]["steps"]] == ["nic", "s0"]
+
+
+def test_a_failure_has_no_network_and_names_the_step() -> None:
+    found = only(failure())
+    assert found.network_data is None
+    assert found.conditions is not None
+    (condition,) = found.conditions
+    assert (condition["status"], condition["reason"]) == ("False", "StepFailed")
+    assert "no carrier" in condition["message"]
+
+
+def test_one_of_several_pods_that_failed_makes_the_device_not_ready_and_is_named() -> None:
+    found = only(outcome(1), failure(2))
+    assert found.conditions is not None
+    (condition,) = found.conditions
+    assert condition["status"] == "False"
+    assert condition["message"] == 'pod "p2": step "far": no carrier'
+
+
+def test_pods_that_share_a_device_have_their_addresses_together_and_no_common_mac() -> None:
+    found = only(outcome(1), outcome(2))
+    assert found.network_data is not None
+    assert found.network_data.ips == ("192.0.1.0/24", "192.0.2.0/24")
+    assert found.network_data.hardware_address == ""
+
+
+def test_there_are_no_more_addresses_than_the_server_takes() -> None:
+    found = only(outcome(addresses=40))
+    assert found.network_data is not None
+    assert len(found.network_data.ips) == MAX_IPS
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "steps"),
+    [
+        ([outcome(routes=20, above=2)], ["nic", "s0", "s1"]),
+        ([outcome(routes=80, above=2)], ["nic"]),
+        ([outcome(routes=2000, above=2)], ["nic"]),
+    ],
+    ids=["all steps", "the device's own", "its name alone"],
+)
+def test_what_does_not_fit_is_left_out_step_by_step(outcomes: list[Outcome], steps: list[str]) -> None:
+    data = only(*outcomes).data
+    assert len(msgspec.json.encode(data)) <= MAX_DATA
+    assert [step["step"] for step in data["pods"][0]["steps"]] == steps
+
+
+def test_of_hundreds_of_pods_the_first_is_shown_and_the_others_counted() -> None:
+    data = only(*(outcome(number) for number in range(250))).data
+    assert len(msgspec.json.encode(data)) <= MAX_DATA
+    assert data["more"] == 249
+
+
+def test_a_condition_that_does_not_change_keeps_its_time() -> None:
+    first = only(outcome())
+    assert same([first], [only(outcome(), former=(first,), now=LATER)])
+    changed = only(failure(), former=(first,), now=LATER)
+    assert changed.conditions is not None
+    assert changed.conditions[0]["lastTransitionTime"] == LATER
+
+
+def test_what_the_server_gives_back_is_the_same() -> None:
+    wanted = only(outcome(above=2))
+    stored = msgspec.json.decode(msgspec.json.encode(wanted), type=AllocatedDeviceStatus)
+    assert same([wanted], [stored])
+    assert not same([wanted], [only(outcome(2, above=2))])
+
+
+def test_a_claim_that_no_sandbox_has_says_nothing() -> None:
+    assert device_statuses([], [only(outcome())], NOW) == ()

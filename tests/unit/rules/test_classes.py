@@ -1,0 +1,84 @@
+"""What a DeviceClass says wrongly is found when it is written, in the words in which Prepare would refuse it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from netdra.model import documents, names
+from netdra.model.claim import DeviceClass, ResourceClaim
+from netdra.model.errors import InvalidInputError
+from netdra.model.plan import PlannedDevice
+from netdra.rules.classes import check_class
+from netdra.topology.bind import bind
+
+STEP = {"apiVersion": "networking.dra.io/v1alpha1", "kind": "DeviceParameters", "step": {"type": "macvlan"}}
+REFERENCE = {"networkTopologyRef": {"name": "net"}, "step": "vf"}
+
+
+def step(**changes: Any) -> dict[str, Any]:
+    return {**STEP, "step": {**STEP["step"], **changes}}  # type: ignore[dict-item]
+
+
+def config(*said: Any) -> list[dict[str, Any]]:
+    return [{"opaque": {"driver": names.DRIVER, "parameters": each}} for each in said]
+
+
+def device_class(*configs: dict[str, Any]) -> DeviceClass:
+    value = {"metadata": {"name": "nics"}, "spec": {"config": list(configs)}}
+    return documents.convert(value, DeviceClass, "test")
+
+
+def prepare(*said: Any) -> None:
+    """What Prepare makes of a claim whose class says this."""
+    result = {"request": "net", "driver": names.DRIVER, "pool": "p", "device": "d"}
+    brought = [{"source": "FromClass", "requests": [], **each} for each in config(*said)]
+    claim = documents.convert(
+        {
+            "metadata": {"name": "c", "namespace": "ns", "uid": "u"},
+            "spec": {"devices": {"requests": [{"name": "net", "exactly": {"deviceClassName": "nics"}}]}},
+            "status": {"allocation": {"devices": {"results": [result], "config": brought}}},
+        },
+        ResourceClaim,
+        "test",
+    )
+    device = PlannedDevice(
+        request="net", pool="p", device="d", if_name="d", type="nic", supported_cnis=("macvlan", "bridge")
+    )
+    bind([claim], {}, {("p", "d"): device})
+
+
+@pytest.mark.parametrize(
+    ("said", "path"),
+    [
+        (["text"], ("config", 0, "opaque", "parameters")),
+        ([{"kind": "Other"}], ("config", 0, "opaque", "parameters")),
+        ([step(type="../bin/sh")], ("config", 0, "opaque", "parameters")),
+        ([step(unknown=1)], ("config", 0, "opaque", "parameters")),
+        ([STEP, step(config={"a": "{{ vf.interfaceName }}"})], ("config", 1, "opaque", "parameters")),
+        ([step(config={"name": "x", "cniVersion": "1.1.0"})], ("config", 0, "opaque", "parameters")),
+        ([{"networkTopologyRef": "net"}], ("config", 0, "opaque", "parameters")),
+        ([STEP, step(type="bridge")], ("config",)),
+        ([REFERENCE, {**REFERENCE, "step": "other"}], ("config",)),
+    ],
+)
+def test_what_prepare_would_refuse_is_found_in_the_same_words(said: list[Any], path: tuple[Any, ...]) -> None:
+    (finding,) = check_class(device_class(*config(*said)))
+    assert finding.path == ("spec", *path)
+    mine, text = finding.what.split(": ", 1)
+    assert mine == 'DeviceClass "nics"'
+    with pytest.raises(InvalidInputError) as refused:
+        prepare(*said)
+    assert refused.value.what.endswith(f": {text}")
+    assert refused.value.hint == finding.hint
+
+
+@pytest.mark.parametrize("said", [[], [STEP], [STEP, STEP], [step(type="my-plugin", execution="Binary")]])
+def test_what_can_be_prepared_is_not_held_against_a_class(said: list[Any]) -> None:
+    assert check_class(device_class(*config(*said))) == ()
+
+
+def test_what_a_class_says_to_others_is_theirs() -> None:
+    other = {"opaque": {"driver": "gpu.example.com", "parameters": {"kind": "Other"}}}
+    assert check_class(device_class(other, {}, *config(REFERENCE))) == ()

@@ -1,0 +1,183 @@
+"""A name stands for one thing in the whole of netdra, and a function that does something is named by a verb."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import netdra
+
+ROOT = Path(netdra.__file__).parent
+SOURCES = {
+    str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+    for path in sorted(ROOT.rglob("*.py"))
+    if not path.name.endswith("_pb2.py")
+}
+
+SHARED_NAMES = frozenset({"Registration", "Server"})
+"""Public classes of several modules that are the field's word in each; at most five."""
+NAMES_TO_DIVIDE: frozenset[str] = frozenset(
+    {
+        "Allocation",
+        "Bounds",
+        "Explanation",
+        "Finding",
+        "Folder",
+        "Namespace",
+        "Outcome",
+        "Plugin",
+        "Pod",
+        "PodClaim",
+        "PodSpec",
+        "Problem",
+        "Settings",
+        "Task",
+        "Turns",
+        "Undone",
+    }
+)
+"""Further names that several public classes have; nothing is added here, and what is divided leaves."""
+
+PROTOCOLS = frozenset({"buffer_updated", "connection_lost", "connection_made", "data_received", "eof_received"})
+"""Names that asyncio gives to the handlers of a protocol's events."""
+COMMANDS_TO_RENAME: frozenset[str] = frozenset(
+    {
+        "admission/door.py: answered",
+        "admission/door.py: left",
+        "cel/analysis.py: _told_of",
+        "chain/files.py: _named",
+        "kube/answers.py: answered",
+        "kube/answers.py: failed",
+        "kube/auth.py: _ended",
+        "kube/leader.py: _elected",
+        "kube/queue.py: _succeeded",
+        "kube/queue.py: drained",
+        "kube/reflector.py: _recovered",
+        "node/cdi/files.py: attached",
+        "node/cdi/files.py: detached",
+        "node/cdi/files.py: prepared",
+        "node/cdi/files.py: unprepared",
+        "node/claims/prepare.py: prepared",
+        "node/claims/prepare.py: unprepared",
+        "node/metrics.py: _undone",
+        "node/metrics.py: attached",
+        "node/metrics.py: detached",
+        "node/metrics.py: held",
+        "node/metrics.py: published",
+        "node/nri/plugin.py: _failed",
+        "node/pods/circuits.py: ended",
+        "node/pods/circuits.py: hung",
+        "node/pods/events.py: attached_late",
+        "node/pods/events.py: changed",
+        "node/pods/events.py: failed",
+        "node/pods/events.py: given_up",
+        "node/pods/events.py: recovered",
+        "node/pods/events.py: restored",
+        "node/pods/reconcile.py: _seen",
+        "node/pods/reconcile.py: settled",
+        "node/pods/service.py: _pod_changed",
+        "node/pods/service.py: listed",
+        "node/pods/table.py: attached",
+        "node/pods/table.py: attaching",
+        "node/pods/table.py: detached",
+        "node/pods/table.py: detaching",
+        "node/pods/table.py: ended",
+        "node/pods/table.py: listed",
+        "node/pods/tracker.py: _changed",
+        "node/pods/writer.py: pod_gone",
+        "node/pods/writer.py: settled",
+        "node/priority.py: _left",
+        "node/priority.py: _taken",
+        "nri/connection.py: _answered",
+        "ops/http.py: left",
+        "ops/process.py: _signalled",
+        "ops/server.py: _ended",
+    }
+)
+"""Commands that are named by a participle; nothing is added here, and what is renamed leaves."""
+
+_VERBS = frozenset({"become", "bring", "cut", "embed", "exceed", "feed", "need", "proceed", "put", "read", "succeed"})
+_PARTICIPLE = re.compile(
+    r"(\w{2,}ed|\w{3,}ing|begun|bound|built|chosen|done|drawn|found|given|gone|held|hung|kept|known|left|let_go|lost|"
+    r"made|meant|met|moved|seen|sent|set_up|shown|stood|stuck|taken|told|undone|unknown|written)"
+)
+
+
+def public_classes(source: str) -> list[str]:
+    """The public classes of a module."""
+    return [node.name for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name[0] != "_"]
+
+
+def participles(source: str) -> Iterator[str]:
+    """Functions and methods that return nothing and are named by a participle, or by an event as `pod_changed` is.
+
+    `on_change` names a handler of an event.
+    """
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            returns = node.returns
+            if isinstance(returns, ast.Constant) and returns.value is None and is_participle(node.name):
+                yield node.name
+
+
+def is_participle(name: str) -> bool:
+    """Whether a function's name begins with a participle, or is an event's."""
+    first, *others = name.strip("_").split("_")
+    if name in PROTOCOLS or first == "on":
+        return False
+    is_event = bool(others) and others[-1] in {"changed", "gone", "moved"} and first != "note"
+    return is_event or (first not in _VERBS and _PARTICIPLE.fullmatch(first) is not None)
+
+
+def shared_names() -> dict[str, list[str]]:
+    """The names that several public classes have, with their modules."""
+    modules = defaultdict(list)
+    for path, source in SOURCES.items():
+        for name in public_classes(source):
+            modules[name].append(path)
+    return {name: paths for name, paths in modules.items() if len(paths) > 1}
+
+
+def test_no_two_public_classes_have_one_name() -> None:
+    known = SHARED_NAMES | NAMES_TO_DIVIDE
+    assert {name: paths for name, paths in shared_names().items() if name not in known} == {}
+
+
+def test_the_names_that_are_shared_are_few_and_none_is_listed_in_vain() -> None:
+    assert len(SHARED_NAMES) <= 5
+    assert (SHARED_NAMES | NAMES_TO_DIVIDE) - shared_names().keys() == set()
+    assert SHARED_NAMES.isdisjoint(NAMES_TO_DIVIDE)
+
+
+def test_a_command_is_named_by_a_verb() -> None:
+    found = {f"{path}: {name}" for path, source in SOURCES.items() for name in participles(source)}
+    assert found - COMMANDS_TO_RENAME == set()
+    assert COMMANDS_TO_RENAME - found == set(), "renamed: remove it from the list"
+
+
+@pytest.mark.parametrize(
+    ("definition", "seen"),
+    [
+        ("def attached(self) -> None: ...", ["attached"]),
+        ("async def _detaching(self) -> None: ...", ["_detaching"]),
+        ("def given_up(self) -> None: ...", ["given_up"]),
+        ("def _pod_changed(self) -> None: ...", ["_pod_changed"]),
+        ("def attached(self) -> int: ...", []),
+        ("def attach(self) -> None: ...", []),
+        ("def read(self) -> None: ...", []),
+        ("def check_shared(self) -> None: ...", []),
+        ("def _on_pod_changed(self) -> None: ...", []),
+        ("def connection_made(self) -> None: ...", []),
+    ],
+)
+def test_a_participle_is_recognized(definition: str, seen: list[str]) -> None:
+    assert list(participles(f"class A:\n    {definition}\n")) == seen
+
+
+def test_a_public_class_is_recognized() -> None:
+    assert public_classes("class A: ...\nclass _B: ...\ndef f():\n    class C: ...\n") == ["A"]
