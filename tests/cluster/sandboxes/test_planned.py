@@ -13,7 +13,7 @@ from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.model.plan import ClaimReference
 from netdra.node.permits import NodePermits
 from netdra.node.sandboxes.network import Network
-from netdra.node.sandboxes.table import Undone
+from netdra.node.sandboxes.table import DetachOutcome
 from testbed.objects import POD
 from testbed.waiting import awaited, until_async
 from tests.cluster.fault_proxy import Answer, Stall
@@ -175,7 +175,7 @@ def test_a_defect_in_one_sandbox_keeps_no_other_from_being_taken_down(
     boxes = [scene.machine.sandbox(scene.pod(scene.claim(topology))) for _ in range(2)]
     undo = Network.undo
 
-    def fails(network: Network, sandbox: str, *arguments: Any, **named: Any) -> Undone:
+    def fails(network: Network, sandbox: str, *arguments: Any, **named: Any) -> DetachOutcome:
         if sandbox == boxes[0].id:
             raise OSError(5, "Input/output error")
         return undo(network, sandbox, *arguments, **named)
