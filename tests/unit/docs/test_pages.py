@@ -189,3 +189,11 @@ def test_the_glossary_has_each_term_once_and_those_of_a_sandbox_as_the_code_has_
     terms = [name for row, _ in rows for name in row.split(", ") if row != "term" and not row.startswith("-")]
     assert len(terms) == len(set(terms))
     assert {each.value for kind in (Phase, Life) for each in kind} <= set(terms)
+
+
+def test_every_decision_has_a_status_and_a_date_and_is_listed() -> None:
+    listed = page("decisions/README.md")
+    for path in sorted((DOCS / "decisions").glob("D*.md")):
+        third = path.read_text(encoding="utf-8").splitlines()[2]
+        assert re.match(r"Status: (accepted|superseded), \d{4}-\d{2}-\d{2}\.", third), path.name
+        assert f"({path.name})" in listed, path.name
