@@ -25,8 +25,7 @@ from netdra.node.claims.prepare import Claims
 from netdra.node.claims.store import ClaimStore
 from netdra.node.kubelet.plugin import KubeletPlugin, sockets
 from netdra.node.kubelet.services import ClaimServices
-from netdra.node.nri.plugin import Plugin
-from netdra.node.nri.plugin import Settings as NriSettings
+from netdra.node.nri.plugin import NriSettings, Plugin
 from netdra.node.permits import EVERYTHING, NodePermits
 from netdra.node.priority import PriorityGate, Turns
 from netdra.node.publishing.service import Publishing
@@ -41,10 +40,10 @@ from netdra.node.sandboxes.recover import Recovery
 from netdra.node.sandboxes.table import Table
 from netdra.node.sandboxes.tracker import Tracker, WatchedPod
 from netdra.node.sandboxes.writer import StatusWriter
-from netdra.node.settings import Settings
+from netdra.node.settings import NodeSettings
 from netdra.node.signals import Signals
 from netdra.node.view import NodeView
-from netdra.ops.health import Finding, Health
+from netdra.ops.health import CheckResult, Health
 
 _SWITCH_SECONDS = 0.0005
 
@@ -180,7 +179,7 @@ class Parts:
     def assembled(
         cls,
         client: Client,
-        settings: Settings,
+        settings: NodeSettings,
         publishing: Publishing,
         signals: Signals,
         registrations: RegistrationTable | None = None,
@@ -233,8 +232,8 @@ class Parts:
     def add_checks(self, health: Health) -> None:
         """Ready only if the kubelet and the runtime have the driver."""
         kubelet, plugin = self.kubelet, self.plugin
-        health.ready("kubelet", lambda: Finding(kubelet.registered, kubelet.problem or "registered"))
-        health.ready("runtime", lambda: Finding(plugin.connected.is_set(), plugin.problem or str(plugin.runtime)))
+        health.ready("kubelet", lambda: CheckResult(kubelet.registered, kubelet.problem or "registered"))
+        health.ready("runtime", lambda: CheckResult(plugin.connected.is_set(), plugin.problem or str(plugin.runtime)))
 
     def work(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """The tasks to run, by name, after `pods.recover` has returned."""
@@ -247,7 +246,7 @@ class Parts:
 
 
 def _registry(
-    client: Client, settings: Settings, publishing: Publishing, registrations: RegistrationTable | None
+    client: Client, settings: NodeSettings, publishing: Publishing, registrations: RegistrationTable | None
 ) -> Registry | None:
     if registrations is None or settings.registry_socket is None:
         return None

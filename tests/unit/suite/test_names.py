@@ -21,16 +21,7 @@ SOURCES = {
 
 SHARED_NAMES = frozenset({"Registration", "Server"})
 """Public classes of several modules that are the field's word in each; at most five."""
-NAMES_TO_DIVIDE: frozenset[str] = frozenset(
-    {
-        "ExtendedClaim",
-        "Finding",
-        "PodClaim",
-        "PodSpec",
-        "PodStatus",
-        "Settings",
-    }
-)
+NAMES_TO_DIVIDE: frozenset[str] = frozenset()
 """Further names that several public classes have; nothing is added here, and what is divided leaves."""
 
 PROTOCOLS = frozenset({"buffer_updated", "connection_lost", "connection_made", "data_received", "eof_received"})
