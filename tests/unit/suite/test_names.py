@@ -67,8 +67,8 @@ COMMANDS_TO_RENAME: frozenset[str] = frozenset(
 
 _VERBS = frozenset({"become", "bring", "cut", "embed", "exceed", "feed", "need", "proceed", "put", "read", "succeed"})
 _PARTICIPLE = re.compile(
-    r"(\w{2,}ed|\w{3,}ing|begun|bound|built|chosen|done|drawn|found|given|gone|held|hung|kept|known|left|let_go|lost|"
-    r"made|meant|met|moved|seen|sent|set_up|shown|stood|stuck|taken|told|undone|unknown|written)"
+    r"(\w{2,}ed|\w{3,}ing|begun|bound|built|chosen|done|drawn|found|given|gone|held|hung|kept|known|left|lost|"
+    r"made|meant|met|moved|seen|sent|shown|stood|stuck|taken|told|undone|unknown|written)"
 )
 
 
