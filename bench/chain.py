@@ -21,9 +21,9 @@ from typing import Any
 
 from bench.figures import Figure
 from netdra.chain.attach import attach
-from netdra.chain.checkpoint import Pod
+from netdra.chain.checkpoint import PodIdentity
 from netdra.chain.detach import detach
-from netdra.chain.site import Settings
+from netdra.chain.site import ChainSettings
 from netdra.cni.plugins import PluginPath
 from netdra.kernel import kinds, libc, link, netns, uapi
 from netdra.kernel.netlink import Socket
@@ -56,7 +56,7 @@ class Bed:
 
     pod: Namespace
     folder: Path
-    settings: Settings
+    settings: ChainSettings
     plugins: Path
 
 
@@ -111,7 +111,7 @@ def _own_ms(bed: Bed, steps: Sequence[PlannedStep], wanted: str, number: int) ->
     """Milliseconds of one step of a kind without the kernel's changes."""
     with _watched() as kernel:
         before = len(kernel.rounds)
-        report = attach(check(_plans(steps)), Pod(sandbox=f"own{number}"), bed.pod.path, bed.settings)
+        report = attach(check(_plans(steps)), PodIdentity(sandbox=f"own{number}"), bed.pod.path, bed.settings)
         changes = sum(kernel.rounds[before:])
     detach(f"own{number}", bed.settings)
     of_kind = [each.seconds for each in report.steps if each.plugin == wanted]
@@ -199,7 +199,7 @@ def _plans(steps: Sequence[PlannedStep]) -> tuple[Plan, ...]:
 
 
 def _attach(bed: Bed, steps: Sequence[PlannedStep], sandbox: str) -> None:
-    attach(check(_plans(steps)), Pod(sandbox=sandbox), bed.pod.path, bed.settings)
+    attach(check(_plans(steps)), PodIdentity(sandbox=sandbox), bed.pod.path, bed.settings)
 
 
 def _timed(act: Callable[[], object]) -> float:
@@ -232,7 +232,9 @@ def _bed() -> Iterator[Bed]:
     outside.run(lambda: None)  # the pool's thread is born outside, so that it keeps no namespace alive
     plugins = build.program("macvlan").parent
     with tempfile.TemporaryDirectory() as folder, Namespace.anonymous() as node, Namespace.create(name) as pod:
-        settings = Settings(state=Path(folder) / "state", plugins=PluginPath(directories=(str(plugins),)), budget=30.0)
+        settings = ChainSettings(
+            state=Path(folder) / "state", plugins=PluginPath(directories=(str(plugins),)), budget=30.0
+        )
         try:
             libc.setns(node.fd, libc.CLONE_NEWNET)
             with Socket() as sock:

@@ -25,7 +25,7 @@ import msgspec
 
 from bench.figures import Figure
 from netdra.chain.checkpoint import boot_id
-from netdra.chain.site import Settings
+from netdra.chain.site import ChainSettings
 from netdra.kernel import kinds, libc, link, netns, uapi
 from netdra.kernel.netlink import Socket
 from netdra.kernel.netns import Namespace
@@ -82,8 +82,8 @@ _PHASES = (
     "netdra.chain.execute:Executor.undo",
     "netdra.chain.checkpoint:create",
     "netdra.chain.checkpoint:open_existing",
-    "netdra.chain.checkpoint:Journal.append",
-    "netdra.chain.checkpoint:Journal.remove",
+    "netdra.chain.checkpoint:CheckpointJournal.append",
+    "netdra.chain.checkpoint:CheckpointJournal.remove",
     "netdra.chain.holders:take",
     "netdra.chain.holders:forget",
     "netdra.steps.builtin:prepare",
@@ -265,7 +265,7 @@ def _pods(folder: Path, node: Namespace, claim: ResourceClaim) -> Pods:
         Dependencies(
             client=_NOBODY,
             node="node",
-            settings=Settings(state=folder / "sandboxes"),
+            settings=ChainSettings(state=folder / "sandboxes"),
             files=ClaimFiles(plugin=folder / "plugin", cdi=folder / "cdi"),
             prepared=store,
             view=view,

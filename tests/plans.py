@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from netdra.chain import attach as chains
-from netdra.chain.checkpoint import Pod
+from netdra.chain.checkpoint import PodIdentity
 from netdra.chain.report import AttachReport
-from netdra.chain.site import Settings
+from netdra.chain.site import ChainSettings
 from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedStep
 from netdra.model.schema import CNIPluginSchema
 from netdra.rules.plans import check
@@ -22,7 +22,11 @@ from tests.builders import topology
 
 
 def attach(
-    plans: Sequence[Plan], pod: Pod, netns: str, settings: Settings, schemas: Iterable[CNIPluginSchema] = ()
+    plans: Sequence[Plan],
+    pod: PodIdentity,
+    netns: str,
+    settings: ChainSettings,
+    schemas: Iterable[CNIPluginSchema] = (),
 ) -> AttachReport:
     """Check plans and attach them, as `netdra attach` does."""
     return chains.attach(check(plans, schemas), pod, netns, settings)

@@ -15,22 +15,29 @@ import msgspec
 
 from netdra.chain import checkpoint, files, flow, holders, order
 from netdra.chain import site as sites
-from netdra.chain.checkpoint import BadCheckpointError, CheckpointExistsError, Complete, Header, Pod, Saved
-from netdra.chain.checkpoint import Namespace as NamespaceId
+from netdra.chain.checkpoint import (
+    BadCheckpointError,
+    CheckpointExistsError,
+    Complete,
+    Header,
+    NamespaceId,
+    PodIdentity,
+    Saved,
+)
 from netdra.chain.detach import detach, undo
 from netdra.chain.execute import Executor
-from netdra.chain.flow import Task, tasks
+from netdra.chain.flow import ChainStep, tasks
 from netdra.chain.outcome import reports_of
 from netdra.chain.preflight import preflight
 from netdra.chain.report import AttachReport, FailedAttachReport, attach_error, failure_of
-from netdra.chain.site import Settings
+from netdra.chain.site import ChainSettings
 from netdra.cni.config import Attachment, check_attachment
 from netdra.model.errors import TemporaryError
 from netdra.rules.plans import CheckedPlans
 from netdra.topology.binaries import translated_plan
 
 
-def attach(checked: CheckedPlans, pod: Pod, netns: str, settings: Settings) -> AttachReport:
+def attach(checked: CheckedPlans, pod: PodIdentity, netns: str, settings: ChainSettings) -> AttachReport:
     """Give a pod the networks of its plans.
 
     A complete network is not made again; one that was begun and not ended (a crash) is undone first.
@@ -77,7 +84,7 @@ def attach(checked: CheckedPlans, pod: Pod, netns: str, settings: Settings) -> A
                     return msgspec.structs.replace(report, problems=tuple(problems))
 
 
-def _run(executor: Executor, settings: Settings, started: float) -> AttachReport:
+def _run(executor: Executor, settings: ChainSettings, started: float) -> AttachReport:
     seconds: dict[str, float] = {}
 
     def act(key: str) -> None:
@@ -106,7 +113,7 @@ def _run(executor: Executor, settings: Settings, started: float) -> AttachReport
 
 
 def _back_out(
-    executor: Executor, settings: Settings, started: float, failed: Mapping[str, Exception]
+    executor: Executor, settings: ChainSettings, started: float, failed: Mapping[str, Exception]
 ) -> FailedAttachReport:
     """Undo all steps that have begun; those that cannot be undone in time stay in the checkpoint for `detach`."""
     executor.until(started + settings.budget)
@@ -130,7 +137,7 @@ def _back_out(
     return report
 
 
-def _settled(header: Header, settings: Settings, problems: list[str]) -> Saved | None:
+def _settled(header: Header, settings: ChainSettings, problems: list[str]) -> Saved | None:
     """The sandbox's checkpoint if all its steps are done already; any other one is undone.
 
     Raises:
@@ -167,16 +174,16 @@ def _is_done(saved: Saved, header: Header) -> bool:
     )
 
 
-def _outlives_the_machine(task: Task) -> bool:
+def _outlives_the_machine(task: ChainStep) -> bool:
     """Whether a step leaves something that outlives a power failure: then its checkpoint must outlive it too."""
     return task.is_binary or bool(task.step.config.get("ipam"))
 
 
-def _repeated(graph: Mapping[str, Task], saved: Saved) -> AttachReport:
+def _repeated(graph: Mapping[str, ChainStep], saved: Saved) -> AttachReport:
     return msgspec.structs.replace(_report(graph, saved, {}, 0.0), repeated=True)
 
 
-def _report(graph: Mapping[str, Task], saved: Saved, seconds: Mapping[str, float], total: float) -> AttachReport:
+def _report(graph: Mapping[str, ChainStep], saved: Saved, seconds: Mapping[str, float], total: float) -> AttachReport:
     return AttachReport(
         sandbox=saved.header.pod.sandbox,
         netns=saved.header.namespace.path,

@@ -13,13 +13,13 @@ import msgspec
 
 from netdra.chain import checkpoint
 from netdra.chain import site as sites
-from netdra.chain.checkpoint import BadCheckpointError, Namespace, Saved
+from netdra.chain.checkpoint import BadCheckpointError, NamespaceId, Saved
 from netdra.chain.execute import Executor
 from netdra.chain.files import NewerStateError
-from netdra.chain.flow import Task, tasks
+from netdra.chain.flow import ChainStep, tasks
 from netdra.chain.look import UncheckableError
 from netdra.chain.report import CheckReport, StepCheck, name_of
-from netdra.chain.site import Settings
+from netdra.chain.site import ChainSettings
 from netdra.model.errors import NetdraError
 
 
@@ -49,7 +49,7 @@ def standing(directory: Path, sandbox: str, netns: str) -> Saved | None:
     return saved if is_there(msgspec.structs.replace(saved.header.namespace, path=netns)) else None
 
 
-def is_there(namespace: Namespace) -> bool:
+def is_there(namespace: NamespaceId) -> bool:
     """Whether the namespace at the path still has the cookie."""
     try:
         with sites.open_pod(namespace.path) as space:
@@ -64,7 +64,7 @@ def is_complete(saved: Saved) -> bool:
     return saved.complete and not saved.damaged and not undone and saved.header.boot_id == checkpoint.boot_id()
 
 
-def check(sandbox: str, settings: Settings) -> CheckReport:
+def check(sandbox: str, settings: ChainSettings) -> CheckReport:
     """Whether a sandbox still has its network, step by step. Changes nothing.
 
     Raises:
@@ -103,7 +103,7 @@ def _problem(saved: Saved) -> str:
     return "its checkpoint is damaged" if saved.damaged else ""
 
 
-def _check_one(executor: Executor, key: str, task: Task) -> StepCheck:
+def _check_one(executor: Executor, key: str, task: ChainStep) -> StepCheck:
     named = name_of(task.topology, task.step)
     try:
         return StepCheck(**named, drift=executor.check(key))

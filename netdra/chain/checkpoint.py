@@ -35,14 +35,14 @@ VERSION = 1
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-class Namespace(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class NamespaceId(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A pod's network namespace: its path, and the number that no other one has until the next boot."""
 
     path: str
     cookie: int
 
 
-class Pod(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class PodIdentity(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The pod, or any container, that a chain is run for; `sandbox` is CNI_CONTAINERID and keys the checkpoint."""
 
     sandbox: str
@@ -60,8 +60,8 @@ class Header(_Entry, frozen=True, kw_only=True, tag="header"):
 
     version: int
     boot_id: str
-    pod: Pod
-    namespace: Namespace
+    pod: PodIdentity
+    namespace: NamespaceId
     plugins: PluginPath
     plans: tuple[Plan, ...]
 
@@ -93,13 +93,13 @@ class Complete(_Entry, frozen=True, kw_only=True, tag="complete"):
     """All steps have succeeded."""
 
 
-class Undone(_Entry, frozen=True, kw_only=True, tag="undone"):
+class UndoneEntry(_Entry, frozen=True, kw_only=True, tag="undone"):
     """A step is undone, and its device may be another pod's by now."""
 
     step: str
 
 
-Entry = Header | Begun | Amended | Done | Complete | Undone
+Entry = Header | Begun | Amended | Done | Complete | UndoneEntry
 
 
 class StepState(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,7 +174,7 @@ def folded(saved: Saved, entry: Entry | None) -> Saved:
         case Done() if entry.step in saved.steps:
             done = msgspec.structs.replace(saved.steps[entry.step], result=entry.result, notes=entry.notes)
             return _with_step(saved, entry.step, done)
-        case Undone() if entry.step in saved.steps:
+        case UndoneEntry() if entry.step in saved.steps:
             return _with_step(saved, entry.step, msgspec.structs.replace(saved.steps[entry.step], undone=True))
         case _:
             return msgspec.structs.replace(saved, damaged=saved.damaged + 1)
@@ -195,7 +195,7 @@ class CheckpointExistsError(TemporaryError):
     """A sandbox has a checkpoint already."""
 
 
-class Journal:
+class CheckpointJournal:
     """A sandbox's checkpoint, open and locked against every other process. Close it, or remove it when all is undone.
 
     Several threads may append to it. Programs that act for a step inherit the descriptor `inherited`: as long as one of
@@ -268,7 +268,7 @@ class Journal:
             self.close()
 
 
-def create(directory: Path, header: Header, timeout: float, *, lasting: bool = True) -> Journal:
+def create(directory: Path, header: Header, timeout: float, *, lasting: bool = True) -> CheckpointJournal:
     """Begin a sandbox's checkpoint: the header is written when this returns.
 
     Args:
@@ -288,13 +288,13 @@ def create(directory: Path, header: Header, timeout: float, *, lasting: bool = T
     except files.ExistsError as problem:
         raise CheckpointExistsError(problem.what) from None
     try:
-        return Journal(path, lock, Saved(header=header), len(line))
+        return CheckpointJournal(path, lock, Saved(header=header), len(line))
     except BaseException:
         os.close(lock)
         raise
 
 
-def open_existing(directory: Path, sandbox: str, timeout: float) -> Journal | None:
+def open_existing(directory: Path, sandbox: str, timeout: float) -> CheckpointJournal | None:
     """A sandbox's checkpoint once no other process has it open, or None if there is none.
 
     Args:
@@ -384,7 +384,7 @@ def _files(directory: Path) -> Iterator[Path]:
         yield from (path for path in directory.iterdir() if path.suffix == SUFFIX and not path.name.startswith("."))
 
 
-def _opened(path: Path, lock: int) -> Journal | None:
+def _opened(path: Path, lock: int) -> CheckpointJournal | None:
     text = os.pread(lock, os.fstat(lock).st_size, 0)
     if not text:  # only a power failure leaves it so: a checkpoint has no name before it has its first line
         path.unlink(missing_ok=True)
@@ -394,7 +394,7 @@ def _opened(path: Path, lock: int) -> Journal | None:
     size = text.rfind(b"\n") + 1
     if size < len(text):
         os.ftruncate(lock, size)
-    return Journal(path, lock, saved, size)
+    return CheckpointJournal(path, lock, saved, size)
 
 
 def _record_lock(kind: int) -> bytes:

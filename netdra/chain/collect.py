@@ -19,9 +19,9 @@ import msgspec
 from netdra.chain import checkpoint, files, flow
 from netdra.chain.checkpoint import Saved
 from netdra.chain.execute import network_of, order_of
-from netdra.chain.flow import Task
+from netdra.chain.flow import ChainStep
 from netdra.chain.report import CollectReport, NetworkCollected
-from netdra.chain.site import Settings
+from netdra.chain.site import ChainSettings
 from netdra.cni import protocol
 from netdra.cni.config import Attachment, NetworkConfig
 from netdra.cni.plugins import PluginPath
@@ -45,7 +45,7 @@ Networks = dict[tuple[str, str, PluginPath], _Network]
 """By plugin, network, and where the plugin is."""
 
 
-def collect(settings: Settings, plans: Iterable[Plan] = ()) -> CollectReport:
+def collect(settings: ChainSettings, plans: Iterable[Plan] = ()) -> CollectReport:
     """Call GC of every plugin that has it, once for each network of a checkpoint or of one of the plans.
 
     Attachments without a checkpoint in the state folder are not valid: a node must have one state folder for all.
@@ -102,7 +102,7 @@ def _add(networks: Networks, saved: Saved) -> None:
             network.valid.append(Attachment(container_id=header.pod.sandbox, if_name=task.step.if_name))
 
 
-def _network(networks: Networks, task: Task, config: Mapping[str, Any], where: PluginPath) -> _Network | None:
+def _network(networks: Networks, task: ChainStep, config: Mapping[str, Any], where: PluginPath) -> _Network | None:
     if task.is_binary:
         plugin, network = task.step.type, network_of(task, config)
     else:

@@ -16,11 +16,11 @@ import msgspec
 
 from netdra.chain import checkpoint, files, flow, holders, order
 from netdra.chain import site as sites
-from netdra.chain.checkpoint import BadCheckpointError, Journal, Saved
+from netdra.chain.checkpoint import BadCheckpointError, CheckpointJournal, Saved
 from netdra.chain.execute import Executor, NoTimeError, NotUndoneError
-from netdra.chain.flow import Task, tasks
+from netdra.chain.flow import ChainStep, tasks
 from netdra.chain.report import DetachReport, UndoReport, name_of
-from netdra.chain.site import Settings
+from netdra.chain.site import ChainSettings
 from netdra.cni.errors import PluginError
 from netdra.model.errors import NetdraError
 from netdra.steps.allocated import Returned
@@ -28,7 +28,7 @@ from netdra.steps.allocated import Returned
 
 def detach(
     sandbox: str,
-    settings: Settings,
+    settings: ChainSettings,
     netns: str = "",
     *,
     held_netns: str = "",
@@ -75,14 +75,16 @@ def detach(
         journal.close()
 
 
-def _given_up(journal: Journal, report: DetachReport) -> DetachReport:
+def _given_up(journal: CheckpointJournal, report: DetachReport) -> DetachReport:
     # Where the namespace is gone, or the steps that are left never did anything, no attachment is valid for `collect`.
     aside = files.put_aside(journal.path, "given-up" if report.namespace_gone or report.is_refused else "bad")
     text = f"sandbox {report.sandbox} is given up: what is left of it is in {aside}"
     return msgspec.structs.replace(report, problems=(*report.problems, text))
 
 
-def _undo(journal: Journal, settings: Settings, netns: str, held_netns: str, started: float) -> DetachReport:
+def _undo(
+    journal: CheckpointJournal, settings: ChainSettings, netns: str, held_netns: str, started: float
+) -> DetachReport:
     header = journal.saved.header
     problems: list[str] = []
     if journal.saved.damaged:
@@ -134,7 +136,7 @@ def undo(executor: Executor) -> tuple[UndoReport, ...]:
     return tuple(reports.values())
 
 
-def to_undo(graph: Mapping[str, Task], saved: Saved, *, same_boot: bool) -> list[str]:
+def to_undo(graph: Mapping[str, ChainStep], saved: Saved, *, same_boot: bool) -> list[str]:
     """The steps that may have done something, in the order in which they run.
 
     If the journal has unreadable lines, or a power failure may have cut it, every step may have begun.
@@ -144,7 +146,7 @@ def to_undo(graph: Mapping[str, Task], saved: Saved, *, same_boot: bool) -> list
     return [key for key in graph if key not in saved.steps or not saved.steps[key].undone]
 
 
-def _undo_one(task: Task, act: Callable[[], Returned]) -> UndoReport:
+def _undo_one(task: ChainStep, act: Callable[[], Returned]) -> UndoReport:
     named = name_of(task.topology, task.step)
     started = time.monotonic()
     try:

@@ -15,11 +15,11 @@ from typing import Any
 import msgspec
 
 from netdra.chain import checkpoint, flow, holders, look
-from netdra.chain.checkpoint import Amended, Begun, Done, Journal, StepState, Undone
-from netdra.chain.flow import Task
+from netdra.chain.checkpoint import Amended, Begun, CheckpointJournal, Done, StepState, UndoneEntry
+from netdra.chain.flow import ChainStep
 from netdra.chain.holders import RECORD
 from netdra.chain.look import UncheckableError
-from netdra.chain.site import Settings
+from netdra.chain.site import ChainSettings
 from netdra.cni import protocol
 from netdra.cni.config import Attachment, NetworkConfig
 from netdra.cni.errors import PluginError, PluginFailure
@@ -47,7 +47,7 @@ _STACKED = frozenset({"ipvlan", "ipvtap", "macsec", "macvlan", "macvtap", "vlan"
 _ON_THE_HOST = ("ipMasq", "macspoofchk")  # keys with which bridge and ptp write firewall rules there
 
 
-def order_of(task: Task, config: Mapping[str, Any], previous: StepResult) -> Order:
+def order_of(task: ChainStep, config: Mapping[str, Any], previous: StepResult) -> Order:
     """A built-in step as `netdra.steps` takes it."""
     return Order(
         topology=task.topology,
@@ -65,7 +65,9 @@ def order_of(task: Task, config: Mapping[str, Any], previous: StepResult) -> Ord
 class Executor:
     """Does the steps of one sandbox. Close it when it has done so."""
 
-    def __init__(self, tasks: Mapping[str, Task], journal: Journal, site: Site, settings: Settings) -> None:
+    def __init__(
+        self, tasks: Mapping[str, ChainStep], journal: CheckpointJournal, site: Site, settings: ChainSettings
+    ) -> None:
         decoders.build(*_IN_THREADS)
         self.tasks, self.journal, self._settings = tasks, journal, settings
         self.site = dataclasses.replace(site, lock=journal.inherited)
@@ -114,7 +116,7 @@ class Executor:
         task, state = self.tasks[key], self.journal.saved.steps[key]
         given = self._undo_binary(task, state) if task.is_binary else self._undo_builtin(task, state)
         self._give_up(task, state)
-        self.journal.append(Undone(step=key))
+        self.journal.append(UndoneEntry(step=key))
         return given
 
     def release(self, key: str) -> Returned:
@@ -156,7 +158,7 @@ class Executor:
             raise UncheckableError(unasked)
         return (*drift, *seen)
 
-    def _ask(self, task: Task, state: StepState) -> tuple[tuple[str, ...], str]:
+    def _ask(self, task: ChainStep, state: StepState) -> tuple[tuple[str, ...], str]:
         """The errors of a binary's CHECK, and why the binary could not be asked, "" if it was."""
         plugin = self._plugin(task, state.config)
         if not protocol.can_check(plugin):
@@ -181,7 +183,7 @@ class Executor:
             if not later.is_binary and (later.step.type, later.step.if_name) == (step.type, step.if_name)
         )
 
-    def _apply(self, task: Task, config: Mapping[str, Any], previous: StepResult) -> StepResult:
+    def _apply(self, task: ChainStep, config: Mapping[str, Any], previous: StepResult) -> StepResult:
         prepared = builtin.prepare(order_of(task, config, previous), self.site.plugins, self.site.remaining())
         record = builtin.observe(prepared, self.site)
         for device in builtin.holds(task.step.type, record):
@@ -191,7 +193,7 @@ class Executor:
             prepared, record, self.site, lambda more: self.journal.append(Amended(step=task.key, undo=more))
         )
 
-    def _add(self, task: Task, config: Mapping[str, Any], previous: StepResult) -> StepResult:
+    def _add(self, task: ChainStep, config: Mapping[str, Any], previous: StepResult) -> StepResult:
         plugin = self._plugin(task, config)
         record = self._recorded(task)
         self.journal.append(Begun(step=task.key, config=config, undo=record))
@@ -212,7 +214,7 @@ class Executor:
             self._check_made(task, {task.step.if_name, *inside} - before)
         return result
 
-    def _check_made(self, task: Task, names: Collection[str]) -> None:
+    def _check_made(self, task: ChainStep, names: Collection[str]) -> None:
         """Check that a derived step's interfaces stand on the pod's: a program may have ignored that in its config.
 
         Raises:
@@ -227,7 +229,7 @@ class Executor:
                         hint=f'see whether this version of "{task.step.type}" can look in the pod',
                     )
 
-    def _recorded(self, task: Task) -> Mapping[str, Any]:
+    def _recorded(self, task: ChainStep) -> Mapping[str, Any]:
         """A binary's device as it is before ADD, as its undo; the device is this sandbox's from now on."""
         if task.step.device is None:
             return {}
@@ -243,7 +245,7 @@ class Executor:
                 raise
         return {RECORD: msgspec.to_builtins(record)}
 
-    def _undo_binary(self, task: Task, state: StepState) -> Returned:
+    def _undo_binary(self, task: ChainStep, state: StepState) -> Returned:
         """Call DEL, and then restore the device where it is not as it was, whatever the plugin answers."""
         notes: tuple[str, ...] = ()
         problem: NetdraError | None = None
@@ -267,7 +269,7 @@ class Executor:
             notes = (f"its plugin refuses its config on DEL too; its device is what it was: {problem.what}",)
         return Returned(given.restored, (*notes, *given.notes))
 
-    def _unreleased(self, task: Task, config: Mapping[str, Any]) -> NetdraError | None:
+    def _unreleased(self, task: ChainStep, config: Mapping[str, Any]) -> NetdraError | None:
         """Release the lease that a program failed to release; return why it is not released."""
         try:
             builtin.release_planned(order_of(task, config, StepResult()), self.site)
@@ -275,7 +277,7 @@ class Executor:
             return problem
         return None
 
-    def _undo_builtin(self, task: Task, state: StepState) -> Returned:
+    def _undo_builtin(self, task: ChainStep, state: StepState) -> Returned:
         try:
             return Returned(notes=builtin.undo(task.step.type, state.undo, self.site))
         except NetdraError as problem:
@@ -300,7 +302,7 @@ class Executor:
                 pod = dataclasses.replace(pod, sock=closing.enter_context(pod.namespace.visit(Socket)))
             yield dataclasses.replace(self.site, host=host, pod=pod, notes=[])
 
-    def _delete(self, task: Task, config: Mapping[str, Any]) -> tuple[str, ...]:
+    def _delete(self, task: ChainStep, config: Mapping[str, Any]) -> tuple[str, ...]:
         attachment, path = self._attachment(task), self._path_that_was()
         try:
             plugin = self._plugin(task, config)
@@ -337,11 +339,11 @@ class Executor:
             return ""
         return "" if os.path.lexists(path) else path
 
-    def _give_up(self, task: Task, state: StepState) -> None:
+    def _give_up(self, task: ChainStep, state: StepState) -> None:
         for device in _holds(task, state):
             holders.give_up(self._settings.state, device, self.site.container_id)
 
-    def _plugin(self, task: Task, config: Mapping[str, Any]) -> ReadyPlugin:
+    def _plugin(self, task: ChainStep, config: Mapping[str, Any]) -> ReadyPlugin:
         version = config.get("cniVersion")
         where, lock = self.site.plugins, self.site.lock
         plugin = protocol.find(task.step.type, where, version=version, timeout=self._timeout(), lock=lock)
@@ -351,7 +353,7 @@ class Executor:
         """Seconds that the next call of a plugin may take."""
         return min(self.site.remaining(), self._settings.step_timeout)
 
-    def _attachment(self, task: Task) -> Attachment:
+    def _attachment(self, task: ChainStep) -> Attachment:
         return Attachment(
             container_id=self.site.container_id,
             if_name=task.step.if_name,
@@ -368,7 +370,7 @@ def _lives_in_the_pod_alone(kind: str, config: Mapping[str, Any]) -> bool:
     return kind in _IN_THE_POD and not any(config.get(key) for key in _ON_THE_HOST)
 
 
-def _holds(task: Task, state: StepState) -> tuple[str, ...]:
+def _holds(task: ChainStep, state: StepState) -> tuple[str, ...]:
     """The keys of the devices that a step has for its pod."""
     if not task.is_binary:
         return builtin.holds(task.step.type, state.undo)
@@ -420,7 +422,7 @@ class NoTimeError(TemporaryError):
     """A step was not undone because the time was up."""
 
 
-def network_of(task: Task, config: Mapping[str, Any]) -> NetworkConfig:
+def network_of(task: ChainStep, config: Mapping[str, Any]) -> NetworkConfig:
     """A step as a binary's network configuration, with its config resolved."""
     device = task.step.device
     return NetworkConfig(

@@ -26,7 +26,7 @@ _Interfaces = dict[tuple[str, str], CNIInterface]
 _NOTHING = StepResult()
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
+class ChainStep(msgspec.Struct, frozen=True, kw_only=True):
     """One step of one of the pod's plans.
 
     Attributes:
@@ -43,7 +43,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     after: tuple[str, ...]
     ancestors: Mapping[str, str]
 
-    def resolved(self, config: Mapping[str, Any], graph: Mapping[str, Task], results: Results) -> dict[str, Any]:
+    def resolved(self, config: Mapping[str, Any], graph: Mapping[str, ChainStep], results: Results) -> dict[str, Any]:
         """A config of the step without references, by the results and allocated devices of its ancestors.
 
         Raises:
@@ -59,7 +59,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         return self.step.execution == "Binary"
 
 
-def tasks(plans: Sequence[Plan], first: int = 0) -> dict[str, Task]:
+def tasks(plans: Sequence[Plan], first: int = 0) -> dict[str, ChainStep]:
     """All steps of a pod's plans by key, in the order in which they run.
 
     Args:
@@ -69,16 +69,16 @@ def tasks(plans: Sequence[Plan], first: int = 0) -> dict[str, Task]:
     Raises:
         InvalidInputError: a plan is no graph in that order, or an interface or a network cannot be named so.
     """
-    by_key: dict[str, Task] = {}
+    by_key: dict[str, ChainStep] = {}
     for place, plan in enumerate(plans, first):
-        before: dict[str, Task] = {}
+        before: dict[str, ChainStep] = {}
         for step in plan.steps:
             task = _task(place, plan.topology, step, before)
             before[step.name] = by_key[task.key] = task
     return by_key
 
 
-def edges(graph: Mapping[str, Task]) -> dict[str, tuple[str, ...]]:
+def edges(graph: Mapping[str, ChainStep]) -> dict[str, tuple[str, ...]]:
     """For each step its predecessors: its dependencies among these steps, and the step before it on its interface.
 
     Two steps that change one interface run in the plan's order though neither depends on the other: the second finds,
@@ -93,7 +93,7 @@ def edges(graph: Mapping[str, Task]) -> dict[str, tuple[str, ...]]:
     return comes_after
 
 
-def previous(task: Task, graph: Mapping[str, Task], results: Results) -> StepResult:
+def previous(task: ChainStep, graph: Mapping[str, ChainStep], results: Results) -> StepResult:
     """A step's previous result: the result of its one dependency as it is, or the merge of several."""
     given = merge([results.get(dependency, _NOTHING) for dependency in task.after])
     if len(task.after) < 2:
@@ -102,7 +102,7 @@ def previous(task: Task, graph: Mapping[str, Task], results: Results) -> StepRes
     return _renewed(given, _latest({key: ancestor for key, ancestor in graph.items() if key in before}, results))
 
 
-def final(key: str, graph: Mapping[str, Task], results: Results) -> StepResult | None:
+def final(key: str, graph: Mapping[str, ChainStep], results: Results) -> StepResult | None:
     """The merge of the last results that build on a step; its own if it is the last, None if there are none."""
     builds_on = {key}
     for other, task in graph.items():
@@ -114,7 +114,7 @@ def final(key: str, graph: Mapping[str, Task], results: Results) -> StepResult |
     return _renewed(merge(last), _latest(graph, results)) if last else None
 
 
-def to_check(key: str, graph: Mapping[str, Task], results: Results) -> StepResult:
+def to_check(key: str, graph: Mapping[str, ChainStep], results: Results) -> StepResult:
     """A binary's previous result on CHECK: that of the last step that follows it in a chain on its interface.
 
     Where the graph branches, branches meet, or another interface is made, the chain ends: the binary would not find on
@@ -132,7 +132,7 @@ def to_check(key: str, graph: Mapping[str, Task], results: Results) -> StepResul
     return _renewed(results.get(last, _NOTHING), _latest(graph, results))
 
 
-def expected(key: str, graph: Mapping[str, Task], results: Results) -> StepResult:
+def expected(key: str, graph: Mapping[str, ChainStep], results: Results) -> StepResult:
     """The result that a built-in step is checked by: all interfaces as the last steps left them, and its own devices.
 
     The result of a binary that changes an interface need not have the MTU: then the MTU is left out.
@@ -149,7 +149,7 @@ def expected(key: str, graph: Mapping[str, Task], results: Results) -> StepResul
     return msgspec.structs.replace(_renewed(everything, latest), devices=results.get(key, _NOTHING).devices)
 
 
-def _latest(graph: Mapping[str, Task], results: Results) -> _Interfaces:
+def _latest(graph: Mapping[str, ChainStep], results: Results) -> _Interfaces:
     """Each interface as in the result of the step that made it or changed it last."""
     latest: _Interfaces = {}
     for key, task in graph.items():
@@ -179,7 +179,7 @@ def _renewed(result: StepResult, latest: _Interfaces) -> StepResult:
     return msgspec.structs.replace(result, interfaces=interfaces)
 
 
-def _task(place: int, topology: str, step: PlannedStep, before: Mapping[str, Task]) -> Task:
+def _task(place: int, topology: str, step: PlannedStep, before: Mapping[str, ChainStep]) -> ChainStep:
     named = called(topology, step.name)
     if step.name in before:
         raise InvalidInputError(f"{named}: the plan has two steps of that name")
@@ -192,7 +192,7 @@ def _task(place: int, topology: str, step: PlannedStep, before: Mapping[str, Tas
     for dependency in step.depend_on:
         ancestors |= before[dependency].ancestors
         ancestors[dependency] = before[dependency].key
-    return Task(
+    return ChainStep(
         key=f"{place}/{step.name}",
         topology=topology,
         step=step,

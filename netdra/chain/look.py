@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from netdra.chain.flow import Task
+from netdra.chain.flow import ChainStep
 from netdra.kernel import link, pci
 from netdra.kernel.link import Link
 from netdra.model.errors import PermanentError
@@ -24,7 +24,7 @@ class UncheckableError(PermanentError):
     """A step cannot be checked."""
 
 
-def own_interfaces(task: Task, given: StepResult, own: StepResult) -> tuple[CNIInterface, ...]:
+def own_interfaces(task: ChainStep, given: StepResult, own: StepResult) -> tuple[CNIInterface, ...]:
     """The interfaces that a step made, and the one of its name: it only hands on all others."""
     return tuple(
         interface
@@ -34,7 +34,7 @@ def own_interfaces(task: Task, given: StepResult, own: StepResult) -> tuple[CNII
 
 
 def drift(
-    task: Task, config: Mapping[str, Any], interfaces: Iterable[CNIInterface], expected: StepResult, site: Site
+    task: ChainStep, config: Mapping[str, Any], interfaces: Iterable[CNIInterface], expected: StepResult, site: Site
 ) -> tuple[str, ...]:
     """The step's interfaces that are not there, or not as the results have them, in words.
 
@@ -58,7 +58,9 @@ def drift(
     return tuple(drifted)
 
 
-def _of_interface(task: Task, config: Mapping[str, Any], name: str, expected: StepResult, site: Site) -> Iterator[str]:
+def _of_interface(
+    task: ChainStep, config: Mapping[str, Any], name: str, expected: StepResult, site: Site
+) -> Iterator[str]:
     there = link.find(site.inside.sock, name)
     if there is None:
         _check_has_interface(task, name, site)
@@ -70,7 +72,7 @@ def _of_interface(task: Task, config: Mapping[str, Any], name: str, expected: St
         yield from _of_members(config, there, site)
 
 
-def _check_has_interface(task: Task, name: str, site: Site) -> None:
+def _check_has_interface(task: ChainStep, name: str, site: Site) -> None:
     address = task.step.device.pci_address if task.step.device is not None else ""
     driver = pci.driver_of(site.sysfs, address) if address else ""
     if driver in USERSPACE_DRIVERS:
@@ -79,7 +81,7 @@ def _check_has_interface(task: Task, name: str, site: Site) -> None:
         )
 
 
-def _of_master(task: Task, config: Mapping[str, Any], made: Link, site: Site) -> Iterator[str]:
+def _of_master(task: ChainStep, config: Mapping[str, Any], made: Link, site: Site) -> Iterator[str]:
     """Whether an interface that was made on another one of the pod still stands on it."""
     master = config.get("master")
     in_pod = bool(task.after) or config.get("linkInContainer") is True

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from netdra.chain.checkpoint import Saved
-from netdra.chain.flow import Task, expected, tasks
+from netdra.chain.flow import ChainStep, expected, tasks
 from netdra.chain.report import StepReport, name_of
 from netdra.model.claim import NetworkDeviceData
 from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedPort, PlannedStep
@@ -54,7 +54,7 @@ def device_outcomes(plans: Sequence[Plan], steps: Sequence[StepReport]) -> tuple
     )
 
 
-def reports_of(saved: Saved, steps: Mapping[str, Task], seconds: Mapping[str, float]) -> tuple[StepReport, ...]:
+def reports_of(saved: Saved, steps: Mapping[str, ChainStep], seconds: Mapping[str, float]) -> tuple[StepReport, ...]:
     """The report of each step of a complete checkpoint, in the plans' order.
 
     Args:

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from netdra.chain.execute import network_of, order_of
-from netdra.chain.flow import Task
+from netdra.chain.flow import ChainStep
 from netdra.chain.report import StepName, name_of
 from netdra.cni import protocol
 from netdra.cni.config import NetworkConfig, request
@@ -38,7 +38,7 @@ _SOME_MAC = "02:00:00:00:00:01"
 _SOME_DEVICE = StepDevice(pci_address="0000:00:00.0", iommu_group="0", device_nodes=("/dev/null",), rdma_device="rdma0")
 
 
-def preflight(tasks: Mapping[str, Task], site: Site) -> None:
+def preflight(tasks: Mapping[str, ChainStep], site: Site) -> None:
     """Check all steps of a pod.
 
     Raises:
@@ -51,7 +51,7 @@ def preflight(tasks: Mapping[str, Task], site: Site) -> None:
             f'sandbox {site.container_id}: "{pod.path}" is the host\'s own network namespace',
             hint="a pod with hostNetwork has no network that devices could be moved into",
         )
-    asked: list[Asked] = []
+    asked: list[PluginCall] = []
     expected: dict[str, StepResult] = {}
     for key, task in tasks.items():
         step = task.step
@@ -73,7 +73,7 @@ def preflight(tasks: Mapping[str, Task], site: Site) -> None:
 
 
 @contextmanager
-def _named(task: Task) -> Iterator[None]:
+def _named(task: ChainStep) -> Iterator[None]:
     """Name the topology and the step in errors."""
     subject = called(task.topology, task.step.name)
     try:
@@ -90,7 +90,7 @@ def _named(task: Task) -> Iterator[None]:
         raise
 
 
-def _binary(task: Task, expected: Mapping[str, StepResult], site: Site) -> Iterator[Asked]:
+def _binary(task: ChainStep, expected: Mapping[str, StepResult], site: Site) -> Iterator[PluginCall]:
     version = task.step.config.get("cniVersion")
     plugin = protocol.find(task.step.type, site.plugins, version=version, timeout=site.remaining())
     try:
@@ -102,31 +102,33 @@ def _binary(task: Task, expected: Mapping[str, StepResult], site: Site) -> Itera
     if config is not None:
         network = network_of(task, config)
         request(network, plugin.version, None)
-        yield Asked(called=_called(task), plugin=plugin, network=network)
+        yield PluginCall(called=_called(task), plugin=plugin, network=network)
 
 
-def _builtin(task: Task, expected: Mapping[str, StepResult], previous: StepResult, site: Site) -> Iterator[Asked]:
+def _builtin(
+    task: ChainStep, expected: Mapping[str, StepResult], previous: StepResult, site: Site
+) -> Iterator[PluginCall]:
     config = _resolved(task, expected)
     if config is None:
         return
     prepared = builtin.prepare(order_of(task, config, previous), site.plugins, site.remaining())
     if prepared.lease is not None:
         plugin = ipam.find(prepared.lease, site.plugins, site.remaining())
-        yield Asked(called=_called(task), plugin=plugin, network=ipam.network(prepared.lease))
+        yield PluginCall(called=_called(task), plugin=plugin, network=ipam.network(prepared.lease))
 
 
-def _resolved(task: Task, expected: Mapping[str, StepResult]) -> Mapping[str, Any] | None:
+def _resolved(task: ChainStep, expected: Mapping[str, StepResult]) -> Mapping[str, Any] | None:
     """A step's config with example values for its references; None if it refers to an address, which has no example."""
     if any(reference.field == "ips" for _, reference in find(task.step.config)):
         return None
     return resolve(task.step.config, {name: expected[key] for name, key in task.ancestors.items()})
 
 
-def _called(task: Task) -> str:
+def _called(task: ChainStep) -> str:
     return str(StepName(**name_of(task.topology, task.step)))
 
 
-def _expected(task: Task, previous: StepResult, sandbox: str) -> StepResult:
+def _expected(task: ChainStep, previous: StepResult, sandbox: str) -> StepResult:
     """An example of a step's result: right in its names, of the right types in the rest."""
     device = task.step.device
     address = device.pci_address if device is not None else ""
@@ -143,7 +145,7 @@ WORKERS = 8
 _UNAVAILABLE = frozenset({TRY_AGAIN_LATER, 50, 51})
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class PluginCall(msgspec.Struct, frozen=True, kw_only=True):
     """A plugin that a step will call; `called` is the step as messages call it."""
 
     called: str
@@ -155,7 +157,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 _ready: dict[tuple[object, bytes], float] = {}
 
 
-def check_readiness(asked: Iterable[Asked], seconds: float) -> None:
+def check_readiness(asked: Iterable[PluginCall], seconds: float) -> None:
     """Ask all plugins that have STATUS.
 
     Args:
@@ -188,7 +190,7 @@ def check_readiness(asked: Iterable[Asked], seconds: float) -> None:
     raise PermanentError(text, hint="nothing was touched; mend the plugin or the step's config")
 
 
-def _ask(asked: Asked, deadline: float) -> PluginFailure | None:
+def _ask(asked: PluginCall, deadline: float) -> PluginFailure | None:
     """The plugin's own error, if it is not ready; None if it is, or does not answer."""
     left = deadline - time.monotonic()
     if left <= 0:
@@ -214,5 +216,5 @@ def _outdated(now: float) -> Iterator[tuple[object, bytes]]:
     return (key for key, until in list(_ready.items()) if until < now)
 
 
-def _key(asked: Asked) -> tuple[object, bytes]:
+def _key(asked: PluginCall) -> tuple[object, bytes]:
     return asked.plugin.binary, msgspec.json.encode(asked.network)

@@ -16,8 +16,7 @@ from pathlib import Path
 import msgspec
 
 from netdra.chain import holders
-from netdra.chain.checkpoint import Namespace as NamespaceId
-from netdra.chain.checkpoint import Pod
+from netdra.chain.checkpoint import NamespaceId, PodIdentity
 from netdra.cni.plugins import PluginPath
 from netdra.kernel import netns
 from netdra.kernel.device_files import DeviceFiles
@@ -31,7 +30,7 @@ from netdra.steps.contract import PodSpace, Site
 DEFAULT_STATE = Path("/var/lib/netdra/sandboxes")
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class ChainSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How chains are run on a node.
 
     Attributes:
@@ -97,7 +96,12 @@ def reopen_pod(wanted: NamespaceId, *others: str, same_boot: bool) -> Iterator[P
 
 @contextmanager
 def opened(
-    pod: Pod, space: PodSpace | None, settings: Settings, seconds: float, *, plugins: PluginPath | None = None
+    pod: PodIdentity,
+    space: PodSpace | None,
+    settings: ChainSettings,
+    seconds: float,
+    *,
+    plugins: PluginPath | None = None,
 ) -> Iterator[Site]:
     """The site of one attach, detach or check, with that many seconds until its deadline."""
     with Socket() as host, Namespace.current() as host_namespace:
@@ -116,7 +120,7 @@ def opened(
         )
 
 
-def arguments(pod: Pod) -> dict[str, str]:
+def arguments(pod: PodIdentity) -> dict[str, str]:
     """CNI_ARGS as Kubernetes' runtimes pass them."""
     values = {
         "K8S_POD_NAMESPACE": pod.namespace,

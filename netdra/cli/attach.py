@@ -7,9 +7,9 @@ import os
 import click
 import msgspec
 
-from netdra.chain.checkpoint import Pod
+from netdra.chain.checkpoint import PodIdentity
 from netdra.chain.report import AttachError, AttachReport
-from netdra.chain.site import Settings
+from netdra.chain.site import ChainSettings
 from netdra.cli import chains, shared, terminal
 from netdra.model.errors import InvalidInputError
 from netdra.model.result import StepDevice
@@ -33,7 +33,7 @@ def command(
     netns: str,
     plan_paths: tuple[str, ...],
     sandbox: str | None,
-    settings: Settings,
+    settings: ChainSettings,
     allow_device_files: tuple[str, ...],
     output: str,
 ) -> None:
@@ -53,7 +53,7 @@ def command(
     schemas = [schema for _, schemas in planned for schema in schemas]
     if not os.path.exists(netns):  # noqa: PTH110 (a path that is too long is not there; Path raises)
         raise InvalidInputError(f'--netns "{netns}" is not there', hint="see the named ones with: ls /run/netns")
-    pod = Pod(sandbox=sandbox or chains.sandbox_of(netns))
+    pod = PodIdentity(sandbox=sandbox or chains.sandbox_of(netns))
     settings = msgspec.structs.replace(settings, device_files=allow_device_files)
     try:
         report = attach(check(plans, schemas), pod, netns, settings)

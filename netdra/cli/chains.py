@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from netdra.chain.site import DEFAULT_STATE, Settings
+from netdra.chain.site import DEFAULT_STATE, ChainSettings
 from netdra.cli import inputs, shared, terminal
 from netdra.cni.plugins import DEFAULT_DIRECTORIES, PluginPath
 from netdra.model import documents
@@ -20,9 +20,9 @@ from netdra.model.topology import NetworkTopology
 MAX_TIMEOUT = 24 * 3600.0
 
 
-def _settings(state: Path, cni_path: str, host_root: str, timeout: float) -> Settings:
+def _settings(state: Path, cni_path: str, host_root: str, timeout: float) -> ChainSettings:
     directories = tuple(directory for directory in cni_path.split(":") if directory)
-    return Settings(
+    return ChainSettings(
         state=state, plugins=PluginPath(directories=directories, root=host_root), budget=timeout, step_timeout=timeout
     )
 

@@ -7,7 +7,7 @@ import sys
 import click
 
 from netdra.chain.report import StepCheck
-from netdra.chain.site import Settings
+from netdra.chain.site import ChainSettings
 from netdra.cli import chains, shared, terminal
 
 
@@ -15,7 +15,7 @@ from netdra.cli import chains, shared, terminal
 @click.argument("sandbox")
 @chains.settings_options
 @shared.output("table", "json", "yaml")
-def command(sandbox: str, settings: Settings, output: str) -> None:
+def command(sandbox: str, settings: ChainSettings, output: str) -> None:
     """Ask every step of SANDBOX whether what it made is still so, and show what has drifted.
 
     Built-in steps compare with the kernel, binaries are called with CHECK. The exit code is 1 if there is drift.

@@ -11,7 +11,7 @@ from netdra.cli import chains, shared, terminal
 
 if TYPE_CHECKING:
     from netdra.chain.report import UndoReport
-    from netdra.chain.site import Settings
+    from netdra.chain.site import ChainSettings
 
 
 @click.command(name="detach")
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.option("--give-up", is_flag=True, help="Put the checkpoint aside if something cannot be undone even now.")
 @chains.settings_options
 @shared.output("table", "json", "yaml")
-def command(sandbox: str | None, netns: str, give_up: bool, settings: Settings, output: str) -> None:
+def command(sandbox: str | None, netns: str, give_up: bool, settings: ChainSettings, output: str) -> None:
     """Undo the networks of SANDBOX from its checkpoint alone; without SANDBOX, that named like the namespace.
 
     It needs neither the plan nor the namespace, and may be called again. Everything is tried; if something is left,

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from netdra.chain.report import NetworkCollected
-from netdra.chain.site import Settings
+from netdra.chain.site import ChainSettings
 from netdra.cli import chains, shared, terminal
 
 
@@ -22,7 +22,7 @@ from netdra.cli import chains, shared, terminal
 )
 @chains.settings_options
 @shared.output("table", "json", "yaml")
-def command(plan_paths: tuple[str, ...], settings: Settings, output: str) -> None:
+def command(plan_paths: tuple[str, ...], settings: ChainSettings, output: str) -> None:
     """Call GC of every plugin that has it (CNI 1.1), once for each network, with all attachments that are still valid.
 
     Valid is what the checkpoints in --state say: a plugin frees everything else that it keeps for the network, such as

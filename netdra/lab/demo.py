@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from netdra.chain.attach import attach
-from netdra.chain.checkpoint import Pod
+from netdra.chain.checkpoint import PodIdentity
 from netdra.chain.detach import detach
-from netdra.chain.site import Settings
+from netdra.chain.site import ChainSettings
 from netdra.cni.plugins import DEFAULT_DIRECTORIES, PluginPath
 from netdra.discovery.scan import scan
 from netdra.exposure.expose import expose
@@ -83,9 +83,9 @@ def _allocate(scenario: Scenario, slices: Sequence[ResourceSlice]) -> ResourceCl
 
 
 def _in_pod(emit: Emit, plans: Sequence[Plan], space: netns.Namespace) -> None:
-    settings = Settings(state=_STATE / "sandboxes", plugins=PluginPath(directories=_plugin_path()), budget=BUDGET)
+    settings = ChainSettings(state=_STATE / "sandboxes", plugins=PluginPath(directories=_plugin_path()), budget=BUDGET)
     report = attach(
-        check(plans), Pod(sandbox=SANDBOX, name="demo", namespace="default", uid="demo"), space.path, settings
+        check(plans), PodIdentity(sandbox=SANDBOX, name="demo", namespace="default", uid="demo"), space.path, settings
     )
     try:
         emit(chapters.attached(report, settings.plugins.directories[0]))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from netdra.chain import checkpoint
-from netdra.chain.site import Settings as ChainSettings
+from netdra.chain.site import ChainSettings
 from netdra.kube.client import Client
 from netdra.kube.events import Occurrence, Recorder
 from netdra.kube.store import Change

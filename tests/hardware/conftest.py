@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from netdra.chain.site import Settings
+from netdra.chain.site import ChainSettings
 from netdra.cni.plugins import PluginPath
 from testbed import build
 from testbed.waiting import until
@@ -103,13 +103,13 @@ def plugins(tmp_path_factory: pytest.TempPathFactory) -> PluginPath:
 
 
 @pytest.fixture
-def settings(tmp_path: Path, plugins: PluginPath) -> Settings:
+def settings(tmp_path: Path, plugins: PluginPath) -> ChainSettings:
     """How chains are run."""
-    return Settings(state=tmp_path / "state", plugins=plugins, budget=60.0)
+    return ChainSettings(state=tmp_path / "state", plugins=plugins, budget=60.0)
 
 
 @pytest.fixture
-def new_pod(settings: Settings) -> Iterator[Callable[[], Pod]]:
+def new_pod(settings: ChainSettings) -> Iterator[Callable[[], Pod]]:
     """Make pods; when the test ends they are detached and gone, and the node must be as it was when the first came."""
     before: list[dict[str, Any]] = []
     with making_pods(settings) as make:
@@ -125,7 +125,7 @@ def new_pod(settings: Settings) -> Iterator[Callable[[], Pod]]:
 
 
 @contextmanager
-def making_pods(settings: Settings) -> Iterator[Callable[[], Pod]]:
+def making_pods(settings: ChainSettings) -> Iterator[Callable[[], Pod]]:
     """Make pods; in the end they are detached and gone."""
     made: list[Pod] = []
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from netdra.chain.checkpoint import Begun, Entry, Journal, Pod
-from netdra.chain.site import Settings
+from netdra.chain.checkpoint import Begun, CheckpointJournal, Entry, PodIdentity
+from netdra.chain.site import ChainSettings
 from netdra.kernel.netlink import Socket
 from netdra.model.plan import Plan
 from tests.plans import attach
@@ -25,7 +25,7 @@ class Job(msgspec.Struct, frozen=True):
 
     plan: Plan
     netns: str
-    settings: Settings
+    settings: ChainSettings
     after: str
 
 
@@ -34,9 +34,9 @@ def main() -> None:
     job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job, dec_hook=lambda kind, value: kind(value))
     left = [CHANGES_BEFORE_DEATH]
     began = [False]
-    append, request = Journal.append, Socket.request
+    append, request = CheckpointJournal.append, Socket.request
 
-    def watched_append(self: Journal, entry: Entry) -> None:
+    def watched_append(self: CheckpointJournal, entry: Entry) -> None:
         if began[0]:
             os.kill(os.getpid(), signal.SIGKILL)
         append(self, entry)
@@ -53,12 +53,12 @@ def main() -> None:
         return answer
 
     patches: Mapping[tuple[type, str], Any] = {
-        (Journal, "append"): watched_append,
+        (CheckpointJournal, "append"): watched_append,
         (Socket, "request"): watched_request,
     }
     for (owner, name), function in patches.items():
         setattr(owner, name, function)
-    attach((job.plan,), Pod(sandbox=job.netns, name=job.netns), f"/run/netns/{job.netns}", job.settings)
+    attach((job.plan,), PodIdentity(sandbox=job.netns, name=job.netns), f"/run/netns/{job.netns}", job.settings)
 
 
 if __name__ == "__main__":

@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from netdra.chain.checkpoint import Pod as Identity
+from netdra.chain.checkpoint import PodIdentity
 from netdra.chain.detach import detach
 from netdra.chain.report import AttachReport, DetachReport
-from netdra.chain.site import Settings
+from netdra.chain.site import ChainSettings
 from netdra.model.plan import Plan, PlannedDevice
 from testbed.waiting import until
 from tests.hardware.node import PATIENCE, PFS, VF, Function, ip, links, run
@@ -32,7 +32,7 @@ class Pod:
     """A pod: a named network namespace, and how chains are run in it."""
 
     netns: str
-    settings: Settings
+    settings: ChainSettings
 
     @property
     def path(self) -> str:
@@ -40,7 +40,7 @@ class Pod:
 
     def attach(self, *plans: Plan) -> AttachReport:
         return attach(
-            plans, Identity(sandbox=self.netns, name=self.netns, namespace="default"), self.path, self.settings
+            plans, PodIdentity(sandbox=self.netns, name=self.netns, namespace="default"), self.path, self.settings
         )
 
     def detach(self) -> DetachReport:
@@ -139,7 +139,7 @@ def until_as_before(before: dict[str, Any]) -> None:
     )
 
 
-def assert_as_before(before: dict[str, Any], settings: Settings) -> None:
+def assert_as_before(before: dict[str, Any], settings: ChainSettings) -> None:
     """The node comes to be as it was, and no checkpoint is left."""
     until_as_before(before)
     left = [str(path) for path in Path(settings.state).rglob("*") if path.is_file() and path.name != ".new"]

@@ -15,7 +15,7 @@ import pytest
 
 from netdra.chain.check import check
 from netdra.chain.detach import detach
-from netdra.chain.site import Settings
+from netdra.chain.site import ChainSettings
 from netdra.node.sandboxes.namespaces import Namespaces
 from testbed.waiting import until
 from tests.hardware.conftest import making_pods
@@ -42,7 +42,7 @@ def opened(vf: VF) -> Iterator[None]:
 
 
 @pytest.fixture
-def losing_pod(settings: Settings) -> Iterator[Pod]:
+def losing_pod(settings: ChainSettings) -> Iterator[Pod]:
     """A pod whose VF is lost: VFs that are made anew have other MACs, so the node will not be quite as before."""
     with making_pods(settings) as make:
         yield make()

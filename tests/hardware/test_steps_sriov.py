@@ -14,7 +14,7 @@ import pytest
 
 from netdra.chain import site as sites
 from netdra.chain.check import check
-from netdra.chain.checkpoint import Pod as Sandbox
+from netdra.chain.checkpoint import PodIdentity
 from netdra.chain.report import AttachError
 from netdra.steps import builtin
 from netdra.steps.contract import Order
@@ -102,7 +102,7 @@ def test_undoing_twice_or_what_was_never_done_changes_nothing_more(vf: VF, pod: 
     order = Order(topology="t", step="vf", type="sriov", if_name="net1", network="n", config=ALL, device=allocated(vf))
     with (
         sites.open_pod(pod.path) as space,
-        sites.opened(Sandbox(sandbox=pod.netns), space, pod.settings, 60.0) as site,
+        sites.opened(PodIdentity(sandbox=pod.netns), space, pod.settings, 60.0) as site,
     ):
         prepared = builtin.prepare(order, pod.settings.plugins, 60.0)
         record = builtin.observe(prepared, site)

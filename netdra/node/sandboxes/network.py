@@ -13,12 +13,12 @@ import msgspec
 from netdra.chain import check as checks
 from netdra.chain import checkpoint
 from netdra.chain.attach import attach
-from netdra.chain.checkpoint import Pod, Saved
+from netdra.chain.checkpoint import PodIdentity, Saved
 from netdra.chain.collect import collect
 from netdra.chain.detach import detach
 from netdra.chain.outcome import DeviceOutcome, device_outcomes, recorded_outcomes
 from netdra.chain.report import AttachError, CollectReport, DetachReport
-from netdra.chain.site import Settings
+from netdra.chain.site import ChainSettings
 from netdra.kernel import netns
 from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
 from netdra.model.plan import ClaimReference, Plan
@@ -38,7 +38,7 @@ _AFTERWARDS = 0.05  # seconds of a budget that are reserved for the work after t
 class Network:
     """Attaches and takes down the sandboxes of this node; it knows the devices that they have."""
 
-    def __init__(self, settings: Settings, table: Table) -> None:
+    def __init__(self, settings: ChainSettings, table: Table) -> None:
         self.settings, self.table = settings, table
 
     @property
@@ -258,7 +258,7 @@ class Network:
             metrics.attached(problem.report)
             raise
 
-    def _within(self, deadline: float) -> Settings:
+    def _within(self, deadline: float) -> ChainSettings:
         left = max(0.0, deadline - time.monotonic() - _AFTERWARDS)
         return msgspec.structs.replace(self.settings, budget=left)
 
@@ -288,8 +288,8 @@ def _releases_namespace(report: DetachReport, *, give_up: bool) -> bool:
     return report.is_undone or (report.namespace_gone and (report.is_tried or give_up))
 
 
-def _pod(sandbox: Sandbox) -> Pod:
-    return Pod(sandbox=sandbox.id, name=sandbox.name, namespace=sandbox.namespace, uid=sandbox.uid)
+def _pod(sandbox: Sandbox) -> PodIdentity:
+    return PodIdentity(sandbox=sandbox.id, name=sandbox.name, namespace=sandbox.namespace, uid=sandbox.uid)
 
 
 def _host_network(sandbox: Sandbox, claims: Sequence[ClaimDevices]) -> InvalidInputError:

@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from netdra.chain.site import Settings
+from netdra.chain.site import ChainSettings
 from netdra.kernel import libc
 from netdra.kube.client import Client
 from netdra.kube.connection import connect, find_config
@@ -38,7 +38,7 @@ class Job(msgspec.Struct, frozen=True):
     node: str
     kubeconfig: Path
     folder: Path
-    settings: Settings
+    settings: ChainSettings
     host: int
     slices: tuple[ResourceSlice, ...]
     topologies: tuple[NetworkTopology, ...]

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from netdra.chain import checkpoint
-from netdra.chain.site import Settings
+from netdra.chain.site import ChainSettings
 from netdra.cni.plugins import PluginPath
 from netdra.kernel import kinds, libc, link, netns
 from netdra.kernel.netns import Namespace
@@ -72,7 +72,7 @@ class Machine:
     folder: Path
     host: Namespace
     plugins: Path
-    settings: Settings
+    settings: ChainSettings
     files: ClaimFiles
     store: ClaimStore
     sandboxes: list[str] = field(default_factory=list)
@@ -151,7 +151,9 @@ def new_machine(folder: Path) -> Machine:
         folder=folder,
         host=Namespace.anonymous(),
         plugins=plugins,
-        settings=Settings(state=folder / "sandboxes", plugins=PluginPath(directories=(str(plugins),)), budget=BUDGET),
+        settings=ChainSettings(
+            state=folder / "sandboxes", plugins=PluginPath(directories=(str(plugins),)), budget=BUDGET
+        ),
         files=ClaimFiles(plugin=folder / "plugin", cdi=folder / "cdi"),
         store=ClaimStore.of_state(folder),
     )

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from netdra.chain.checkpoint import Pod
-from netdra.chain.site import Settings
+from netdra.chain.checkpoint import PodIdentity
+from netdra.chain.site import ChainSettings
 from netdra.cni.plugins import PluginPath
 from netdra.kernel import kinds, libc, link, netns
 from netdra.kernel.netlink import Socket
@@ -37,8 +37,8 @@ class Bed:
 
     host: Namespace
     pod: Namespace
-    container: Pod
-    settings: Settings
+    container: PodIdentity
+    settings: ChainSettings
     plugins: Path
 
     def veth(self, name: str, peer: str, **settings: Any) -> None:
@@ -142,8 +142,10 @@ def bed(tmp_path: Path) -> Iterator[Bed]:
         yield Bed(
             host=host,
             pod=pod,
-            container=Pod(sandbox=f"sb-{uuid.uuid4().hex[:8]}", name="p", namespace="default", uid="u"),
-            settings=Settings(state=tmp_path / "state", plugins=PluginPath(directories=(str(plugins),)), budget=60.0),
+            container=PodIdentity(sandbox=f"sb-{uuid.uuid4().hex[:8]}", name="p", namespace="default", uid="u"),
+            settings=ChainSettings(
+                state=tmp_path / "state", plugins=PluginPath(directories=(str(plugins),)), budget=60.0
+            ),
             plugins=plugins,
         )
     finally:

@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from netdra.chain.checkpoint import Journal, Pod
+from netdra.chain.checkpoint import CheckpointJournal, PodIdentity
 from netdra.chain.detach import detach
-from netdra.chain.site import Settings
+from netdra.chain.site import ChainSettings
 from netdra.cni import process
 from netdra.kernel.netlink import Socket
 from netdra.model.plan import Plan
@@ -28,9 +28,9 @@ class Job(msgspec.Struct, frozen=True):
 
     verb: Literal["attach", "detach"]
     plans: tuple[Plan, ...]
-    pod: Pod
+    pod: PodIdentity
     netns: str
-    settings: Settings
+    settings: ChainSettings
 
 
 def die_at(number: int) -> None:
@@ -52,7 +52,7 @@ def die_at(number: int) -> None:
         return wrapped
 
     Socket.request = watched(Socket.request)  # type: ignore[method-assign]
-    Journal.append = watched(Journal.append)  # type: ignore[method-assign]
+    CheckpointJournal.append = watched(CheckpointJournal.append)  # type: ignore[method-assign]
     process._spawn = watched(process._spawn)
 
 

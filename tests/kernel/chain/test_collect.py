@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from netdra.chain import checkpoint, files
-from netdra.chain.checkpoint import Pod
+from netdra.chain.checkpoint import PodIdentity
 from netdra.chain.collect import collect
 from netdra.chain.detach import detach
-from netdra.chain.site import Settings
+from netdra.chain.site import ChainSettings
 from netdra.model.errors import TemporaryError
 from netdra.model.plan import Plan
 from testbed.recorder import Recorder
@@ -29,7 +29,7 @@ def attached(bed: Bed, *sandboxes: str) -> Recorder:
     """Sandboxes with one network of a recorder."""
     fake = recorder(bed, "fake")
     for number, sandbox in enumerate(sandboxes):
-        attach((of_fake(f"net{number}"),), Pod(sandbox=sandbox), bed.pod.path, bed.settings)
+        attach((of_fake(f"net{number}"),), PodIdentity(sandbox=sandbox), bed.pod.path, bed.settings)
     return fake
 
 
@@ -102,9 +102,9 @@ def test_no_sandbox_begins_while_plugins_collect(bed: Bed) -> None:
     assert worker.is_alive()
     header = checkpoint.load_all(bed.settings.state)[0][0].header
     with pytest.raises(TemporaryError, match="has held"):
-        checkpoint.create(bed.settings.state, msgspec.structs.replace(header, pod=Pod(sandbox="s2")), 0.05)
+        checkpoint.create(bed.settings.state, msgspec.structs.replace(header, pod=PodIdentity(sandbox="s2")), 0.05)
     go_on.touch()
-    attach((of_fake("net5"),), Pod(sandbox="s2"), bed.pod.path, bed.settings)
+    attach((of_fake("net5"),), PodIdentity(sandbox="s2"), bed.pod.path, bed.settings)
     worker.join()
     assert len(fake.calls("ADD")) == 2
 
@@ -113,7 +113,7 @@ def test_a_plugin_without_it_is_left_out_and_one_that_fails_is_told(bed: Bed) ->
     Recorder(bed.plugins, "old", versions=("1.0.0",))
     fake = attached(bed, "s1")
     fake.fails("GC", message="cannot")
-    attach((plan(step("o", "old", "net7")),), Pod(sandbox="s3"), bed.pod.path, bed.settings)
+    attach((plan(step("o", "old", "net7")),), PodIdentity(sandbox="s3"), bed.pod.path, bed.settings)
     report = collect(bed.settings)
     assert not report.is_clean
     assert "cannot" in report.networks[0].problem
@@ -121,7 +121,7 @@ def test_a_plugin_without_it_is_left_out_and_one_that_fails_is_told(bed: Bed) ->
 
 
 def test_without_any_state_there_is_nothing_to_collect(tmp_path: Path) -> None:
-    assert collect(Settings(state=tmp_path / "no")).networks == ()
+    assert collect(ChainSettings(state=tmp_path / "no")).networks == ()
     assert not (tmp_path / "no").exists()
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from netdra.chain import checkpoint, holders
 from netdra.chain.check import check
-from netdra.chain.checkpoint import Header, Pod
+from netdra.chain.checkpoint import Header, PodIdentity
 from netdra.chain.collect import collect
 from netdra.chain.detach import detach
 from netdra.chain.report import AttachError, DetachReport
@@ -295,7 +295,7 @@ def test_a_second_pod_cannot_have_a_device_that_is_in_the_first(bed: Bed) -> Non
     recorder(bed, "fake")
     plans = prepared(bed)
     attach(plans, bed.container, bed.pod.path, bed.settings)
-    second = Pod(sandbox=f"{bed.container.sandbox}-2")
+    second = PodIdentity(sandbox=f"{bed.container.sandbox}-2")
     with Namespace.create(f"{Path(bed.pod.path).name}-2") as other:
         try:
             with pytest.raises(AttachError, match='device "eth7" is not on the host'):
@@ -309,8 +309,8 @@ def of_sandbox(bed: Bed, sandbox: str) -> Header:
     return Header(
         version=checkpoint.VERSION,
         boot_id=checkpoint.boot_id(),
-        pod=Pod(sandbox=sandbox),
-        namespace=checkpoint.Namespace(path=bed.pod.path, cookie=1),
+        pod=PodIdentity(sandbox=sandbox),
+        namespace=checkpoint.NamespaceId(path=bed.pod.path, cookie=1),
         plugins=bed.settings.plugins,
         plans=(),
     )

@@ -11,7 +11,7 @@ import pytest
 
 from netdra.chain import site
 from netdra.chain.check import check
-from netdra.chain.checkpoint import Pod
+from netdra.chain.checkpoint import PodIdentity
 from netdra.chain.detach import detach
 from netdra.chain.report import AttachReport
 from netdra.kernel import link, netns, uapi
@@ -283,7 +283,9 @@ def test_the_next_pod_waits_for_a_virtual_device_until_it_is_what_it_was(
     restore = moving.restore
     refusals: list[str] = []
     second = dataclasses.replace(
-        bed, pod=Namespace.open(f"{netns.NAMED}/{other.name}"), container=Pod(sandbox=f"{bed.container.sandbox}-2")
+        bed,
+        pod=Namespace.open(f"{netns.NAMED}/{other.name}"),
+        container=PodIdentity(sandbox=f"{bed.container.sandbox}-2"),
     )
 
     def asked_for_meanwhile(record: moving.Moved, back: Link, site: Site) -> tuple[str, ...]:

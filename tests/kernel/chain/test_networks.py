@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from netdra.chain.checkpoint import Pod
+from netdra.chain.checkpoint import PodIdentity
 from netdra.chain.collect import collect
 from netdra.chain.detach import detach
 from netdra.model.plan import Plan
@@ -39,7 +39,7 @@ def test_steps_of_one_network_have_addresses_of_their_own(bed: Bed, network: str
         bed.veth(f"eth{number}", f"peer{number}")
     mine = tuple(of(bed, f"t{number}", f"eth{number}", f"net{number}", network) for number in range(2))
     attach(mine, bed.container, bed.pod.path, bed.settings)
-    attach((of(bed, "t2", "eth2", "net2", network),), Pod(sandbox="other"), bed.pod.path, bed.settings)
+    attach((of(bed, "t2", "eth2", "net2", network),), PodIdentity(sandbox="other"), bed.pod.path, bed.settings)
     assert [bed.addresses(f"net{at}", inside=True) for at in range(3)] == [{f"{SUBNET}.{each}/24"} for each in last]
     for sandbox in (bed.container.sandbox, "other"):
         assert detach(sandbox, bed.settings).is_clean
@@ -52,7 +52,7 @@ def test_plugins_of_one_network_are_told_of_all_that_are_on_it(bed: Bed) -> None
     one, other = recorder(bed, "one"), recorder(bed, "other")
     for number, kind in enumerate(("one", "other")):
         only = msgspec.structs.replace(step("a", kind, f"net{number}"), network="netdra_n")
-        attach((plan(only),), Pod(sandbox=f"s{number}"), bed.pod.path, bed.settings)
+        attach((plan(only),), PodIdentity(sandbox=f"s{number}"), bed.pod.path, bed.settings)
     collect(bed.settings)
     everyone = [[("s0", "net0"), ("s1", "net1")]]
     assert (valid(one), valid(other)) == (everyone, everyone)

@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from netdra.chain import checkpoint, holders
-from netdra.chain.checkpoint import Pod
+from netdra.chain.checkpoint import PodIdentity
 from netdra.chain.detach import detach
 from netdra.chain.report import AttachError, DetachReport
 from netdra.kernel import netns
@@ -181,8 +181,8 @@ def test_a_device_that_its_plugin_brought_out_of_reach_is_stranded_until_it_is_b
     assert detach(bed.container.sandbox, before, give_up=True).problems[0].endswith(".bad-0")
 
 
-def second(bed: Bed, uid: str) -> Pod:
-    return Pod(sandbox=f"{bed.container.sandbox}-2", name="p", namespace="default", uid=uid)
+def second(bed: Bed, uid: str) -> PodIdentity:
+    return PodIdentity(sandbox=f"{bed.container.sandbox}-2", name="p", namespace="default", uid=uid)
 
 
 @pytest.fixture
@@ -368,7 +368,7 @@ def on_the_node(bed: Bed) -> dict[str, Any]:
 def lived(bed: Bed, plugin: Recorder, gives: Sequence[str], where: str) -> list[DetachReport]:
     """A pod's life: attached, then detached as often as its plugin is told to do otherwise, and once more."""
     name = f"{Path(bed.pod.path).name}-{uuid.uuid4().hex[:4]}"
-    pod = Pod(sandbox=name)
+    pod = PodIdentity(sandbox=name)
     with Namespace.create(name) as space:
         with suppress(AttachError):
             attach(mine(), pod, space.path, bed.settings)

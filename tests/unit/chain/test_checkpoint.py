@@ -14,13 +14,13 @@ from netdra.chain.checkpoint import (
     Complete,
     Done,
     Header,
-    Namespace,
-    Pod,
-    Undone,
+    NamespaceId,
+    PodIdentity,
+    UndoneEntry,
 )
 from netdra.chain.detach import detach
 from netdra.chain.files import NewerStateError
-from netdra.chain.site import Settings
+from netdra.chain.site import ChainSettings
 from netdra.cni.plugins import PluginPath
 from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.model.plan import ClaimReference, Plan, PlannedStep
@@ -37,8 +37,8 @@ PLAN = Plan(
 HEADER = Header(
     version=checkpoint.VERSION,
     boot_id="b",
-    pod=Pod(sandbox="s1", name="p"),
-    namespace=Namespace(path="/run/netns/x", cookie=7),
+    pod=PodIdentity(sandbox="s1", name="p"),
+    namespace=NamespaceId(path="/run/netns/x", cookie=7),
     plugins=PluginPath(),
     plans=(PLAN,),
 )
@@ -50,7 +50,7 @@ ENTRIES = (
     Amended(step="0/b", undo={"addresses": ["10.0.0.1/24"]}),
     Done(step="0/b", result=RESULT),
     Complete(),
-    Undone(step="0/b"),
+    UndoneEntry(step="0/b"),
 )
 
 
@@ -117,7 +117,7 @@ def test_a_line_that_cannot_be_read_is_counted_and_the_others_hold(tmp_path: Pat
 
 
 def test_an_entry_of_a_step_that_never_began_is_damage(tmp_path: Path) -> None:
-    text = msgspec.json.encode(HEADER) + b"\n" + msgspec.json.encode(Undone(step="0/zzz")) + b"\n"
+    text = msgspec.json.encode(HEADER) + b"\n" + msgspec.json.encode(UndoneEntry(step="0/zzz")) + b"\n"
     assert checkpoint.read(text, "it").damaged == 1
 
 
@@ -291,7 +291,7 @@ def test_checkpoints_of_every_former_version_are_read(tmp_path: Path) -> None:
 def test_what_a_newer_netdra_wrote_is_left_for_it(tmp_path: Path, header: bytes) -> None:
     path = tmp_path / "s1.jsonl"
     path.write_bytes(header + b"\n")
-    settings = Settings(state=tmp_path)
+    settings = ChainSettings(state=tmp_path)
     for act in (lambda: detach("s1", settings), lambda: checkpoint.open_existing(tmp_path, "s1", 1)):
         with pytest.raises(NewerStateError, match="written by a newer netdra") as refused:
             act()
