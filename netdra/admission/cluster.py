@@ -20,9 +20,9 @@ from netdra.model.errors import UNREADABLE, InvalidInputError
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
+from netdra.rules.networks import ranges
 from netdra.rules.schemas import plugins
 from netdra.topology.classes import parameters
-from netdra.topology.networks import ranges
 
 Topologies = Mapping[str, NetworkTopology]
 _topology = msgspec.json.Decoder(NetworkTopology)

@@ -61,7 +61,7 @@ def review(request: AdmissionRequest, cluster: Cluster, in_time: Callable[[], bo
     try:
         return of_kind(request, cluster)
     except msgspec.ValidationError:
-        return Verdict(tuple(_misfits(request)))
+        return Verdict(tuple(_findings(request)))
     except (*UNREADABLE, InvalidInputError) as problem:
         return Verdict((f'{kind} "{request.name}": {problem}',))
 
@@ -133,13 +133,13 @@ def _read(raw: msgspec.Raw, kind: type[T]) -> T:
     return decoded
 
 
-def _misfits(request: AdmissionRequest) -> Iterator[str]:
+def _findings(request: AdmissionRequest) -> Iterator[str]:
     """All errors of an object that does not fit its kind; of a topology also its steps' errors, where they are read."""
     value = msgspec.json.decode(request.object)
     if isinstance(value, dict):
         value.setdefault("kind", request.kind.kind)
-    document, misfits = documents.examine(value, f'{request.kind.kind} "{request.name}"', strict=False)
-    yield from (misfit.text for misfit in misfits)
+    document, findings = documents.examine(value, f'{request.kind.kind} "{request.name}"', strict=False)
+    yield from (finding.text_at_path for finding in findings)
     if isinstance(document, NetworkTopology):
         yield from (finding.text for finding in graph.examine(document)[1])
 

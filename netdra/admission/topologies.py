@@ -13,9 +13,9 @@ from netdra.model.schema import CNIPluginSchema
 from netdra.model.suggestions import closest, listed
 from netdra.model.topology import BUILTIN_TYPES, NetworkTopology, NetworkTopologySpec
 from netdra.rules import contract, shipped
+from netdra.rules.networks import overlaps
 from netdra.rules.topologies import check_names, check_together, check_topology, check_unwise
 from netdra.topology.classes import class_name
-from netdra.topology.networks import overlaps
 
 SHOWN = 5
 

@@ -14,7 +14,7 @@ from netdra import __version__
 from netdra.cli import shared, terminal
 from netdra.cli.shared import option
 from netdra.doctor import node_look, node_verdicts
-from netdra.doctor.finding import Finding, Unseen, worst
+from netdra.doctor.diagnosis import Diagnosis, Unseen, worst
 from netdra.model.errors import InvalidInputError, TemporaryError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def command(
     with_cloud = cloud.neutron_clouds is not None
     if only == "node" and with_cloud:
         raise click.UsageError("--neutron-clouds is of the cluster: leave out --only node")
-    findings: list[Finding] = []
+    findings: list[Diagnosis] = []
     if only != "node":
         wanted = only == "cluster" or cluster.is_given
         of_cluster, nodes = _cluster(cluster, (namespace, name), node_name, wanted=wanted, with_nodes=with_cloud)
@@ -79,7 +79,7 @@ def command(
 
 def _cluster(
     access: shared.ClusterAccess, where: tuple[str, str], node: str, *, wanted: bool, with_nodes: bool
-) -> tuple[list[Finding], tuple[WiredNode, ...] | Unseen]:
+) -> tuple[list[Diagnosis], tuple[WiredNode, ...] | Unseen]:
     """The findings on the cluster, with netdra in a namespace and under a name; and, if wanted, its wired nodes.
 
     If the user has not asked for the cluster, its absence is no error.
@@ -100,7 +100,7 @@ def _cluster(
             raise
         return cluster_verdicts.not_looked_at(problem.what), Unseen(problem.what)
 
-    async def look() -> tuple[list[Finding], tuple[WiredNode, ...] | Unseen]:
+    async def look() -> tuple[list[Diagnosis], tuple[WiredNode, ...] | Unseen]:
         async with access.client() as client:
             facts = await cluster_look.look(client, *where, node)
             ports = await neutron_look.look_at_ports(client, facts.components)
@@ -117,7 +117,7 @@ def _cluster(
 
 def _cloud(
     cloud: shared.CloudAccess, defaults: Mapping[str, PhysnetDefault], nodes: tuple[WiredNode, ...] | Unseen
-) -> list[Finding]:
+) -> list[Diagnosis]:
     from netdra.doctor import neutron_look, neutron_verdicts
     from netdra.neutron.client import Neutron
     from netdra.neutron.session import Session
@@ -125,7 +125,7 @@ def _cloud(
     assert cloud.neutron_clouds is not None
     session = Session(cloud.neutron_clouds, cloud.neutron_cloud)
 
-    async def look() -> list[Finding]:
+    async def look() -> list[Diagnosis]:
         async with Neutron(session) as neutron:
             return neutron_verdicts.of_cloud(await neutron_look.look_at_cloud(neutron, defaults), nodes)
 

@@ -122,18 +122,18 @@ def _read(path: str, file: str) -> Iterator[_Object | FileProblem]:
                 yield from _misversioned(file, marked)
                 continue
             try:
-                document, misfits = documents.examine(marked.value, file)
+                document, findings = documents.examine(marked.value, file)
             except InvalidInputError as problem:
                 what = problem.what.removeprefix(f"{file}: ")
                 yield FileProblem(file=file, line=marked.line(), message=what, hint=problem.hint)
                 continue
-            for misfit in misfits:
-                shown = dotted(misfit.path, "").removeprefix(".")
+            for finding in findings:
+                shown = dotted(finding.path, "").removeprefix(".")
                 yield FileProblem(
-                    file=file, line=marked.line(misfit.path), message=misfit.what, path=shown, hint=misfit.hint
+                    file=file, line=marked.line(finding.path), message=finding.what, path=shown, hint=finding.hint
                 )
             if document is not None:
-                yield _Object(file, marked, document, tuple(misfit.path for misfit in misfits))
+                yield _Object(file, marked, document, tuple(finding.path for finding in findings))
     except InvalidInputError as problem:
         number, _, rest = problem.what.removeprefix("line ").partition(": ")
         if number.isdecimal():
@@ -204,13 +204,13 @@ def _by_definition(
     for item, finding in wrong:
         told[id(item)].add(finding.path)
     for item in objects:
-        for misfit in crd_check.misfits(item.marked.value):
+        for finding in crd_check.findings(item.marked.value):
             places = told[id(item)]
-            entry = misfit.path[:-1]  # a parameter of a schema is told of as a whole
+            entry = finding.path[:-1]  # a parameter of a schema is told of as a whole
             known = entry in places and entry[-1:] and isinstance(entry[-1], int)
-            if not known and not any(path[: len(misfit.path)] == misfit.path for path in places):
-                what = f'{item.value.kind} "{item.value.metadata.name}": {misfit.what}'
-                yield item, Finding(what=what, hint=misfit.hint, path=misfit.path)
+            if not known and not any(path[: len(finding.path)] == finding.path for path in places):
+                what = f'{item.value.kind} "{item.value.metadata.name}": {finding.what}'
+                yield item, Finding(what=what, hint=finding.hint, path=finding.path)
 
 
 def _named(objects: Sequence[_Object]) -> Iterator[tuple[_Object, Finding, bool]]:
@@ -264,8 +264,8 @@ def _warned(objects: Sequence[_Object], let_through: Sequence[_Object]) -> Itera
     from netdra.admission.cluster import Cluster
     from netdra.rules import contract
     from netdra.rules.classes import check_class
+    from netdra.rules.networks import overlaps
     from netdra.topology.classes import known_classes
-    from netdra.topology.networks import overlaps
     from netdra.vocabulary import added
 
     classes = [given for _, given in _of(objects, DeviceClass) if not check_class(given)]
@@ -313,9 +313,9 @@ def _claims(objects: Sequence[_Object], topologies: Mapping[str, NetworkTopology
     classes = known_classes(topologies.values(), sound)
     values: list[tuple[_Object, Written]] = [*_of(objects, ResourceClaim), *_of(objects, ResourceClaimTemplate)]
     for item, value in values:
-        if isinstance(value, ResourceClaim | ResourceClaimTemplate) and (misfit := claim_rules.too_many(value)):
-            what = f'{value.kind} "{value.metadata.name}": {misfit.what}'
-            yield item, Finding(what=what, hint=misfit.hint, path=misfit.path)
+        if isinstance(value, ResourceClaim | ResourceClaimTemplate) and (finding := claim_rules.too_many(value)):
+            what = f'{value.kind} "{value.metadata.name}": {finding.what}'
+            yield item, Finding(what=what, hint=finding.hint, path=finding.path)
     for item, value in [*values, *_of(objects, DeviceClass)]:
         yield from ((item, finding) for finding in check_selectors(value))
         if not isinstance(value, DeviceClass):

@@ -27,7 +27,7 @@ from netdra.doctor.cluster_verdicts import (
     ReportFacts,
     WebhookFacts,
 )
-from netdra.doctor.finding import Unseen
+from netdra.doctor.diagnosis import Unseen
 from netdra.doctor.rights import PROCESSES, Right, needed
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import NotFoundError, RefusedError

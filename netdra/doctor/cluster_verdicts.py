@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from netdra.doctor.finding import Finding, Level, Unseen, number
+from netdra.doctor.diagnosis import Diagnosis, Level, Unseen, number
 from netdra.doctor.rights import to_keep_a_certificate
 from netdra.model.core import ClusterNode
 from netdra.model.device import Features
@@ -30,7 +30,7 @@ AS_ADMINISTRATOR = "ask with a kubeconfig that may read it: netdra doctor --kube
 
 
 T = TypeVar("T")
-_finding = partial(Finding, "cluster")
+_finding = partial(Diagnosis, "cluster")
 
 
 class Definition(msgspec.Struct, frozen=True):
@@ -143,7 +143,7 @@ SHORTCOMINGS = (
 """Which versions of which runtime netdra does not work with as they are; docs/nri.md has those that it is tested on."""
 
 
-def verdicts(facts: ClusterFacts, own_version: str, now: datetime) -> list[Finding]:
+def verdicts(facts: ClusterFacts, own_version: str, now: datetime) -> list[Diagnosis]:
     """All findings about a cluster, in the order of `netdra doctor`.
 
     Args:
@@ -164,24 +164,24 @@ def verdicts(facts: ClusterFacts, own_version: str, now: datetime) -> list[Findi
     ]
 
 
-def unreachable(why: str) -> list[Finding]:
+def unreachable(why: str) -> list[Diagnosis]:
     """The finding about a cluster that does not answer."""
     return [_finding("API server", "error", why, "is it up, and is this its kubeconfig? name one with --kubeconfig")]
 
 
-def not_looked_at(why: str, fix: str = "name a kubeconfig with --kubeconfig") -> list[Finding]:
+def not_looked_at(why: str, fix: str = "name a kubeconfig with --kubeconfig") -> list[Diagnosis]:
     """The finding where there is no cluster to look at, or nothing to look with."""
     return [_finding("API server", "warning", f"not looked at: {why}", fix)]
 
 
-def _seen(check: str, part: T | Unseen, judge: Callable[[T], Iterable[Finding]]) -> Iterable[Finding]:
+def _seen(check: str, part: T | Unseen, judge: Callable[[T], Iterable[Diagnosis]]) -> Iterable[Diagnosis]:
     """The findings about a part, or that it could not be seen."""
     if isinstance(part, Unseen):
         return [_finding(check, "warning", f"could not be seen: {part.why}", AS_ADMINISTRATOR)]
     return judge(part)
 
 
-def _server(facts: ClusterFacts) -> Finding:
+def _server(facts: ClusterFacts) -> Diagnosis:
     version = number(facts.server)
     if version < API_SINCE:
         return _finding("API server", "error", facts.server, "netdra needs Kubernetes 1.34 or later")
@@ -191,7 +191,7 @@ def _server(facts: ClusterFacts) -> Finding:
     return _finding("API server", "ok", facts.server)
 
 
-def _dra(versions: tuple[str, ...]) -> Iterator[Finding]:
+def _dra(versions: tuple[str, ...]) -> Iterator[Diagnosis]:
     if "v1" in versions:
         yield _finding("resource.k8s.io", "ok", ", ".join(versions))
         return
@@ -199,7 +199,7 @@ def _dra(versions: tuple[str, ...]) -> Iterator[Finding]:
     yield _finding("resource.k8s.io", "error", seen, "kube-apiserver --runtime-config=resource.k8s.io/v1=true")
 
 
-def _gates(features: Features) -> Iterator[Finding]:
+def _gates(features: Features) -> Iterator[Diagnosis]:
     for gate, on, lost in (
         ("DRAPartitionableDevices", features.partitionable_devices, "a NIC has one persona"),
         ("DRAConsumableCapacity", features.consumable_capacity, "no device can be shared by several claims"),
@@ -214,7 +214,7 @@ def _gates(features: Features) -> Iterator[Finding]:
     yield _finding("DRAListTypeAttributes", "ok", listed)
 
 
-def _definitions(definitions: Sequence[Definition]) -> Iterator[Finding]:
+def _definitions(definitions: Sequence[Definition]) -> Iterator[Diagnosis]:
     sound = [
         definition.name
         for definition in definitions
@@ -227,7 +227,7 @@ def _definitions(definitions: Sequence[Definition]) -> Iterator[Finding]:
             yield _definition(definition)
 
 
-def _definition(definition: Definition) -> Finding:
+def _definition(definition: Definition) -> Diagnosis:
     fix = "netdra crds | kubectl apply --server-side -f -"
     if not definition.there:
         return _finding(f"CRD {definition.name}", "error", "is not there", fix)
@@ -237,7 +237,7 @@ def _definition(definition: Definition) -> Finding:
     return _finding(f"CRD {definition.name}", "error", f"is of another version of netdra: {places}", fix)
 
 
-def _webhook(webhook: WebhookFacts, facts: ClusterFacts, now: datetime) -> Iterator[Finding]:
+def _webhook(webhook: WebhookFacts, facts: ClusterFacts, now: datetime) -> Iterator[Diagnosis]:
     for name in webhook.missing:
         seen = "is not there: nothing is checked when it is written"
         yield _finding(f"webhook configuration {name}", "error", seen, "helm upgrade installs it")
@@ -249,7 +249,7 @@ def _webhook(webhook: WebhookFacts, facts: ClusterFacts, now: datetime) -> Itera
         yield _answer(webhook, facts.namespace)
 
 
-def _authority(name: str, end: datetime | None, now: datetime, fix: str) -> Finding:
+def _authority(name: str, end: datetime | None, now: datetime, fix: str) -> Diagnosis:
     check = f"webhook configuration {name}"
     if end is None:
         return _finding(check, "error", "trusts nobody: the API server cannot call the webhook", fix)
@@ -261,7 +261,7 @@ def _authority(name: str, end: datetime | None, now: datetime, fix: str) -> Find
     return _finding(check, "ok", seen)
 
 
-def _answer(webhook: WebhookFacts, namespace: str) -> Finding:
+def _answer(webhook: WebhookFacts, namespace: str) -> Diagnosis:
     if webhook.answer == "asked":
         return _finding("webhook", "ok", "refuses what is wrong")
     fix = f"kubectl -n {namespace} get pods,endpointslices; is port 8443 open from the API server?"
@@ -270,7 +270,7 @@ def _answer(webhook: WebhookFacts, namespace: str) -> Finding:
     return _finding("webhook", "error", webhook.answer, fix)
 
 
-def _rights(rights: Mapping[str, tuple[str, ...]], facts: ClusterFacts) -> Iterator[Finding]:
+def _rights(rights: Mapping[str, tuple[str, ...]], facts: ClusterFacts) -> Iterator[Diagnosis]:
     for process, lacking in rights.items():
         if process == "webhook" and set(lacking) == to_keep_a_certificate(facts.name):
             yield _finding(
@@ -284,7 +284,7 @@ def _rights(rights: Mapping[str, tuple[str, ...]], facts: ClusterFacts) -> Itera
             yield _finding(f"rights of netdra {process}", "ok", "has all that it needs")
 
 
-def _nodes(nodes: Sequence[ClusterNode]) -> Iterator[Finding]:
+def _nodes(nodes: Sequence[ClusterNode]) -> Iterator[Diagnosis]:
     kubelets = [(node.metadata.name, node.status.node_info.kubelet_version) for node in nodes]
     old = [f"{name} {version}" for name, version in kubelets if number(version) < API_SINCE]
     if old:
@@ -295,7 +295,7 @@ def _nodes(nodes: Sequence[ClusterNode]) -> Iterator[Finding]:
     yield from _runtimes([(node.metadata.name, node.status.node_info.container_runtime_version) for node in nodes])
 
 
-def _runtimes(runtimes: Sequence[tuple[str, str]]) -> Iterator[Finding]:
+def _runtimes(runtimes: Sequence[tuple[str, str]]) -> Iterator[Diagnosis]:
     """What is known of the runtimes, by node; of one that is not known, nothing is said."""
     for shortcoming in SHORTCOMINGS:
         bad = [f"{name} {runtime}" for name, runtime in runtimes if shortcoming.is_of(runtime)]
@@ -311,7 +311,7 @@ def _runtimes(runtimes: Sequence[tuple[str, str]]) -> Iterator[Finding]:
         yield _finding("container runtimes", "ok", _versions(well))
 
 
-def _components(components: Sequence[Component], namespace: str, own: str) -> Iterator[Finding]:
+def _components(components: Sequence[Component], namespace: str, own: str) -> Iterator[Diagnosis]:
     check = "versions of netdra"
     versions = {component.version for component in components if component.version}
     if not components:
@@ -332,7 +332,7 @@ def _components(components: Sequence[Component], namespace: str, own: str) -> It
         yield _finding(check, "ok", f"{own}: {', '.join(parts) or f'{len(components)} pods'}")
 
 
-def _reports(reports: Sequence[ReportFacts], facts: ClusterFacts) -> Iterator[Finding]:
+def _reports(reports: Sequence[ReportFacts], facts: ClusterFacts) -> Iterator[Diagnosis]:
     """Whether nodes say what they offer, of the policies as they are now, and without problems."""
     check = "reports of nodes"
     behind = [report.node for report in reports if report.behind]

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from netdra.doctor.cluster_look import attempt
 from netdra.doctor.cluster_verdicts import Component
-from netdra.doctor.finding import Unseen
+from netdra.doctor.diagnosis import Unseen
 from netdra.doctor.neutron_verdicts import (
     Account,
     CloudFacts,

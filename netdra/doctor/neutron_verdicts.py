@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from netdra.doctor.cluster_verdicts import AS_ADMINISTRATOR, NAMED
-from netdra.doctor.finding import Finding, Level, Unseen
+from netdra.doctor.diagnosis import Diagnosis, Level, Unseen
 from netdra.model.neutron_port import HOST_ANNOTATION, NeutronPort
 from netdra.model.suggestions import hint, listed
 from netdra.neutron.answers import HARDWARE_SWITCH, ROLE, Agent, NeutronNetwork, Port
@@ -30,8 +30,8 @@ _TERMINATING = (
 )
 _UNSAID = "no controller has said why"
 _CHANGED = "delete the pods and their claims: the next ones get the new settings"
-_in_cluster = partial(Finding, "cluster", "ports of Neutron")
-_finding = partial(Finding, "neutron")
+_in_cluster = partial(Diagnosis, "cluster", "ports of Neutron")
+_finding = partial(Diagnosis, "neutron")
 
 
 class PortFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +105,7 @@ class WiredNode(msgspec.Struct, frozen=True, kw_only=True):
     interfaces: frozenset[str] | None = None
 
 
-def of_ports(facts: PortFacts, namespace: str, name: str, now: datetime) -> list[Finding]:
+def of_ports(facts: PortFacts, namespace: str, name: str, now: datetime) -> list[Diagnosis]:
     """All findings about a cluster's NeutronPorts.
 
     Args:
@@ -129,7 +129,7 @@ def of_ports(facts: PortFacts, namespace: str, name: str, now: datetime) -> list
     return [_in_cluster("ok", "none" if facts.topologies else "no topology asks for them")]
 
 
-def of_cloud(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> list[Finding]:
+def of_cloud(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> list[Diagnosis]:
     """All findings about a cloud.
 
     Args:
@@ -154,14 +154,14 @@ def of_cloud(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> list[Fin
     return findings
 
 
-def _unseen(check: str, problem: Failed, fix: str = "") -> Finding:
+def _unseen(check: str, problem: Failed, fix: str = "") -> Diagnosis:
     return _finding(check, "warning", f"could not be seen: {problem.what}", fix or problem.hint)
 
 
 # The cluster
 
 
-def _served(facts: PortFacts, is_running: str, now: datetime) -> Iterator[Finding]:
+def _served(facts: PortFacts, is_running: str, now: datetime) -> Iterator[Diagnosis]:
     """Whether a controller looks after the ports: none is started with a cloud, or none has made them in time."""
     controllers = {} if isinstance(facts.controllers, Unseen) else facts.controllers
     if facts.topologies and not isinstance(facts.topologies, Unseen) and controllers and not any(controllers.values()):
@@ -206,7 +206,7 @@ def _troubles(port: NeutronPort, is_running: str, now: datetime) -> Iterator[_Po
         yield _PortTrouble("warning", "changed in Neutron", current.last_transition_time, what, _CHANGED)
 
 
-def _troubled(ports: Iterable[NeutronPort], is_running: str, now: datetime) -> Iterator[Finding]:
+def _troubled(ports: Iterable[NeutronPort], is_running: str, now: datetime) -> Iterator[Diagnosis]:
     """The ports in trouble, one finding a state; the oldest come first, and the oldest one's message is shown."""
     by_state: dict[str, list[tuple[NeutronPort, _PortTrouble]]] = {}
     for port in ports:
@@ -238,14 +238,14 @@ def _span(age: timedelta) -> str:
 # The cloud
 
 
-def _neutron(account: Account, extensions: frozenset[str]) -> Finding:
+def _neutron(account: Account, extensions: frozenset[str]) -> Diagnosis:
     if BINDING in extensions:
         return _finding("Neutron", "ok", f"{account.url} answers, and binds ports (extension {BINDING})")
     seen = f"{account.url} has no extension {BINDING}: no port can be bound to a VF"
     return _finding("Neutron", "error", seen, "Neutron's core_plugin has to be ml2")
 
 
-def _roles(account: Account) -> Iterator[Finding]:
+def _roles(account: Account) -> Iterator[Diagnosis]:
     if not account.user:
         return
     has = ", ".join(account.roles) or "none"
@@ -262,7 +262,7 @@ def _roles(account: Account) -> Iterator[Finding]:
     yield _finding("roles", "error", seen, fix)
 
 
-def _mechanism(ports: Sequence[Port] | Failed) -> Finding:
+def _mechanism(ports: Sequence[Port] | Failed) -> Diagnosis:
     """Whether sriovnicswitch is there. The API does not list mechanism drivers: the bound ports show them."""
     check = "mechanism sriovnicswitch"
     fix = "[ml2] mechanism_drivers in Neutron's configuration must have sriovnicswitch"
@@ -280,7 +280,7 @@ def _mechanism(ports: Sequence[Port] | Failed) -> Finding:
     )
 
 
-def _agents(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> list[Finding]:
+def _agents(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> list[Diagnosis]:
     check = "NIC switch agents"
     agents, account = facts.agents, facts.account
     if isinstance(agents, Failed):
@@ -301,7 +301,7 @@ def _agents(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> list[Find
     return [_finding(check, "ok", f"alive for {len(nodes)} nodes and {', '.join(physnets)}"), *wrong]
 
 
-def _missing_agents(check: str, agents: Sequence[Agent], nodes: Sequence[WiredNode]) -> Iterator[Finding]:
+def _missing_agents(check: str, agents: Sequence[Agent], nodes: Sequence[WiredNode]) -> Iterator[Diagnosis]:
     """The nodes without an agent, or with one that is dead."""
     there = {agent.host for agent in agents}
     alive = {agent.host for agent in agents if agent.alive}
@@ -338,7 +338,7 @@ _MISMATCHES: Mapping[str, tuple[Level, str, str]] = {
 }
 
 
-def _mappings(check: str, agents: Sequence[Agent], nodes: Sequence[WiredNode]) -> Iterator[Finding]:
+def _mappings(check: str, agents: Sequence[Agent], nodes: Sequence[WiredNode]) -> Iterator[Diagnosis]:
     """What living agents have for which physical network, compared with what nodes publish."""
     by_host = {agent.host: agent for agent in agents if agent.alive}
     mismatches = [one for node in nodes if node.host in by_host for one in _mismatches(node, by_host[node.host])]
@@ -375,7 +375,7 @@ def _nodes(nodes: Iterable[WiredNode]) -> str:
     )
 
 
-def _networks(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> Iterator[Finding]:
+def _networks(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> Iterator[Diagnosis]:
     """Whether each physical network of a device has a network."""
     check, networks = "networks", facts.networks
     if isinstance(networks, Failed):
@@ -404,7 +404,7 @@ def _networks(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> Iterato
         yield _finding(check, "ok", f"{len(networks)}, on {listed(physnets, NAMED)}")
 
 
-def _defaults(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> Iterator[Finding]:
+def _defaults(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> Iterator[Diagnosis]:
     """Whether the networks of the controller's map are there, and of the physical network that they are given to."""
     physnets = None if isinstance(nodes, Unseen) else _of_devices(nodes)
     for physnet, network in sorted(facts.defaults.items()):
@@ -414,7 +414,7 @@ def _defaults(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> Iterato
             yield _finding(f"network of {physnet}", "warning", f"no node has devices of {physnet}", fix)
 
 
-def _default(physnet: str, network: NeutronNetwork | Failed) -> Finding:
+def _default(physnet: str, network: NeutronNetwork | Failed) -> Diagnosis:
     check = f"network of {physnet}"
     if isinstance(network, Failed):
         if network.reason in (NoNetworkError.reason, AmbiguousError.reason):

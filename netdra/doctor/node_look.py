@@ -20,7 +20,7 @@ from netdra.cni import plugins as binaries
 from netdra.cni import protocol
 from netdra.cni.errors import PluginError
 from netdra.discovery.scan import scan
-from netdra.doctor.finding import number
+from netdra.doctor.diagnosis import number
 from netdra.doctor.node_verdicts import KINDS, InstalledPlugin, NodeFacts, NodeFolder, Presence, SriovNic, Trouble
 from netdra.kernel import link, mounts, rdma
 from netdra.kernel.errors import KernelError

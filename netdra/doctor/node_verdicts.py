@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from netdra.doctor.finding import Finding, number
+from netdra.doctor.diagnosis import Diagnosis, number
 
 Presence = Literal["there", "loadable", "absent", "unknown"]
 """Of a part of the kernel: in it now, a module that can be loaded, not there, or unknown."""
@@ -35,7 +35,7 @@ NEWEST_NEEDED = (0, 4, 0)
 """CNI 0.4.0 brought CHECK; an older plugin can be run and not be checked."""
 
 
-_finding = partial(Finding, "node")
+_finding = partial(Diagnosis, "node")
 
 
 class NodeFolder(msgspec.Struct, frozen=True):
@@ -115,7 +115,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     in_user_namespace: bool = False
 
 
-def verdicts(facts: NodeFacts) -> list[Finding]:
+def verdicts(facts: NodeFacts) -> list[Diagnosis]:
     """All findings about a node, in the order of `netdra doctor`."""
     return [
         _rights(facts),
@@ -135,14 +135,14 @@ def verdicts(facts: NodeFacts) -> list[Finding]:
     ]
 
 
-def _rights(facts: NodeFacts) -> Finding:
+def _rights(facts: NodeFacts) -> Diagnosis:
     if facts.privileged:
         return _finding("rights", "ok", f"Linux {facts.kernel}, asked as root")
     seen = f"Linux {facts.kernel}, not asked as root: kinds of links are told from module lists alone"
     return _finding("rights", "warning", seen, "run netdra doctor as root, or in netdra's own pod on the node")
 
 
-def _interfaces(facts: NodeFacts) -> Finding:
+def _interfaces(facts: NodeFacts) -> Diagnosis:
     if facts.interfaces < 0:
         return _finding(
             "interfaces", "error", "cannot be listed", "netdra needs rtnetlink: is this Linux, unsandboxed?"
@@ -150,7 +150,7 @@ def _interfaces(facts: NodeFacts) -> Finding:
     return _finding("interfaces", "ok", f"{facts.interfaces} in this network namespace")
 
 
-def _kinds(facts: NodeFacts) -> Iterator[Finding]:
+def _kinds(facts: NodeFacts) -> Iterator[Diagnosis]:
     by_presence = {
         presence: [kind for kind in KINDS if facts.kinds.get(kind, "unknown") == presence]
         for presence in ("there", "loadable", "unknown")
@@ -166,7 +166,7 @@ def _kinds(facts: NodeFacts) -> Iterator[Finding]:
             yield _finding(f"link kind {kind}", "warning", f"this kernel has none; {needed} will fail", fix)
 
 
-def _sriov(facts: NodeFacts) -> Finding:
+def _sriov(facts: NodeFacts) -> Diagnosis:
     if not facts.sriov:
         return _finding("SR-IOV", "ok", "no NIC that can make VFs")
     seen = ", ".join(f"{nic.name} {nic.vfs} of {nic.total} VFs" for nic in facts.sriov)
@@ -177,21 +177,21 @@ def _sriov(facts: NodeFacts) -> Finding:
     return _finding("SR-IOV", "ok", seen)
 
 
-def _iommu(facts: NodeFacts) -> Finding:
+def _iommu(facts: NodeFacts) -> Diagnosis:
     if facts.iommu_groups:
         return _finding("IOMMU", "ok", f"{facts.iommu_groups} groups")
     fix = "switch it on in the firmware, and boot with intel_iommu=on iommu=pt (AMD: on by itself)"
     return _finding("IOMMU", "warning", "no groups: devices cannot be given away by vfio-pci", fix)
 
 
-def _vfio(facts: NodeFacts) -> Finding:
+def _vfio(facts: NodeFacts) -> Diagnosis:
     if facts.vfio in ("there", "loadable"):
         return _finding("vfio-pci", "ok", "there" if facts.vfio == "there" else "a module that can be loaded")
     seen = "unknown" if facts.vfio == "unknown" else "this kernel has none; the step vfio-pci will fail"
     return _finding("vfio-pci", "warning", seen, "modprobe vfio-pci")
 
 
-def _rdma(facts: NodeFacts) -> Finding:
+def _rdma(facts: NodeFacts) -> Diagnosis:
     if not facts.rdma_devices:
         return _finding("RDMA", "ok", "no devices")
     seen = f"{', '.join(facts.rdma_devices)}; namespace mode {facts.rdma_mode or 'unknown'}"
@@ -202,7 +202,7 @@ def _rdma(facts: NodeFacts) -> Finding:
     return _finding("RDMA", "warning", f"{seen}: {why}", fix)
 
 
-def _nri(facts: NodeFacts) -> Finding:
+def _nri(facts: NodeFacts) -> Diagnosis:
     if facts.nri == "listens":
         return _finding("NRI", "ok", f"{facts.nri_socket} takes connections")
     fix = (
@@ -213,12 +213,12 @@ def _nri(facts: NodeFacts) -> Finding:
     return _finding("NRI", "error", f"{facts.nri_socket} {what}; no pod can be given a network", fix)
 
 
-def _kubelet(facts: NodeFacts) -> Iterator[Finding]:
+def _kubelet(facts: NodeFacts) -> Iterator[Diagnosis]:
     for folder in facts.kubelet:
         yield _folder("kubelet", folder, "is this the kubelet's --root-dir? name it with --kubelet-root")
 
 
-def _folder(check: str, folder: NodeFolder, fix: str) -> Finding:
+def _folder(check: str, folder: NodeFolder, fix: str) -> Diagnosis:
     if not folder.exists:
         return _finding(check, "error", f"{folder.path} is not there", fix)
     if not folder.writable:
@@ -226,7 +226,7 @@ def _folder(check: str, folder: NodeFolder, fix: str) -> Finding:
     return _finding(check, "ok", folder.path)
 
 
-def _cdi(facts: NodeFacts) -> Finding:
+def _cdi(facts: NodeFacts) -> Diagnosis:
     folder = facts.cdi
     if folder.exists and folder.writable:
         return _finding("CDI", "ok", folder.path)
@@ -235,7 +235,7 @@ def _cdi(facts: NodeFacts) -> Finding:
     return _finding("CDI", "warning", f"{folder.path} cannot be written by this user", "run netdra doctor as root")
 
 
-def _plugins(facts: NodeFacts) -> Iterator[Finding]:
+def _plugins(facts: NodeFacts) -> Iterator[Diagnosis]:
     where = ":".join(facts.cni_path)
     if not facts.plugins:
         seen = f"none in {where}; netdra's own steps need none"
@@ -255,12 +255,12 @@ def _plugins(facts: NodeFacts) -> Iterator[Finding]:
             yield _finding(f"CNI plugin {plugin.name}", "warning", seen, f"install a newer {plugin.name}")
 
 
-def _troubles(facts: NodeFacts) -> Iterator[Finding]:
+def _troubles(facts: NodeFacts) -> Iterator[Diagnosis]:
     for trouble in facts.troubles:
         yield _finding("container", "error", trouble.seen, trouble.fix)
 
 
-def _cgroup(facts: NodeFacts) -> Finding:
+def _cgroup(facts: NodeFacts) -> Diagnosis:
     if facts.cgroup == 2:
         return _finding("cgroup", "ok", "version 2")
     if not facts.cgroup:
@@ -269,7 +269,7 @@ def _cgroup(facts: NodeFacts) -> Finding:
     return _finding("cgroup", "warning", "version 1, which the kubelet refuses by default since 1.35", fix)
 
 
-def _user_namespaces(facts: NodeFacts) -> Finding:
+def _user_namespaces(facts: NodeFacts) -> Diagnosis:
     inside = "; this process is in one of its own" if facts.in_user_namespace else ""
     if facts.user_namespaces > 0:
         return _finding("user namespaces", "ok", f"up to {facts.user_namespaces}{inside}")

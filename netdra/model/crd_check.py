@@ -13,9 +13,9 @@ from functools import cache
 from typing import Any
 
 from netdra.model import crd, kinds
-from netdra.model.findings import Path
+from netdra.model.findings import Finding, Path
 from netdra.model.openapi import Schema
-from netdra.model.reasons import MAX_MISFITS, Misfit
+from netdra.model.reasons import MAX_FINDINGS
 
 _MAX_QUOTED = 80
 _PLUGIN = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?\Z")
@@ -26,20 +26,20 @@ _LENGTHS: tuple[tuple[str, str, type[str | list[Any] | dict[Any, Any]], str], ..
 )
 
 
-def misfits(value: Any) -> list[Misfit]:
+def findings(value: Any) -> list[Finding]:
     """What is wrong with an object by its kind's schema; nothing if the kind is not netdra's own."""
     schema = _schemas().get(str(value.get("kind"))) if isinstance(value, dict) else None
     if schema is None:
         return []
-    found: list[Misfit] = []
+    found: list[Finding] = []
     for part in ("metadata", "spec"):
-        for misfit in _misfits(value.get(part), schema["properties"].get(part, {}), (part,)):
-            if len(found) < MAX_MISFITS:
-                found.append(misfit)
+        for finding in _findings(value.get(part), schema["properties"].get(part, {}), (part,)):
+            if len(found) < MAX_FINDINGS:
+                found.append(finding)
     return [*found, *_of_plugin(value)]
 
 
-def _of_plugin(value: dict[str, Any]) -> Iterator[Misfit]:
+def _of_plugin(value: dict[str, Any]) -> Iterator[Finding]:
     """What the definition of CNIPlugins says in CEL."""
     spec, metadata = value.get("spec"), value.get("metadata")
     if value["kind"] != kinds.CNI_PLUGIN.type.__name__ or not isinstance(spec, dict) or not isinstance(metadata, dict):
@@ -47,11 +47,11 @@ def _of_plugin(value: dict[str, Any]) -> Iterator[Misfit]:
     name = metadata.get("name")
     if isinstance(name, str) and not _PLUGIN.match(name):
         rule = "the object's name is the plugin's: up to 52 of a-z, 0-9 and -, letters or digits at both ends"
-        yield Misfit(f"{_text(name)} is no name of a plugin", rule, ("metadata", "name"))
+        yield Finding(f"{_text(name)} is no name of a plugin", rule, ("metadata", "name"))
     for field in ("binaryPath", "schemaPath"):
         path = spec.get(field)
         if isinstance(path, str) and not {".", ".."}.isdisjoint(path.split("/")):
-            yield Misfit(f"{_text(path)} has . or .. in it", f"write {field} without them", ("spec", field))
+            yield Finding(f"{_text(path)} has . or .. in it", f"write {field} without them", ("spec", field))
 
 
 @cache
@@ -60,22 +60,22 @@ def _schemas() -> Mapping[str, Schema]:
     return {name: made["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for name, made in manifests.items()}
 
 
-def _misfits(value: Any, schema: Schema, path: Path) -> Iterator[Misfit]:
+def _findings(value: Any, schema: Schema, path: Path) -> Iterator[Finding]:
     if value is None:
         return
     what = _broken(value, schema)
     if what:
         hint = f"{path[-1]}: {schema['description'].partition('. ')[0]}" if "description" in schema else ""
-        yield Misfit(what, hint, path)
+        yield Finding(what, hint, path)
     if isinstance(value, dict):
         inner = schema.get("properties", {})
         others = schema.get("additionalProperties", {})
         for key, entry in value.items():
-            yield from _misfits(entry, inner.get(key, others), (*path, key))
+            yield from _findings(entry, inner.get(key, others), (*path, key))
     elif isinstance(value, list):
         yield from _repeated(value, schema, path)
         for at, entry in enumerate(value):
-            yield from _misfits(entry, schema.get("items", {}), (*path, at))
+            yield from _findings(entry, schema.get("items", {}), (*path, at))
 
 
 def _broken(value: Any, schema: Schema) -> str:
@@ -104,7 +104,7 @@ def _matches(pattern: str, value: str) -> bool:
     return re.search(whole, value, re.ASCII) is not None
 
 
-def _repeated(value: list[Any], schema: Schema, path: Path) -> Iterator[Misfit]:
+def _repeated(value: list[Any], schema: Schema, path: Path) -> Iterator[Finding]:
     """Entries of a set, or keys of a list that is a map, that are there twice."""
     keys = schema.get("x-kubernetes-list-map-keys")
     if keys is None and schema.get("x-kubernetes-list-type") != "set":
@@ -115,7 +115,7 @@ def _repeated(value: list[Any], schema: Schema, path: Path) -> Iterator[Misfit]:
         text = json.dumps(key_values, sort_keys=True)
         if text in seen:
             place = (*path, at, keys[0]) if keys else (*path, at)
-            yield Misfit(f"{_text(key_values[0] if keys else key_values)} is there twice", "remove one of them", place)
+            yield Finding(f"{_text(key_values[0] if keys else key_values)} is there twice", "remove one of them", place)
         seen.add(text)
 
 

@@ -15,12 +15,13 @@ from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.cni_plugin import CNIPlugin
 from netdra.model.custom_device import CustomDevice
 from netdra.model.errors import InvalidInputError
+from netdra.model.findings import Finding
 from netdra.model.inventory import INVENTORY_VERSION, Inventory
 from netdra.model.neutron_port import NeutronPort
 from netdra.model.node_network import NodeNetwork
 from netdra.model.plan import Plan
 from netdra.model.policy import DeviceExposurePolicy
-from netdra.model.reasons import Misfit, fitted, reason
+from netdra.model.reasons import fitted, reason
 from netdra.model.resource import ResourceSlice
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
@@ -98,13 +99,13 @@ def decode(value: Any, origin: str, *, strict: bool = True) -> Document:
     Raises:
         InvalidInputError: it is of another kind, or breaks its schema; the text names the path inside it.
     """
-    document, misfits = examine(value, origin, strict=strict)
-    if document is None or misfits:
-        raise InvalidInputError("\n".join(f"{origin}: {misfit.text}" for misfit in misfits))
+    document, findings = examine(value, origin, strict=strict)
+    if document is None or findings:
+        raise InvalidInputError("\n".join(f"{origin}: {finding.text_at_path}" for finding in findings))
     return document
 
 
-def examine(value: Any, origin: str, *, strict: bool = True) -> tuple[Document | None, tuple[Misfit, ...]]:
+def examine(value: Any, origin: str, *, strict: bool = True) -> tuple[Document | None, tuple[Finding, ...]]:
     """One object of a known kind, and all that is wrong with how it is written.
 
     There are both where the names of fields are wrong: the object as it is probably meant, for what else is wrong.
@@ -131,22 +132,23 @@ def examine(value: Any, origin: str, *, strict: bool = True) -> tuple[Document |
     try:
         document, found = fitted(value, KINDS[kind], strict=strict and kind not in WRITTEN_BY_DRIVERS)
     except RecursionError:
-        return None, (Misfit(f'{kind} "{_name(value)}": nested too deeply'),)
-    misfits = [
-        msgspec.structs.replace(misfit, what=f"{_subject(value, kind, misfit.path)}: {misfit.what}") for misfit in found
+        return None, (Finding(f'{kind} "{_name(value)}": nested too deeply'),)
+    findings = [
+        msgspec.structs.replace(finding, what=f"{_subject(value, kind, finding.path)}: {finding.what}")
+        for finding in found
     ]
     if document is not None and not isinstance(document, NetworkTopology):  # a topology has stricter rules of its own
         name = document.metadata.name
         if not (names.is_subdomain(name) or (not name and document.metadata.generate_name)):
             what = f'{kind} "{_name(value)}": no object can have this name'
-            misfits.append(Misfit(what, NAME_RULE, ("metadata", "name")))
-            return None, tuple(misfits)
+            findings.append(Finding(what, NAME_RULE, ("metadata", "name")))
+            return None, tuple(findings)
     if strict and isinstance(document, ResourceClaim | ResourceClaimTemplate):
-        misfits += [
-            msgspec.structs.replace(misfit, what=f"{_subject(value, kind, ())}: {misfit.what}")
-            for misfit in claim_rules.misfits(document)
+        findings += [
+            msgspec.structs.replace(finding, what=f"{_subject(value, kind, ())}: {finding.what}")
+            for finding in claim_rules.findings(document)
         ]
-    return document, tuple(misfits)
+    return document, tuple(findings)
 
 
 def _subject(value: dict[str, Any], kind: str, path: Sequence[str | int]) -> str:

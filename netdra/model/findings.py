@@ -36,6 +36,12 @@ class Finding(msgspec.Struct, frozen=True):
             return self.what
         return f"{self.what} {self.hint}" if self.what.endswith(".") else f"{self.what}; {self.hint}"
 
+    @property
+    def text_at_path(self) -> str:
+        """The finding with its place, on one line."""
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path)
+        return f"{self.text} - at `${place}`" if place else self.text
+
 
 def about(topology: str, step: str, what: str, *, hint: str = "", path: Path = ()) -> Finding:
     """A finding about a step, which its text names first."""

@@ -16,11 +16,11 @@ import msgspec.inspect as mi
 
 from netdra.model import suggestions
 from netdra.model.claim import UNUSED_FIELDS
-from netdra.model.findings import Path
+from netdra.model.findings import Finding, Path
 
 T = TypeVar("T")
 
-MAX_MISFITS = 20
+MAX_FINDINGS = 20
 """How many reasons are told of one object."""
 _SYNONYMS = {"after": "dependOn", "needs": "dependOn", "requires": "dependOn", "depends": "dependOn"}
 _PLACE = re.compile(r"(?P<what>.*) - at `(?P<path>[^`]*)`\Z", re.DOTALL)
@@ -30,28 +30,7 @@ _NO_MEMBER = re.compile(r"Invalid enum value .*?(?: - at `\$(?P<path>[^`]*)`)?\Z
 _STEP = re.compile(r"\.(?P<field>[^.\[]+)|\[(?:\.\.\.|\d+)\]")
 
 
-class Misfit(msgspec.Struct, frozen=True):
-    """A reason why a value does not fit.
-
-    Attributes:
-        hint: what would fit, or what may be meant; or "".
-        path: where in the value.
-        of_name: whether it is a field that is not known, without which the rest can be read.
-    """
-
-    what: str
-    hint: str = ""
-    path: Path = ()
-    of_name: bool = False
-
-    @property
-    def text(self) -> str:
-        """The reason with its place, on one line."""
-        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path)
-        return f"{self.what}{'; ' if self.hint else ''}{self.hint}" + (f" - at `${place}`" if place else "")
-
-
-def fitted(value: Any, kind: type[T], *, strict: bool = False) -> tuple[T | None, tuple[Misfit, ...]]:
+def fitted(value: Any, kind: type[T], *, strict: bool = False) -> tuple[T | None, tuple[Finding, ...]]:
     """A plain value as a type of the model, and all that is wrong with it.
 
     Unknown fields are passed over; a misspelt name is taken for the field that is meant, if that is missing. So there
@@ -64,56 +43,55 @@ def fitted(value: Any, kind: type[T], *, strict: bool = False) -> tuple[T | None
     Raises:
         RecursionError: it is nested too deeply.
     """
-    misfits: list[Misfit] = []
-    mended = _named(value, _info(kind), (), misfits, strict=strict) if strict else value
+    findings: list[Finding] = []
+    mended = _named(value, _info(kind), (), findings, strict=strict) if strict else value
     try:
         read = msgspec.convert(mended, kind)
     except msgspec.ValidationError as problem:
         first = problem
     else:
-        return read, tuple(misfits)
-    misfits.clear()
-    mended = _named(value, _info(kind), (), misfits, strict=strict)
+        return read, tuple(findings)
+    findings.clear()
+    mended = _named(value, _info(kind), (), findings, strict=strict)
+    wrong_names = len(findings)  # without these fields the rest can be read
     replaced: set[Path] = set()
-    while len(misfits) < MAX_MISFITS:
+    while len(findings) < MAX_FINDINGS:
         try:
             read = msgspec.convert(mended, kind)
         except msgspec.ValidationError as problem:
-            misfit = _misfit(problem, kind, mended)
+            finding = _finding(problem, kind, mended)
             missing = _MISSING.match(_PLACE.sub(r"\g<what>", str(problem)))
-            if missing is None or (*misfit.path, missing[1]) not in replaced:
-                misfits.append(misfit)
-            if missing is not None or not _without(mended, misfit.path):
+            if missing is None or (*finding.path, missing[1]) not in replaced:
+                findings.append(finding)
+            if missing is not None or not _without(mended, finding.path):
                 break
-            replaced.add(misfit.path)
+            replaced.add(finding.path)
             continue
-        return (read if all(misfit.of_name for misfit in misfits) else None), tuple(
-            misfits or (_misfit(first, kind, value),)
-        )
-    return None, tuple(misfits or (_misfit(first, kind, value),))
+        return (read if len(findings) == wrong_names else None), tuple(findings or (_finding(first, kind, value),))
+    return None, tuple(findings or (_finding(first, kind, value),))
 
 
-def _named(value: Any, info: mi.Type, path: Path, misfits: list[Misfit], *, strict: bool) -> Any:
-    """A copy of a value with the names of its fields mended; what is wrong with them is added to `misfits`."""
+def _named(value: Any, info: mi.Type, path: Path, findings: list[Finding], *, strict: bool) -> Any:
+    """A copy of a value with the names of its fields mended; what is wrong with them is added to `findings`."""
     plain = list(_plain(info))
     if isinstance(value, dict):
         structs = [kind for kind in plain if isinstance(kind, mi.StructType)]
         dicts = [kind for kind in plain if isinstance(kind, mi.DictType)]
         if len(structs) == 1:
-            return _fields(value, structs[0], path, misfits, strict=strict)
+            return _fields(value, structs[0], path, findings, strict=strict)
         if len(dicts) == 1:
             entry = dicts[0].value_type
-            return {key: _named(inner, entry, (*path, key), misfits, strict=strict) for key, inner in value.items()}
+            return {key: _named(inner, entry, (*path, key), findings, strict=strict) for key, inner in value.items()}
     if isinstance(value, list):
         lists = [kind for kind in plain if isinstance(kind, mi.VarTupleType | mi.ListType)]
         if len(lists) == 1:
             entry = lists[0].item_type
-            return [_named(inner, entry, (*path, at), misfits, strict=strict) for at, inner in enumerate(value)]
+            return [_named(inner, entry, (*path, at), findings, strict=strict) for at, inner in enumerate(value)]
     return value
 
 
 def _fields(
-    value: dict[Any, Any], info: mi.StructType, path: Path, misfits: list[Misfit], *, strict: bool
+    value: dict[Any, Any], info: mi.StructType, path: Path, findings: list[Finding], *, strict: bool
 ) -> dict[Any, Any]:
     types = {field.encode_name: field.type for field in info.fields}
     ignored = UNUSED_FIELDS.get(info.cls, frozenset())
@@ -122,20 +100,20 @@ def _fields(
     for key, inner in value.items():
         if key in types:
             within = strict and (*path, key) != ("status",)
-            mended[key] = _named(inner, types[key], (*path, key), misfits, strict=within)
-        elif refused and key not in ignored and len(misfits) < MAX_MISFITS:
+            mended[key] = _named(inner, types[key], (*path, key), findings, strict=within)
+        elif refused and key not in ignored and len(findings) < MAX_FINDINGS:
             word = key if isinstance(key, str) else str(key)
             there = [name for name in types if name not in value]
             likely = suggestions.closest(word, there) or _SYNONYMS.get(word, "")
             hint = suggestions.hint(word, there or types, "fields:", others=_SYNONYMS)
             quoted = ascii(word[:80])[1:-1]
-            misfits.append(Misfit(f'unknown field "{quoted}"', hint, (*path, word), of_name=True))
+            findings.append(Finding(f'unknown field "{quoted}"', hint, (*path, word)))
             if likely in there:
-                mended[likely] = _named(inner, types[likely], (*path, word), misfits, strict=strict)
+                mended[likely] = _named(inner, types[likely], (*path, word), findings, strict=strict)
     return mended
 
 
-def _misfit(problem: msgspec.MsgspecError, kind: type, value: Any) -> Misfit:
+def _finding(problem: msgspec.MsgspecError, kind: type, value: Any) -> Finding:
     """What msgspec objects to in a value."""
     text, words = str(problem), list(_few(problem, kind))
     place = _PLACE.match(text)
@@ -152,7 +130,7 @@ def _misfit(problem: msgspec.MsgspecError, kind: type, value: Any) -> Misfit:
         likely = suggestions.closest(word, [word.strip('"') for word in words])
         hint = f"one of {', '.join(words)}"
         hint = f'did you mean "{likely}"? It is {hint}' if likely and len(words) > 1 else hint
-    return Misfit(what, hint, path)
+    return Finding(what, hint, path)
 
 
 _WORDS = {

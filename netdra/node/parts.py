@@ -44,7 +44,7 @@ from netdra.node.sandboxes.writer import StatusWriter
 from netdra.node.settings import Settings
 from netdra.node.signals import Signals
 from netdra.node.view import NodeView
-from netdra.ops.health import Finding, Health
+from netdra.ops.health import CheckResult, Health
 
 _SWITCH_SECONDS = 0.0005
 
@@ -233,8 +233,8 @@ class Parts:
     def add_checks(self, health: Health) -> None:
         """Ready only if the kubelet and the runtime have the driver."""
         kubelet, plugin = self.kubelet, self.plugin
-        health.ready("kubelet", lambda: Finding(kubelet.registered, kubelet.problem or "registered"))
-        health.ready("runtime", lambda: Finding(plugin.connected.is_set(), plugin.problem or str(plugin.runtime)))
+        health.ready("kubelet", lambda: CheckResult(kubelet.registered, kubelet.problem or "registered"))
+        health.ready("runtime", lambda: CheckResult(plugin.connected.is_set(), plugin.problem or str(plugin.runtime)))
 
     def work(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """The tasks to run, by name, after `pods.recover` has returned."""

@@ -19,6 +19,7 @@ from netdra.model.claim import (
     DeviceRequest,
     DeviceSubRequest,
     ExactDeviceRequest,
+    OpaqueDeviceConfiguration,
     ResourceClaim,
     ResourceClaimTemplate,
 )
@@ -64,7 +65,11 @@ def check_claim(
         return ()
     named = f'{claim.kind} "{claim.metadata.name}"'
     wanted, path = device_claim(claim)
-    findings = list(_own_topologies(named, wanted, path))
+    findings = [
+        finding
+        for at, config in enumerate(wanted.config)
+        for finding in check_own_configuration(named, config.opaque, config.requests, (*path, "config", at))
+    ]
     wishes: dict[str, list[_Wish]] = {}
     for wish in _wishes(wanted, classes, path):
         wishes.setdefault(wish.topology, []).append(wish)
@@ -149,23 +154,32 @@ def _for_nothing(
             )
 
 
-def _own_topologies(named: str, wanted: DeviceClaim, path: Path) -> Iterator[Finding]:
-    """A topology that the claim's author brings does not count (decision D10), so a pod would start without it."""
-    for at, config in enumerate(wanted.config):
-        opaque = config.opaque
-        if opaque is None or opaque.driver != names.DRIVER:
-            continue
-        if isinstance(opaque.parameters, dict) and opaque.parameters.get("kind") == VALUES_KIND:
-            continue
-        if isinstance(opaque.parameters, dict) and "networkTopologyRef" in opaque.parameters:
-            what, hint = "a networkTopologyRef", "remove it, and request the topology's DeviceClasses"
-        else:
-            what, hint = f"configuration for {names.DRIVER}", "remove it, and request a DeviceClass that carries it"
-        yield Finding(
-            what=f"{named} brings {what} of its own, which counts only in a DeviceClass",
-            hint=hint,
-            path=(*path, "config", at),
-        )
+def check_own_configuration(
+    named: str, opaque: OpaqueDeviceConfiguration | None, requests: Sequence[str], path: Path = ()
+) -> Iterator[Finding]:
+    """Only a class configures a device (decision D10); a claim gives values of parameters alone (D32).
+
+    Asked of each configuration of a claim, and at Prepare of each that the allocation has from the claim.
+
+    Args:
+        named: the claim as messages call it.
+        opaque: the configuration; that for another driver is none of ours.
+        requests: the requests that it is for, all if there are none.
+        path: its place.
+    """
+    if opaque is None or opaque.driver != names.DRIVER:
+        return
+    keys = opaque.parameters if isinstance(opaque.parameters, dict) else {}
+    if keys.get("kind") == VALUES_KIND:
+        return
+    meant = f"requests {', '.join(requests)}" if requests else "all its requests"
+    instead = "the topology's DeviceClasses" if "networkTopologyRef" in keys else "a DeviceClass of an administrator"
+    yield Finding(
+        f"{named} brings configuration of its own for {names.DRIVER}, for {meant}; such counts only in a DeviceClass "
+        "(decision D10)",
+        f"remove it from spec.devices.config, and request {instead}",
+        path,
+    )
 
 
 def _wishes(wanted: DeviceClaim, classes: Mapping[str, DeviceClass], path: Path) -> Iterator[_Wish]:

@@ -100,7 +100,7 @@ def _value(value: Any, shape: Shape, path: Path) -> Iterator[Finding]:
     if shape.kind == "either":
         attempts = [list(_value(value, part, path)) for part in shape.parts]
         if all(attempts):
-            near = [misfits for misfits, part in zip(attempts, shape.parts, strict=True) if _is(value, part)]
+            near = [findings for findings, part in zip(attempts, shape.parts, strict=True) if _is(value, part)]
             yield from near[0] if len(near) == 1 else [_mismatch(value, shape, path)]
             return
     elif not _is(value, shape):

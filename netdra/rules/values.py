@@ -16,7 +16,7 @@ from netdra.model.errors import InvalidInputError
 from netdra.model.findings import Finding, Path
 from netdra.model.inventory import DEVICE_FILE
 from netdra.model.plan import PlannedStep
-from netdra.topology.networks import host_local
+from netdra.rules.networks import host_local
 from netdra.topology.values import dotted, quoted
 
 _BOND_NUMBERS = (

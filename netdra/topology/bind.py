@@ -16,13 +16,12 @@ from netdra.model.claim import DeviceRequestAllocationResult, OpaqueDeviceConfig
 from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.model.meta import ObjectMeta
 from netdra.model.plan import Binding, ClaimReference, PlainDevice, Plan, PlannedDevice, PlannedStep
-from netdra.model.topology import NetworkTopology, ParameterValues, TopologyParameters
+from netdra.model.topology import NetworkTopology, ParameterValues, Step, TopologyParameters
 from netdra.topology import interfaces, neutron_request, parameters, plain, references
 from netdra.topology.attachment import completed
 from netdra.topology.classes import class_name, only_topology
 from netdra.topology.devices import DeviceKey
 from netdra.topology.graph import Graph, compile_topology
-from netdra.topology.networks import network_name
 
 EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 """The annotation of claims that the scheduler makes for extended resources; their requests' names are its own."""
@@ -39,6 +38,10 @@ def is_for_extended_resources(metadata: ObjectMeta) -> bool:
     owners = [owner_reference for owner_reference in metadata.owner_references if owner_reference.controller]
     return [(owner.api_version, owner.kind) for owner in owners] == [("v1", "Pod")] and bool(owners[0].uid)
 
+
+SHARED_NETWORK = "netdra_"
+"""The prefix of shared networks' names: no topology's name has an underscore, and no other user of the node's IPAM
+plugins is likely to have one; GC of a network frees what netdra does not know of."""
 
 _MOST_GRAPHS = 256
 _graphs: dict[str, tuple[NetworkTopology, Graph]] = {}
@@ -128,6 +131,11 @@ def unbound(topology: NetworkTopology, given: Mapping[str, Any] | None = None) -
         steps=_steps(graph, named, {}, values),
         parameters=values,
     )
+
+
+def network_name(topology: str, step: Step) -> str:
+    """The `name` in the CNI configuration of a topology's step, by which IPAM plugins keep leases."""
+    return f"{SHARED_NETWORK}{step.network}" if step.network else f"{topology}-{step.name}"
 
 
 def _grouped(claim: ResourceClaim) -> dict[str | int, list[_Allotted]]:

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from netdra.model import names
 from netdra.model.claim import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
 from netdra.model.errors import InvalidInputError, PermanentError, TemporaryError
+from netdra.model.findings import refuse
 from netdra.model.plan import Binding, ClaimReference, Plan
 from netdra.model.topology import MOVING_TYPES
 from netdra.node.claims.store import PreparedClaim, TopologyVersion
 from netdra.node.view import NodeView
+from netdra.rules.claims import check_own_configuration
 from netdra.slices.nodes import parse_selector
-from netdra.topology.parameters import values_of
 
 
 def named(claim: ResourceClaim | ClaimReference) -> str:
@@ -73,22 +74,20 @@ def ours(claim: ResourceClaim) -> tuple[DeviceRequestAllocationResult, ...]:
 
 
 def check_config(claim: ResourceClaim) -> None:
-    """Only a class configures a device (decision D10); a claim gives values of parameters alone (D32).
+    """The claim's author brings values of parameters alone.
 
     Raises:
         InvalidInputError: the claim's author brings other configuration for this driver.
     """
     allocation = claim.status.allocation
-    for config in allocation.devices.config if allocation is not None else ():
-        if config.source == "FromClaim" and config.opaque is not None and config.opaque.driver == names.DRIVER:
-            meant = f"requests {', '.join(config.requests)}" if config.requests else "all its requests"
-            if values_of(config.opaque, named(claim)) is not None:
-                continue
-            raise InvalidInputError(
-                f"{named(claim)} brings configuration of its own for {names.DRIVER}, for {meant}; such counts only in "
-                "a DeviceClass (decision D10)",
-                hint="remove it from spec.devices.config, and request a DeviceClass that an administrator made",
-            )
+    refuse(
+        [
+            finding
+            for config in (allocation.devices.config if allocation is not None else ())
+            if config.source == "FromClaim"
+            for finding in check_own_configuration(named(claim), config.opaque, config.requests)
+        ]
+    )
 
 
 def check_steps(binding: Binding) -> None:

@@ -91,7 +91,7 @@ def test_a_topology_of_the_authors_own_is_refused(request_of: Request) -> None:
     opaque = {"driver": "dra.networking", "parameters": {"networkTopologyRef": {"name": "x"}, "step": "a"}}
     written["spec"]["devices"]["config"] = [{"opaque": opaque}]
     (error,) = review(request_of(written), cluster()).errors
-    assert "brings a networkTopologyRef of its own" in error
+    assert "brings configuration of its own for dra.networking" in error
 
 
 def test_a_topology_that_is_being_deleted_takes_no_new_claims(request_of: Request, topology: Topology) -> None:

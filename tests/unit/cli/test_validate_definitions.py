@@ -95,7 +95,7 @@ def test_what_a_definition_refuses_is_told_at_its_place(kind: str, path: str, va
 
 @pytest.mark.parametrize("kind", GOOD)
 def test_what_a_definition_takes_is_taken(kind: str) -> None:
-    assert crd_check.misfits(manifest(kind, "good", spec=GOOD[kind])) == []
+    assert crd_check.findings(manifest(kind, "good", spec=GOOD[kind])) == []
 
 
 def test_every_kind_has_bounds() -> None:

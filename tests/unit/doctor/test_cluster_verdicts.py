@@ -22,7 +22,7 @@ from netdra.doctor.cluster_verdicts import (
     unreachable,
     verdicts,
 )
-from netdra.doctor.finding import Unseen, number, worst
+from netdra.doctor.diagnosis import Unseen, number, worst
 from netdra.doctor.rights import to_keep_a_certificate
 from netdra.model import crd, kinds
 from netdra.model.core import ClusterNode, ClusterNodeStatus, NodeInfo

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from netdra.doctor.finding import Finding, Unseen, worst
+from netdra.doctor.diagnosis import Diagnosis, Unseen, worst
 from netdra.doctor.neutron_look import interfaces_of, wires
 from netdra.doctor.neutron_verdicts import (
     Account,
@@ -63,7 +63,7 @@ def port(name: str, *conditions: Condition, since: str = LONG_AGO, deleted: str 
     return msgspec.convert(plain, NeutronPort)
 
 
-def told(facts: PortFacts) -> list[Finding]:
+def told(facts: PortFacts) -> list[Diagnosis]:
     findings = of_ports(facts, "netdra", "net", NOW)
     assert {(finding.where, finding.check) for finding in findings} == {("cluster", "ports of Neutron")}
     assert all(bool(finding.fix) is (finding.level != "ok") for finding in findings)

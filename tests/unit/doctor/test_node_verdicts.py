@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from netdra.doctor.finding import Finding, worst
+from netdra.doctor.diagnosis import Diagnosis, worst
 from netdra.doctor.node_verdicts import KINDS, InstalledPlugin, NodeFacts, NodeFolder, SriovNic, Trouble, verdicts
 
 WELL = NodeFacts(
@@ -31,7 +31,7 @@ WELL = NodeFacts(
 )
 
 
-def finding(check: str, **changed: Any) -> Finding:
+def finding(check: str, **changed: Any) -> Diagnosis:
     """The one finding of a check that is not well, about a node that is otherwise well."""
     (found,) = (
         each

@@ -108,9 +108,9 @@ def test_what_is_wrong_below_a_field_whose_name_is_wrong_is_told() -> None:
         "metadata": {"name": "t"},
         "spec": {"stepps": [{"name": "vf0", "type": 7}]},
     }
-    found, misfits = documents.examine(value, "f")
+    found, findings = documents.examine(value, "f")
     assert found is None
-    assert [(each.what, each.path) for each in misfits] == [
+    assert [(each.what, each.path) for each in findings] == [
         ('NetworkTopology "t": unknown field "stepps"', ("spec", "stepps")),
         ('NetworkTopology "t": expected text, found an integer', ("spec", "steps", 0, "type")),
     ]

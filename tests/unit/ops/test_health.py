@@ -8,7 +8,7 @@ import pytest
 from aiohttp import ClientSession
 
 from netdra.model.errors import InvalidInputError
-from netdra.ops.health import Finding, Health, Named, Report, met
+from netdra.ops.health import CheckResult, Health, Named, Report, met
 from netdra.ops.metrics import PROCESS
 from netdra.ops.server import Told, address, serving
 from testbed.process import Ports
@@ -32,7 +32,7 @@ def test_one_check_that_fails_is_named_with_what_it_saw() -> None:
 
 def test_whoever_stops_is_not_ready_whatever_the_checks_say() -> None:
     health = Health()
-    health.ready("caches", lambda: Finding(ok=True))
+    health.ready("caches", lambda: CheckResult(ok=True))
     assert health.readiness().ok
     health.stopping = True
     assert health.readiness() == Report(ok=False, checks=(Named("stopping", False, "told to stop"),))
@@ -61,7 +61,7 @@ def test_probes_are_answered_in_short_and_in_full() -> None:
         async with serving(("127.0.0.1", port), Told(health, (PROCESS,))), ClientSession() as session:
             async with session.get(f"{base}/readyz") as answer:
                 assert (answer.status, await answer.text()) == (503, "started: starting")
-            health.ready("caches", lambda: Finding(ok=True, detail="2 copies"))
+            health.ready("caches", lambda: CheckResult(ok=True, detail="2 copies"))
             async with session.get(f"{base}/readyz?verbose") as answer:
                 assert answer.status == 200
                 assert await answer.json() == {

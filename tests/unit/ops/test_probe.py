@@ -15,7 +15,7 @@ import pytest
 from aiohttp import ClientSession
 
 from netdra.ops import probe, server
-from netdra.ops.health import Finding, Health
+from netdra.ops.health import CheckResult, Health
 from netdra.ops.metrics import PROCESS
 from netdra.ops.server import Told, serving, serving_when_free
 from testbed.process import Ports
@@ -37,9 +37,9 @@ def test_it_tells_whether_the_process_is_alive_and_ready(tmp_path: Path) -> None
         async with serving(socket, Told(health, (PROCESS,))):
             assert await asyncio.to_thread(ran, "live", str(socket)) == (0, "ok")
             assert await asyncio.to_thread(ran, "ready", str(socket)) == (1, "started: starting")
-            health.ready("kubelet", lambda: Finding(ok=False, detail="not registered"))
+            health.ready("kubelet", lambda: CheckResult(ok=False, detail="not registered"))
             assert await asyncio.to_thread(ran, "ready", str(socket)) == (1, "kubelet: not registered")
-            health.ready("kubelet", lambda: Finding(ok=True))
+            health.ready("kubelet", lambda: CheckResult(ok=True))
             assert await asyncio.to_thread(ran, "ready", str(socket)) == (0, "ok")
             assert socket.stat().st_mode & 0o777 == 0o600
         # A container that was killed leaves its socket, and the next one of the pod listens there.

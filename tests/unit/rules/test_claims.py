@@ -129,6 +129,12 @@ def test_a_class_that_a_topology_left_behind_is_found(topology: Topology) -> Non
     assert finding.what == 'ResourceClaim "c" requests devices of NetworkTopology "two", which is not there'
 
 
+OWN = (
+    'ResourceClaim "c" brings configuration of its own for dra.networking, for all its requests; such counts only in a '
+    "DeviceClass (decision D10)"
+)
+
+
 def test_a_topology_that_the_claim_brings_itself_is_found() -> None:
     own = documents.convert(
         yaml.safe_load("""
@@ -143,9 +149,8 @@ def test_a_topology_that_the_claim_brings_itself_is_found() -> None:
         "test",
     )
     (finding,) = found(own)
-    assert (
-        finding.what == 'ResourceClaim "c" brings a networkTopologyRef of its own, which counts only in a DeviceClass'
-    )
+    assert finding.what == OWN
+    assert "request the topology's DeviceClasses" in finding.hint
     assert finding.path == ("spec", "devices", "config", 1)
 
 
@@ -163,5 +168,4 @@ def test_any_configuration_for_the_driver_that_the_claim_brings_itself_is_found(
         ResourceClaim,
         "test",
     )
-    what = 'ResourceClaim "c" brings configuration for dra.networking of its own, which counts only in a DeviceClass'
-    assert [(finding.what, finding.path[-1]) for finding in found(own)] == [(what, 0), (what, 1)]
+    assert [(finding.what, finding.path[-1]) for finding in found(own)] == [(OWN, 0), (OWN, 1)]

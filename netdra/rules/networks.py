@@ -1,7 +1,7 @@
-"""The networks of steps: the name of each, and the networks that hand out one address twice (decision D33).
+"""The networks of steps that hand out one address twice (decision D33).
 
-IPAM plugins keep leases by the network's name, so two steps on one wire with one range must be on one network. `bind`
-asks for the name; admission and `netdra validate` warn of ranges that overlap. Pure.
+IPAM plugins keep leases by the network's name, so two steps on one wire with one range must be on one network.
+Admission and `netdra validate` warn of ranges that overlap.
 """
 
 from __future__ import annotations
@@ -15,10 +15,7 @@ import msgspec
 
 from netdra.model.findings import Finding, Path, about
 from netdra.model.topology import NetworkTopology, Step
-
-SHARED = "netdra_"
-"""The prefix of shared networks' names: no topology's name has an underscore, and no other user of the node's IPAM
-plugins is likely to have one; GC of a network frees what netdra does not know of."""
+from netdra.topology.bind import network_name
 
 _Wire = tuple[int | None, ...]
 """The VLAN tags on the way to the device, None where one is not known."""
@@ -55,11 +52,6 @@ class Range(msgspec.Struct, frozen=True, kw_only=True):
             and len(self.wire) == len(other.wire)
             and all(None in pair or pair[0] == pair[1] for pair in zip(self.wire, other.wire, strict=True))
         )
-
-
-def network_name(topology: str, step: Step) -> str:
-    """The `name` in the CNI configuration of a topology's step."""
-    return f"{SHARED}{step.network}" if step.network else f"{topology}-{step.name}"
 
 
 def overlaps(topologies: Iterable[NetworkTopology]) -> Iterator[tuple[str, Finding]]:

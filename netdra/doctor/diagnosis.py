@@ -12,7 +12,7 @@ Level = Literal["ok", "warning", "error"]
 LEVELS: tuple[Level, ...] = ("ok", "warning", "error")
 
 
-class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
+class Diagnosis(msgspec.Struct, frozen=True, omit_defaults=True):
     """One check.
 
     Attributes:
@@ -43,6 +43,6 @@ def number(version: str) -> tuple[int, ...]:
     return tuple(map(int, parts[1].split("."))) if parts else (0,)
 
 
-def worst(findings: Iterable[Finding]) -> Level:
+def worst(findings: Iterable[Diagnosis]) -> Level:
     """The worst level of all."""
     return max((finding.level for finding in findings), key=LEVELS.index, default="ok")

@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from netdra.model.topology import NetworkTopology
+from netdra.rules.networks import overlaps
 from netdra.rules.topologies import check_topology
 from netdra.topology.bind import unbound
-from netdra.topology.networks import overlaps
 from tests import builders
 
 LOCAL = "{type: host-local, subnet: 10.77.0.0/24}"
