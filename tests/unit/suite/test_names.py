@@ -23,13 +23,7 @@ SHARED_NAMES = frozenset({"Registration", "Server"})
 """Public classes of several modules that are the field's word in each; at most five."""
 NAMES_TO_DIVIDE: frozenset[str] = frozenset(
     {
-        "Allocation",
-        "Bounds",
-        "Explanation",
-        "Folder",
-        "DeviceChange",
         "ExtendedClaim",
-        "Finding",
         "Namespace",
         "PodClaim",
         "PodSpec",
