@@ -15,8 +15,7 @@ import msgspec
 
 from netdra.chain import checkpoint, files, flow, holders, order
 from netdra.chain import site as sites
-from netdra.chain.checkpoint import BadCheckpointError, CheckpointExistsError, Complete, Header, Pod, Saved
-from netdra.chain.checkpoint import Namespace as NamespaceId
+from netdra.chain.checkpoint import BadCheckpointError, CheckpointExistsError, Complete, Header, NamespaceId, Pod, Saved
 from netdra.chain.detach import detach, undo
 from netdra.chain.execute import Executor
 from netdra.chain.flow import Task, tasks

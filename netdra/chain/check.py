@@ -13,7 +13,7 @@ import msgspec
 
 from netdra.chain import checkpoint
 from netdra.chain import site as sites
-from netdra.chain.checkpoint import BadCheckpointError, Namespace, Saved
+from netdra.chain.checkpoint import BadCheckpointError, NamespaceId, Saved
 from netdra.chain.execute import Executor
 from netdra.chain.files import NewerStateError
 from netdra.chain.flow import Task, tasks
@@ -49,7 +49,7 @@ def standing(directory: Path, sandbox: str, netns: str) -> Saved | None:
     return saved if is_there(msgspec.structs.replace(saved.header.namespace, path=netns)) else None
 
 
-def is_there(namespace: Namespace) -> bool:
+def is_there(namespace: NamespaceId) -> bool:
     """Whether the namespace at the path still has the cookie."""
     try:
         with sites.open_pod(namespace.path) as space:

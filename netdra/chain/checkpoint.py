@@ -35,7 +35,7 @@ VERSION = 1
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-class Namespace(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class NamespaceId(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A pod's network namespace: its path, and the number that no other one has until the next boot."""
 
     path: str
@@ -61,7 +61,7 @@ class Header(_Entry, frozen=True, kw_only=True, tag="header"):
     version: int
     boot_id: str
     pod: Pod
-    namespace: Namespace
+    namespace: NamespaceId
     plugins: PluginPath
     plans: tuple[Plan, ...]
 

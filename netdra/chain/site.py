@@ -16,8 +16,7 @@ from pathlib import Path
 import msgspec
 
 from netdra.chain import holders
-from netdra.chain.checkpoint import Namespace as NamespaceId
-from netdra.chain.checkpoint import Pod
+from netdra.chain.checkpoint import NamespaceId, Pod
 from netdra.cni.plugins import PluginPath
 from netdra.kernel import netns
 from netdra.kernel.device_files import DeviceFiles

@@ -310,7 +310,7 @@ def of_sandbox(bed: Bed, sandbox: str) -> Header:
         version=checkpoint.VERSION,
         boot_id=checkpoint.boot_id(),
         pod=Pod(sandbox=sandbox),
-        namespace=checkpoint.Namespace(path=bed.pod.path, cookie=1),
+        namespace=checkpoint.NamespaceId(path=bed.pod.path, cookie=1),
         plugins=bed.settings.plugins,
         plans=(),
     )

@@ -14,7 +14,7 @@ from netdra.chain.checkpoint import (
     Complete,
     Done,
     Header,
-    Namespace,
+    NamespaceId,
     Pod,
     Undone,
 )
@@ -38,7 +38,7 @@ HEADER = Header(
     version=checkpoint.VERSION,
     boot_id="b",
     pod=Pod(sandbox="s1", name="p"),
-    namespace=Namespace(path="/run/netns/x", cookie=7),
+    namespace=NamespaceId(path="/run/netns/x", cookie=7),
     plugins=PluginPath(),
     plans=(PLAN,),
 )

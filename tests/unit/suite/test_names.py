@@ -24,7 +24,6 @@ SHARED_NAMES = frozenset({"Registration", "Server"})
 NAMES_TO_DIVIDE: frozenset[str] = frozenset(
     {
         "ExtendedClaim",
-        "Namespace",
         "PodClaim",
         "PodSpec",
         "PodStatus",
