@@ -293,7 +293,9 @@ class _Walk:
                 text = f'nothing gives devices {field} of domain "{shown}" yet, so the selector fails on each'
                 if not self._vocabulary.of_devices:
                     text = f'interfaces have no {field} of domain "{shown}" when policies are asked'
-                self._told_of(domain, at, text, "guard it with has() if not all devices will have it", wrong=False)
+                self._remark_on_name(
+                    domain, at, text, "guard it with has() if not all devices will have it", wrong=False
+                )
             return Meaning(("map",), place=(field, domain))
         return _NOTHING
 
@@ -314,7 +316,9 @@ class _Walk:
             self._wrong(at, text, "let a policy that selects by it add an attribute of its own")
         elif given is not None:
             text = f'"{shown}" is added to devices after policies have chosen their interfaces, which do not have it'
-            self._told_of(domain, at, text, "choose by what an interface has itself", wrong=vocabulary.is_own(domain))
+            self._remark_on_name(
+                domain, at, text, "choose by what an interface has itself", wrong=vocabulary.is_own(domain)
+            )
         elif vocabulary.is_own(domain) and (near or not vocabulary.of_devices):
             meant = near or vocabulary.likely(domain, name)
             hint = f'did you mean "{meant}"?' if meant else "`netdra discover` shows what interfaces have"
@@ -326,7 +330,7 @@ class _Walk:
                 hint = f'did you mean device.capacity["{domain}"].{name}?'
             elif meant := vocabulary.likely(domain, name):
                 hint = f'did you mean "{meant}"?'
-            self._told_of(domain, at, text, hint, wrong=False)
+            self._remark_on_name(domain, at, text, hint, wrong=False)
         return _NOTHING
 
     def _amount(self, domain: str, name: str, at: int) -> Meaning:
@@ -334,7 +338,7 @@ class _Walk:
         vocabulary, qualified, shown = self._vocabulary, f"{domain}/{name}", _cut(name)
         if not vocabulary.of_devices:
             text = f'an interface has no capacity "{shown}": policies give it to devices after they have chosen'
-            self._told_of(domain, at, text, "choose by attributes", wrong=vocabulary.is_own(domain))
+            self._remark_on_name(domain, at, text, "choose by attributes", wrong=vocabulary.is_own(domain))
         elif qualified in vocabulary.added.capacity or qualified in vocabulary.capacity:
             return Meaning(QUANTITY, name)
         elif vocabulary.kinds(qualified) is not None:
@@ -342,10 +346,10 @@ class _Walk:
             self._wrong(at, text, f'write device.attributes["{domain}"].{name}')
         else:
             text = f'nothing gives devices a capacity "{shown}" of domain {domain} yet, so none can be selected by it'
-            self._told_of(domain, at, text, "a policy can, with exposure.capacity", wrong=False)
+            self._remark_on_name(domain, at, text, "a policy can, with exposure.capacity", wrong=False)
         return _NOTHING
 
-    def _told_of(self, domain: str, at: int, text: str, hint: str, *, wrong: bool) -> None:
+    def _remark_on_name(self, domain: str, at: int, text: str, hint: str, *, wrong: bool) -> None:
         """Keep a remark on a name, with its domain if that is not netdra's."""
         if not wrong and not self._vocabulary.is_own(domain):
             self._foreign[text] = domain

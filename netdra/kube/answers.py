@@ -103,13 +103,13 @@ class RequestMetrics:
         self._resource = rest.partition(" ")[0]
         self._began = time.perf_counter()
 
-    def answered(self, code: int) -> None:
+    def count(self, code: int) -> None:
         """Count an answer with this HTTP status."""
         seconds = time.perf_counter() - self._began
         log.debug("%s: %d after %.3f s", self._what, code, seconds)
         REQUEST_SECONDS.labels(self._verb).observe(seconds)
         REQUESTS.labels(self._verb, self._resource, str(code)).inc()
 
-    def failed(self) -> None:
+    def count_failure(self) -> None:
         """Count a request without an answer."""
         REQUESTS.labels(self._verb, self._resource, "none").inc()

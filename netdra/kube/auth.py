@@ -302,10 +302,10 @@ class _Exec(CredentialSource):
         """Run the program, or wait for it if it runs; a caller that stops waiting leaves it to the others."""
         if self._run is None:
             self._run = asyncio.create_task(self._ask_plugin())
-            self._run.add_done_callback(self._ended)
+            self._run.add_done_callback(self._take_result)
         return await asyncio.shield(self._run)
 
-    def _ended(self, run: asyncio.Task[_Printed]) -> None:
+    def _take_result(self, run: asyncio.Task[_Printed]) -> None:
         if self._run is run:
             self._run = None
         if not run.cancelled():

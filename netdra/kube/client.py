@@ -223,17 +223,17 @@ class Client:
         Raises:
             ApiError: the server refuses, or the connection breaks.
         """
-        asked, answered = RequestMetrics(what), False
+        metrics, answered = RequestMetrics(what), False
         try:
             async with self._connection.ask("GET", _target(path, parameters), idle_seconds=idle_seconds) as response:
                 answered = True
-                asked.answered(response.status)
+                metrics.count(response.status)
                 if response.status >= _NOT_DONE:
                     raise _refusal(what, response, await response.read())
                 yield response.content.iter_any()
         except aiohttp.ClientError as problem:
             if not answered:
-                asked.failed()
+                metrics.count_failure()
             raise no_answer(what, reason(problem)) from None
 
     async def _send(
@@ -248,14 +248,14 @@ class Client:
     ) -> bytes:
         content = None if body is None else msgspec.json.encode(body)
         headers = {"Content-Type": content_type} if content is not None else None
-        asked = RequestMetrics(what)
+        metrics = RequestMetrics(what)
         try:
             async with self._connection.ask(method, _target(path, parameters or {}), content, headers) as response:
                 received = await response.read()
         except aiohttp.ClientError as problem:
-            asked.failed()
+            metrics.count_failure()
             raise no_answer(what, reason(problem)) from None
-        asked.answered(response.status)
+        metrics.count(response.status)
         if response.status >= _NOT_DONE:
             raise _refusal(what, response, received)
         return received

@@ -184,7 +184,7 @@ class Recorder:
         """Wait, while `run` runs, until all is written, due or not: for a process that is about to end."""
         for entry in self.book.unwritten():
             self._queue.add(entry.occurrence)
-        await self._queue.drained()
+        await self._queue.drain()
 
     async def _write(self, occurrence: Occurrence) -> float | None:
         """Write an occurrence's event or series, if it has changed."""

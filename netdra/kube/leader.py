@@ -115,7 +115,7 @@ class Election:
         """
         try:
             while True:
-                await self._elected()
+                await self._win()
                 log.info("%s leads %s/%s", self.identity, self.namespace, self.name)
                 LEADERSHIPS.labels(self.name).inc()
                 LEADS.labels(self.name).set(1)
@@ -125,7 +125,7 @@ class Election:
         finally:
             await self._release()
 
-    async def _elected(self) -> None:
+    async def _win(self) -> None:
         while True:
             if await self._try():
                 return

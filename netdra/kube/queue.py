@@ -110,7 +110,7 @@ class WorkQueue(Generic[K]):
         """Whether a key is worked on now."""
         return key in self._busy
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Wait until no key waits or is worked on."""
         while not self.is_idle:
             await self._drained.wait()
@@ -237,11 +237,11 @@ class WorkQueue(Generic[K]):
             self.retry(key, self._refused)
         else:
             if wait is None:
-                self._succeeded(key)
+                self._forget_failures(key)
             else:
                 self.retry(key, wait)
 
-    def _succeeded(self, key: K) -> None:
+    def _forget_failures(self, key: K) -> None:
         """Forget a key's back-off; keys that wait for the common rate alone wait for it no longer."""
         self._backoffs.pop(key, None)
         self._rated = float("-inf")

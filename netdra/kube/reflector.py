@@ -147,7 +147,7 @@ class Reflector(Generic[T]):
             self.store.remove(key)
         self.store.advance(version)
         self._heard()
-        self._recovered()
+        self._end_trouble()
 
     async def _watch_again(self) -> None:
         """Watch until the stream ends or breaks; trouble after which a watch can go on without a list is no error.
@@ -189,7 +189,7 @@ class Reflector(Generic[T]):
             seconds=random.randint(*self.timing.watch),  # noqa: S311 (spreads load, hides nothing)
             idle_seconds=self.timing.idle,
         ) as events:
-            self._recovered()
+            self._end_trouble()
             async for event in events:
                 self._apply(event)
 
@@ -238,7 +238,7 @@ class Reflector(Generic[T]):
             log.warning("%s", problem)
         await asyncio.sleep(self.backoff.next(problem.retry_after if isinstance(problem, ApiError) else 0.0))
 
-    def _recovered(self) -> None:
+    def _end_trouble(self) -> None:
         self._refusals = 0
         if self.problem:
             log.info("%s: recovered from: %s", self._what, self.problem)

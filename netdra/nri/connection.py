@@ -135,7 +135,7 @@ class RuntimeConnection:
                 self._begin(frame)
         elif stream == framing.RUNTIME_STREAM:
             for frame in self._responses.feed(payload):
-                self._answered(frame)
+                self._take_response(frame)
 
     def _begin(self, frame: Frame) -> None:
         if frame.call <= self._newest_request:
@@ -165,7 +165,7 @@ class RuntimeConnection:
     def _respond(self, call: int, response: ttrpc_pb2.Response) -> None:
         self._send(framing.PLUGIN_STREAM, Frame(call, FrameKind.RESPONSE, response.SerializeToString()))
 
-    def _answered(self, frame: Frame) -> None:
+    def _take_response(self, frame: Frame) -> None:
         if frame.call >= self._next_call:
             raise ProtocolError(f"a response to call {frame.call}, which was never made")
         answer = self._calls.get(frame.call)

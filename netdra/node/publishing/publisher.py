@@ -230,7 +230,7 @@ class Publisher:
             await self._wanted.wait()
             await self.store.wait_synced()
             await self._all_seen.wait()
-            await self._queue.drained()
+            await self._queue.drain()
 
     @property
     def refused(self) -> list[tuple[str, str]]:

@@ -131,7 +131,7 @@ class Recovery:
 
     async def settled(self) -> None:
         """Wait until every sandbox that runs is as it should be, or gone."""
-        await self._running.drained()
+        await self._running.drain()
 
     # Sandboxes that run.
 

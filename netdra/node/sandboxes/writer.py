@@ -127,7 +127,7 @@ class StatusWriter:
 
     async def settled(self) -> None:
         """Wait until all outcomes are written, or cannot be."""
-        await self._queue.drained()
+        await self._queue.drain()
 
     async def run(self) -> None:
         """Write until cancelled."""

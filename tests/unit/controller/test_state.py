@@ -85,7 +85,7 @@ def noted(old: CNIPluginSchema | None, new: CNIPluginSchema | None) -> set[Key]:
         state.schemas.put("other", shipped.objects()["bond"])
         state._on_schema_change(Change("vlan", old, new))
         running = asyncio.create_task(work.run())
-        await work.drained()
+        await work.drain()
         running.cancel()
         await asyncio.wait([running])
         return looked

@@ -104,7 +104,7 @@ def story(work: Worker, tell: Callable[[WorkQueue[str]], Awaitable[None]], worke
         queue = made(work, workers)
         running = asyncio.create_task(queue.run())
         await tell(queue)
-        await queue.drained()
+        await queue.drain()
         assert len(queue) == 0
         await stopped(running)
 
@@ -152,7 +152,7 @@ def test_a_key_that_goes_on_failing_waits_longer_each_time_and_starts_anew_after
 
     async def tell(queue: WorkQueue[str]) -> None:
         queue.add("a")
-        await queue.drained()
+        await queue.drain()
         queue.add("a")
 
     story(work, tell)
@@ -181,7 +181,7 @@ def test_when_it_is_stopped_no_task_is_left_and_nothing_is_lost_for_the_next_run
         await asyncio.sleep(1000.0)
         assert (len(work.runs), work.busy.total()) == (before, 0)
         again = asyncio.create_task(queue.run())
-        await queue.drained()
+        await queue.drain()
         await stopped(again)
 
     virtual_time.run(main())
@@ -265,7 +265,7 @@ def test_what_is_added_before_the_gate_opens_is_one_run() -> None:
             queue.add("a")
             await asyncio.sleep(0.1)
         gate.set()
-        await queue.drained()
+        await queue.drain()
         await stopped(running)
 
     virtual_time.run(main())
@@ -287,7 +287,7 @@ def test_all_keys_together_are_repeated_at_a_rate_until_the_first_succeeds() -> 
         running = asyncio.create_task(queue.run())
         for key in keys:
             queue.add(key)
-        await queue.drained()
+        await queue.drain()
         await stopped(running)
         return now()
 
