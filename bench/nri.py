@@ -22,7 +22,7 @@ from google.protobuf.message import Message
 from bench.figures import Figure
 from netdra.kube.backoff import Backoff
 from netdra.node.nri.hooks import Sandbox
-from netdra.node.nri.plugin import PLUGIN_SERVICE, Plugin, Settings
+from netdra.node.nri.plugin import PLUGIN_SERVICE, NriSettings, Plugin
 from netdra.nri import framing, nri_pb2, ttrpc_pb2
 from netdra.nri.framing import Frame, FrameKind, encode
 
@@ -92,7 +92,7 @@ async def _measured(role: str, serve: Callable[[Path], Awaitable[None]]) -> _Mea
 
 
 async def _serve_plugin(path: Path) -> None:
-    await Plugin(_Empty(), Settings(socket=path), backoff=Backoff(60, 60)).run()
+    await Plugin(_Empty(), NriSettings(socket=path), backoff=Backoff(60, 60)).run()
 
 
 async def _serve_echo(path: Path) -> None:

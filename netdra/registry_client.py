@@ -1,4 +1,4 @@
-"""A client of the node's device registry, for providers in Python: `pip install 'netdra[cluster]'`.
+"""A client of the node's device registry, for providers in Python: `pip install 'netdra[registry]'`.
 
     with RegistryClient("bctl") as registry:
         registry.register("enp1s0", {"rdma": True}, {"bandwidth": 4096}, ttl=60)

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Settings:
+class WebhookSettings:
     """How the webhook serves.
 
     Attributes:
@@ -47,7 +47,7 @@ class Settings:
     configurations: tuple[str, ...] = ("netdra", "netdra-claims")
 
 
-async def run(client: Client, process: Process, settings: Settings) -> None:
+async def run(client: Client, process: Process, settings: WebhookSettings) -> None:
     """Serve until cancelled.
 
     Raises:

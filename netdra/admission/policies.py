@@ -11,7 +11,7 @@ from netdra.admission.cluster import Cluster
 from netdra.admission.messages import Verdict
 from netdra.cel.analysis import examine
 from netdra.exposure.check import check, try_out
-from netdra.exposure.foresight import UNCHANGED, DeviceChange, Foresight, InterfaceReports, SimilarInterfaces
+from netdra.exposure.foresight import UNCHANGED, DeviceForecast, Foresight, InterfaceReports, SimilarInterfaces
 from netdra.exposure.unwise import misspelt_plugins, warnings
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.rules import shipped
@@ -61,7 +61,7 @@ class _Effect:
         self.hidden = self.allocated = self.offered = self.taken = self.left = self.unknown = self.matched = 0
         self.hidden_on = self.offered_on = self.taken_on = self.left_on = 0
 
-    def add(self, seen: SimilarInterfaces, change: DeviceChange | None) -> None:
+    def add(self, seen: SimilarInterfaces, change: DeviceForecast | None) -> None:
         if change is None:
             self.unknown += seen.count
             return

@@ -113,7 +113,7 @@ def command(
     from netdra.exposure.physnets import read
     from netdra.node.daemon import run as work
     from netdra.node.metrics import NODE
-    from netdra.node.settings import Settings
+    from netdra.node.settings import NodeSettings
 
     node = node_name or platform.node().lower()
     if not names.is_subdomain(node):
@@ -121,5 +121,5 @@ def command(
     if not Path(sysfs_root).is_dir():
         hint = "name the folder that stands for /sys: of this machine /sys, or a recorded tree"
         raise InvalidInputError(f"--sysfs-root {sysfs_root}: no such folder", hint=hint)
-    own = Settings(node=node, sysfs_root=sysfs_root, physnets=read(physnets), **settings)
+    own = NodeSettings(node=node, sysfs_root=sysfs_root, physnets=read(physnets), **settings)
     daemons.run("node", (NODE,), lambda client, process: work(client, process, own), options)

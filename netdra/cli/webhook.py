@@ -57,7 +57,7 @@ def command(
     It serves AdmissionReviews at /validate, and /healthz and /readyz, over HTTPS. The certificate that netdra makes
     itself is renewed when two thirds of its 90 days are over, and put into the webhook configurations.
     """
-    from netdra.admission.daemon import Settings
+    from netdra.admission.daemon import WebhookSettings
     from netdra.admission.daemon import run as serve
     from netdra.admission.keeper import configurations
     from netdra.admission.metrics import WEBHOOK
@@ -71,5 +71,5 @@ def command(
     service, secret = service or f"{name}-webhook", secret or f"{name}-webhook"
     names = (f"{service}.{namespace}.svc", f"{service}.{namespace}.svc.cluster.local", *hosts)
     clients = Clients(client_ca, frozenset(client_names))
-    settings = Settings(address, port, names, certificates, clients, namespace, secret, configurations(name))
+    settings = WebhookSettings(address, port, names, certificates, clients, namespace, secret, configurations(name))
     daemons.run("webhook", (WEBHOOK,), lambda client, process: serve(client, process, settings), options)

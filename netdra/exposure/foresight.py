@@ -88,7 +88,7 @@ class InterfaceReports(msgspec.Struct, frozen=True):
     left: int = 0
 
 
-class DeviceChange(msgspec.Struct, frozen=True):
+class DeviceForecast(msgspec.Struct, frozen=True):
     """What becomes of one interface's devices.
 
     Attributes:
@@ -104,7 +104,7 @@ class DeviceChange(msgspec.Struct, frozen=True):
     matched: bool = False
 
 
-UNCHANGED = DeviceChange()
+UNCHANGED = DeviceForecast()
 
 
 class Foresight:
@@ -132,7 +132,7 @@ class Foresight:
         self._others = {other.name: other for other in others}
         self._made: dict[tuple[str, str], Rule] = {}
 
-    def of(self, seen: SimilarInterfaces) -> DeviceChange | None:
+    def of(self, seen: SimilarInterfaces) -> DeviceForecast | None:
         """What becomes of the devices of reported interfaces; None where the report is not enough to say."""
         facts: dict[str, AttributeValue] = dict(seen.facts)
         matched = self._matched(seen, facts) if seen.holds else frozenset()
@@ -152,7 +152,7 @@ class Foresight:
         after = {template.suffix: template.policy for template in _templates(interface, facts, [*beside, *written])}
         if set(after) - set(before) and PROTECTING & set(seen.unknown):
             return None
-        return DeviceChange(
+        return DeviceForecast(
             removed=tuple(device for device in seen.devices if _is_of(device, before) and not _is_of(device, after)),
             added={suffix: policy for suffix, policy in after.items() if suffix not in before},
             reassigned={suffix: policy for suffix, policy in after.items() if before.get(suffix, policy) != policy},

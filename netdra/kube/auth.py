@@ -61,7 +61,7 @@ class Credentials:
 
 
 class CredentialSource:
-    """A source of credentials: of these alone, as long as no other class says otherwise."""
+    """A source of credentials; this one's are fixed, others are read or made anew."""
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials

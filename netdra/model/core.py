@@ -27,11 +27,22 @@ class PodClaim(Wire, frozen=True):
     resource_claim_template_name: str | None = None
 
 
+class SchedulingGroup(Wire, frozen=True):
+    """The PodGroup with which a pod is scheduled."""
+
+    pod_group_name: str | None = None
+
+
 class PodSpec(Wire, frozen=True):
-    """A pod's claims, in the order that numbers its interfaces, and whether it is on the host's network."""
+    """A pod's claims, in the order that numbers its interfaces, its PodGroup, and where it runs.
+
+    `host_network` says that it has no network namespace of its own.
+    """
 
     resource_claims: tuple[PodClaim, ...] | None = None
     host_network: bool = False
+    scheduling_group: SchedulingGroup | None = None
+    node_name: str = ""
 
 
 class ExtendedClaim(Wire, frozen=True):

@@ -115,11 +115,12 @@ def read_yaml(path: Path) -> Any:
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
-        if len(data) > MAX_BYTES:
-            raise CloudsError(f"{path}: longer than the {MAX_BYTES} bytes that are read")
-        return yaml_text.load_secret(data)
     except OSError as problem:
         raise CloudsError(f"{path}: {problem.strerror or 'cannot be read'}", hint="name a file that is there") from None
+    if len(data) > MAX_BYTES:
+        raise CloudsError(f"{path}: longer than the {MAX_BYTES} bytes that are read")
+    try:
+        return yaml_text.load_secret(data)
     except InvalidInputError as problem:
         raise CloudsError(f"{path}: {problem.what}", hint=_HINT) from None
 

@@ -31,7 +31,7 @@ from netdra.model.errors import NetdraError, PermanentError
 from netdra.model.inventory import InventoryNode
 from netdra.node.publishing.service import Publishing
 from netdra.node.registry.table import FILE, RegistrationTable
-from netdra.node.settings import Settings
+from netdra.node.settings import NodeSettings
 from netdra.node.signals import Signals
 from netdra.ops.health import met
 from netdra.ops.process import Process, spare_what_is_loaded
@@ -45,7 +45,7 @@ FIRST_SECONDS = 2.0
 """How long the parts that keep pods wait for the first slices."""
 
 
-async def run(client: Client, process: Process, settings: Settings) -> None:
+async def run(client: Client, process: Process, settings: NodeSettings) -> None:
     """Be the driver of a node until cancelled.
 
     Raises:
@@ -88,7 +88,7 @@ async def run(client: Client, process: Process, settings: Settings) -> None:
         raise _first(problems) from None
 
 
-def _look_around(settings: Settings) -> None:
+def _look_around(settings: NodeSettings) -> None:
     """Log the troubles of the host that would otherwise appear only when a plugin or a step of a pod fails."""
     mounts.make_sysctls_writable()
     for trouble in (root_trouble(str(settings.cni_root)), mounts.sysctl_trouble()):
@@ -102,7 +102,7 @@ async def _first_slices(publishing: Publishing) -> None:
             await publishing.published.wait()
 
 
-def _registrations(settings: Settings, signals: Signals) -> RegistrationTable | None:
+def _registrations(settings: NodeSettings, signals: Signals) -> RegistrationTable | None:
     """The registrations of programs on the node, read from their file before anything is published."""
     if settings.registry_socket is None:
         return None
@@ -113,7 +113,7 @@ def _registrations(settings: Settings, signals: Signals) -> RegistrationTable | 
 
 def _parts(
     client: Client,
-    settings: Settings,
+    settings: NodeSettings,
     publishing: Publishing,
     signals: Signals,
     registrations: RegistrationTable | None,

@@ -25,8 +25,7 @@ from netdra.node.claims.prepare import Claims
 from netdra.node.claims.store import ClaimStore
 from netdra.node.kubelet.plugin import KubeletPlugin, sockets
 from netdra.node.kubelet.services import ClaimServices
-from netdra.node.nri.plugin import Plugin
-from netdra.node.nri.plugin import Settings as NriSettings
+from netdra.node.nri.plugin import NriSettings, Plugin
 from netdra.node.permits import EVERYTHING, NodePermits
 from netdra.node.priority import PriorityGate, Turns
 from netdra.node.publishing.service import Publishing
@@ -41,7 +40,7 @@ from netdra.node.sandboxes.recover import Recovery
 from netdra.node.sandboxes.table import Table
 from netdra.node.sandboxes.tracker import Tracker, WatchedPod
 from netdra.node.sandboxes.writer import StatusWriter
-from netdra.node.settings import Settings
+from netdra.node.settings import NodeSettings
 from netdra.node.signals import Signals
 from netdra.node.view import NodeView
 from netdra.ops.health import CheckResult, Health
@@ -180,7 +179,7 @@ class Parts:
     def assembled(
         cls,
         client: Client,
-        settings: Settings,
+        settings: NodeSettings,
         publishing: Publishing,
         signals: Signals,
         registrations: RegistrationTable | None = None,
@@ -247,7 +246,7 @@ class Parts:
 
 
 def _registry(
-    client: Client, settings: Settings, publishing: Publishing, registrations: RegistrationTable | None
+    client: Client, settings: NodeSettings, publishing: Publishing, registrations: RegistrationTable | None
 ) -> Registry | None:
     if registrations is None or settings.registry_socket is None:
         return None

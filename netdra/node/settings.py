@@ -12,7 +12,7 @@ from netdra.kernel.device_files import DeviceFiles
 from netdra.kernel.sysfs import Sysfs
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The node, and where things are on it.
 
     Attributes:

@@ -26,10 +26,10 @@ from netdra.kube.errors import ApiError, NotFoundError
 from netdra.kube.resources import RESOURCE_CLAIMS, Resource
 from netdra.model import names
 from netdra.model.claim import DeviceRequestAllocationResult, ResourceClaim
+from netdra.model.core import ClusterPod
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
-from netdra.model.meta import ObjectMeta
 from netdra.model.plan import Binding, ClaimReference, PlannedDevice
-from netdra.model.resource import DeviceAttribute, Wire
+from netdra.model.resource import DeviceAttribute
 from netdra.node import faults
 from netdra.node.claims import checks
 from netdra.node.claims.checks import named
@@ -68,17 +68,7 @@ class WatchedPods(Protocol):
         """A claim as it has just been read for one of its pods; None if it was not."""
 
 
-class _PodSpec(Wire, frozen=True):
-    host_network: bool = False
-    node_name: str = ""
-
-
-class _Pod(msgspec.Struct, frozen=True, kw_only=True):
-    metadata: ObjectMeta
-    spec: _PodSpec = _PodSpec()
-
-
-_PODS = Resource("v1", "pods", _Pod, namespaced=True)
+_PODS = Resource("v1", "pods", ClusterPod, namespaced=True)
 
 
 async def patiently(attempt: Callable[[], Awaitable[T]], seconds: float) -> T:

@@ -239,7 +239,7 @@ def _pod(request: RuntimeRequest) -> nri_pb2.PodSandbox:
     return nri_pb2.PodSandboxRequest.FromString(request.payload).pod
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class NriSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How netdra presents itself, and where the runtime is.
 
     Attributes:
@@ -274,7 +274,7 @@ class Plugin:
     def __init__(
         self,
         hooks: SandboxHooks,
-        settings: Settings,
+        settings: NriSettings,
         *,
         gate: PriorityGate | None = None,
         backoff: Backoff | None = None,

@@ -30,7 +30,7 @@ from netdra.node.sandboxes.circuits import Circuits, programs
 from netdra.node.sandboxes.events import PodEvents, message_of, reason_of
 from netdra.node.sandboxes.network import Network
 from netdra.node.sandboxes.status import ClaimDevices, Outcome, failed
-from netdra.node.sandboxes.table import Table, Undone
+from netdra.node.sandboxes.table import DetachOutcome, Table
 from netdra.node.sandboxes.tracker import Tracker
 from netdra.node.sandboxes.writer import StatusWriter
 from netdra.node.signals import Signals
@@ -257,7 +257,7 @@ class Attachments:
         deadline = time.monotonic() + seconds
         self._report(sandbox, await self.table.act(sandbox, lambda: self._undone(sandbox, deadline)))
 
-    async def _undone(self, sandbox: Sandbox, deadline: float) -> Undone:
+    async def _undone(self, sandbox: Sandbox, deadline: float) -> DetachOutcome:
         give_up = self.table.tries(sandbox.id) + 1 >= MOST_TRIES
         undone = await self.in_thread(
             lambda: self.network.undo(sandbox.id, deadline, sandbox.netns, give_up=give_up),
@@ -273,7 +273,7 @@ class Attachments:
         context = contextvars.copy_context()  # the fields of log lines go along
         return await asyncio.get_running_loop().run_in_executor(threads or self.threads.work, lambda: context.run(work))
 
-    def _report(self, sandbox: Sandbox, undone: Undone) -> None:
+    def _report(self, sandbox: Sandbox, undone: DetachOutcome) -> None:
         """Report the outcome of taking a sandbox down.
 
         Raises:

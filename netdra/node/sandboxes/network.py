@@ -25,7 +25,7 @@ from netdra.model.plan import ClaimReference, Plan
 from netdra.node import faults, metrics
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.sandboxes.status import ClaimDevices, Outcome, attached
-from netdra.node.sandboxes.table import Table, Undone
+from netdra.node.sandboxes.table import DetachOutcome, Table
 from netdra.node.view import HeldDevice
 from netdra.ops.metrics import measured
 from netdra.rules.plans import CheckedPlans
@@ -150,7 +150,7 @@ class Network:
         drift = (*report.problems, *(f"{step}: {step.drift[0]}" for step in report.steps if step.drift))
         return drift if self.alive((sandbox,)) else ()
 
-    def undo(self, sandbox: str, deadline: float, netns: str = "", *, give_up: bool = False) -> Undone:
+    def undo(self, sandbox: str, deadline: float, netns: str = "", *, give_up: bool = False) -> DetachOutcome:
         """Take a sandbox down: no further container, then its network. Tries everything, and returns what is left.
 
         Args:
@@ -161,7 +161,7 @@ class Network:
         """
         began = time.perf_counter()
         trouble: list[str] = []
-        undone = Undone(trouble="netdra has a defect")
+        undone = DetachOutcome(trouble="netdra has a defect")
         claims = self.table.claims(sandbox)
         try:
             try:
@@ -185,7 +185,7 @@ class Network:
         give_up: bool,
         trouble: list[str],
         claims: tuple[ClaimReference, ...],
-    ) -> Undone:
+    ) -> DetachOutcome:
         """Undo the chain.
 
         Args:
@@ -202,11 +202,11 @@ class Network:
             settings = self._within(deadline)
             report = detach(sandbox, settings, netns, held_netns=path, give_up=give_up, keep_stranded=True)
         except NetdraError as problem:
-            return Undone(claims=claims, trouble="\n".join((*trouble, problem.what)))
+            return DetachOutcome(claims=claims, trouble="\n".join((*trouble, problem.what)))
         metrics.detached(report)
         left = (f"{step}: {step.message or 'no time left'}" for step in report.undone if step.outcome != "undone")
         text = "\n".join((*trouble, *report.problems, *left))
-        return Undone(
+        return DetachOutcome(
             claims=claims,
             trouble=text,
             notes=report.notes,

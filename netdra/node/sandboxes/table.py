@@ -95,7 +95,7 @@ _BEFORE: Mapping[Phase, frozenset[Phase]] = {
 """Phase -> the phases that a sandbox may come from."""
 
 
-class Undone(msgspec.Struct, frozen=True, kw_only=True):
+class DetachOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of taking a sandbox down.
 
     Attributes:
@@ -300,7 +300,7 @@ class Table:
             if problems:
                 raise problems[0]
 
-    def complete_detach(self, sandbox: str, undone: Undone) -> None:
+    def complete_detach(self, sandbox: str, undone: DetachOutcome) -> None:
         """A sandbox was taken down, but for what could not be undone."""
         with self._lock:
             is_left = bool(undone.trouble) and not undone.is_given_up

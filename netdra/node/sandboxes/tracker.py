@@ -33,10 +33,10 @@ from netdra.model.claim import (
     ResourceClaimSpec,
     is_reserved_for,
 )
+from netdra.model.core import PodSpec, PodStatus
 from netdra.model.errors import NetdraError, TemporaryError
 from netdra.model.meta import ObjectMeta, OwnerReference
 from netdra.model.plan import ClaimReference
-from netdra.model.resource import Wire
 from netdra.node.claims.store import POD_CLAIM_NAME, ClaimStore, PodReference, PodUser
 from netdra.node.nri.hooks import Sandbox
 from netdra.topology.bind import EXTENDED_RESOURCE_CLAIM
@@ -60,47 +60,6 @@ class PodMeta(ObjectMeta, frozen=True, kw_only=True, rename="camel", omit_defaul
     finalizers: tuple[str, ...] = msgspec.field(default=(), name=f"{_NEVER}finalizers")
     owner_references: tuple[OwnerReference, ...] = msgspec.field(default=(), name=f"{_NEVER}owners")
     marks: _Marks = msgspec.field(default=_Marks(), name="annotations")
-
-
-class PodClaim(Wire, frozen=True):
-    """A claim that a pod names: an existing one, or one that is made for it from a template."""
-
-    name: str
-    resource_claim_name: str | None = None
-
-
-class SchedulingGroup(Wire, frozen=True):
-    """The PodGroup with which a pod is scheduled."""
-
-    pod_group_name: str | None = None
-
-
-class PodSpec(Wire, frozen=True):
-    """The claims that a pod names, in the order that numbers its interfaces."""
-
-    resource_claims: tuple[PodClaim, ...] | None = None
-    host_network: bool = False
-    scheduling_group: SchedulingGroup | None = None
-
-
-class MadeClaim(Wire, frozen=True):
-    """The claim that was made from a template; no name if the template was not needed."""
-
-    name: str
-    resource_claim_name: str | None = None
-
-
-class ExtendedClaim(Wire, frozen=True):
-    """The claim that the scheduler made for a pod's extended resources."""
-
-    resource_claim_name: str
-
-
-class PodStatus(Wire, frozen=True):
-    """The claims that were made for a pod."""
-
-    resource_claim_statuses: tuple[MadeClaim, ...] | None = None
-    extended_resource_claim_status: ExtendedClaim | None = None
 
 
 class WatchedPod(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from netdra.node.nri.hooks import Sandbox
-from netdra.node.nri.plugin import Plugin, Settings
+from netdra.node.nri.plugin import NriSettings, Plugin
 
 
 class Diarist:
@@ -40,7 +40,7 @@ class Diarist:
 def main() -> None:
     """Be a plugin until killed."""
     path, socket = map(Path, sys.argv[1:])
-    asyncio.run(Plugin(Diarist(path), Settings(socket=socket)).run())
+    asyncio.run(Plugin(Diarist(path), NriSettings(socket=socket)).run())
 
 
 if __name__ == "__main__":

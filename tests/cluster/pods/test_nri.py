@@ -16,7 +16,7 @@ import pytest
 from netdra.kube.backoff import Backoff
 from netdra.model.errors import TemporaryError
 from netdra.node.nri.hooks import Sandbox
-from netdra.node.nri.plugin import Plugin, Settings
+from netdra.node.nri.plugin import NriSettings, Plugin
 from testbed.build import named_runtime
 from testbed.node import CommandError, Node
 from testbed.pace import measured
@@ -85,7 +85,7 @@ def containerd(shared_containerd: Runtime) -> Iterator[Runtime]:
 @asynccontextmanager
 async def registered(containerd: Runtime, hooks: Hooks) -> AsyncIterator[Plugin]:
     """A plugin that knows all sandboxes."""
-    plugin = Plugin(hooks, Settings(socket=containerd.nri_socket), backoff=Backoff(0.05, 0.2))
+    plugin = Plugin(hooks, NriSettings(socket=containerd.nri_socket), backoff=Backoff(0.05, 0.2))
     running = asyncio.create_task(plugin.run())
     try:
         await awaited(plugin.connected.wait(), "the plugin to be connected")

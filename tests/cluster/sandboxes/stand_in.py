@@ -20,7 +20,7 @@ from google.protobuf.message import Message
 from netdra.kernel import kinds, libc, link, netns
 from netdra.kernel.netns import Namespace
 from netdra.kube.backoff import Backoff
-from netdra.node.nri.plugin import Plugin, Settings
+from netdra.node.nri.plugin import NriSettings, Plugin
 from netdra.nri import nri_pb2
 from testbed.api import Object
 from testbed.cdi import Cache
@@ -221,7 +221,7 @@ async def driving(scene: Scene, runtime: StandIn) -> AsyncIterator[tuple[Daemon,
     """A daemon that is registered with the runtime, and has compared all that runs."""
     async with scene.daemon() as daemon:
         plugin = Plugin(
-            daemon.pods.hooks, Settings(socket=scene.machine.folder / "nri.sock"), backoff=Backoff(0.05, 0.2)
+            daemon.pods.hooks, NriSettings(socket=scene.machine.folder / "nri.sock"), backoff=Backoff(0.05, 0.2)
         )
         running = asyncio.create_task(plugin.run())
         try:

@@ -39,7 +39,7 @@ def test_a_network_that_stands_is_left_as_it_is_whatever_its_topology_says_today
             assert path.read_text() == before
             assert scene.machine.specified() == {scene.uid(claim)}
             assert scene.stored(claim)["metadata"]["resourceVersion"] == version
-            assert not scene.told
+            assert [event.reason for event in scene.told] == ["TopologyChanged"]
 
     asyncio.run(story())
 

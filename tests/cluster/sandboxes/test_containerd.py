@@ -12,7 +12,7 @@ import pytest
 from netdra.kube.backoff import Backoff
 from netdra.node.metrics import NODE
 from netdra.node.nri.hooks import Sandbox, SandboxHooks
-from netdra.node.nri.plugin import Plugin, Settings
+from netdra.node.nri.plugin import NriSettings, Plugin
 from testbed.api import Object
 from testbed.node import CommandError, Node
 from testbed.recorder import Recorder
@@ -67,7 +67,7 @@ async def driving(scene: Scene, runtime: Runtime) -> AsyncIterator[Daemon]:
     """A daemon that is registered with the runtime, and has compared all that runs."""
     async with scene.daemon() as daemon:
         hooks = Outside(daemon.pods.hooks, runtime.node)
-        plugin = Plugin(hooks, Settings(socket=runtime.nri_socket), backoff=Backoff(0.05, 0.2))
+        plugin = Plugin(hooks, NriSettings(socket=runtime.nri_socket), backoff=Backoff(0.05, 0.2))
         running = asyncio.create_task(plugin.run())
         try:
             await awaited(plugin.connected.wait(), "the plugin to be connected")

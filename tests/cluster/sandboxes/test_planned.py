@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from netdra.chain.checkpoint import Saved
 from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.model.plan import ClaimReference
 from netdra.node.permits import NodePermits
 from netdra.node.sandboxes.network import Network
+from netdra.node.sandboxes.table import DetachOutcome
 from testbed.objects import POD
 from testbed.waiting import awaited, until_async
 from tests.cluster.fault_proxy import Answer, Stall
@@ -173,18 +173,18 @@ def test_a_defect_in_one_sandbox_keeps_no_other_from_being_taken_down(
     scene.publish("eth7", "eth8")
     topology = scene.topology("one", step("nic", "host-device"))
     boxes = [scene.machine.sandbox(scene.pod(scene.claim(topology))) for _ in range(2)]
-    asks = Network.is_of_a_lost_namespace
+    undo = Network.undo
 
-    def fails(network: Network, saved: Saved) -> bool:
-        if saved.header.pod.sandbox == boxes[0].id:
+    def fails(network: Network, sandbox: str, *arguments: Any, **named: Any) -> DetachOutcome:
+        if sandbox == boxes[0].id:
             raise OSError(5, "Input/output error")
-        return asks(network, saved)
+        return undo(network, sandbox, *arguments, **named)
 
     async def story() -> None:
         async with scene.daemon() as daemon:
             for box in boxes:
                 await daemon.run(box)
-            monkeypatch.setattr(Network, "is_of_a_lost_namespace", fails)
+            monkeypatch.setattr(Network, "undo", fails)
             for box in boxes:
                 scene.machine.end(box)
             await rounds(daemon, 2)

@@ -292,12 +292,13 @@ def test_a_sandbox_that_ends_without_a_word_is_found_and_its_device_comes_back(s
 
 
 def test_a_sandbox_that_ends_before_it_could_be_attached_is_not_tried_any_more(scene: Scene) -> None:
-    _, (pod,) = three(scene, "eth7")
+    (claim,), (pod,) = three(scene, "eth7")
 
     async def story(runtime: StandIn, daemon: Daemon) -> None:
         await runtime.die()
         box = await runtime.run(pod)
         scene.view.ready = False
+        scene.machine.store.remove(scene.uid(claim))  # so the claim has to be prepared again, and cannot be
         await runtime.connect()
         assert set(daemon.pods.hooks.table.all_running) == {box.key}
         told = len(scene.told)

@@ -40,6 +40,6 @@ def test_the_page_has_every_queue() -> None:
     assert made == set(re.findall(r"^\| `([\w-]+)` \|", PAGE, re.MULTILINE))
 
 
-def test_each_of_the_six_flows_is_there() -> None:
-    assert len(re.findall(r"^\| what \| where \| by \| bound \|$", PAGE, re.MULTILINE)) == 6
+def test_each_of_the_seven_flows_is_there() -> None:
+    assert len(re.findall(r"^\| what \| where \| by \| bound \|$", PAGE, re.MULTILINE)) == 7
     assert len(NAMED) > 40

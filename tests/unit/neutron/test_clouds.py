@@ -114,6 +114,7 @@ def test_what_is_no_such_file_is_told_and_nothing_of_it(tmp_path: Path, content:
     with pytest.raises(CloudsError) as problem:
         clouds.read(path)
     assert said in str(problem.value)
+    assert str(problem.value).count(str(path)) == 1
     assert "s3cret" not in str(problem.value)
 
 

@@ -15,7 +15,7 @@ from netdra.kube.client import Client
 from netdra.kube.connection import connect, find_config
 from netdra.node import daemon
 from netdra.node.publishing.service import Publishing
-from netdra.node.settings import Settings
+from netdra.node.settings import NodeSettings
 from netdra.ops.process import Process
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -113,7 +113,7 @@ def test_it_is_not_ready_before_the_parts_that_keep_pods_have_begun(tmp_path: Pa
 
 
 def test_a_state_folder_is_used_when_something_may_be_held(tmp_path: Path) -> None:
-    settings = Settings(node="node", state_dir=tmp_path / "state")
+    settings = NodeSettings(node="node", state_dir=tmp_path / "state")
     assert not settings.is_used()
     settings.sandboxes.mkdir(parents=True)
     (settings.sandboxes / ".lock").touch()

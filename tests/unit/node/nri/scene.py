@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from netdra.kube.backoff import Backoff
-from netdra.node.nri.plugin import Plugin, Settings
+from netdra.node.nri.plugin import NriSettings, Plugin
 from netdra.nri import nri_pb2
 from tests.unit.node.nri.peer import PATIENCE, Diary, Peer
 
@@ -22,7 +22,7 @@ class Scene:
         self.path = path
         self.come = come
         self.diary = Diary()
-        settings = Settings(name="tester", index="42", socket=path)
+        settings = NriSettings(name="tester", index="42", socket=path)
         self.plugin = Plugin(self.diary, settings, backoff=Backoff(0.01, 0.01))
 
     async def connected(self) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from netdra.kube.backoff import Backoff
-from netdra.node.nri.plugin import Plugin, Settings
+from netdra.node.nri.plugin import NriSettings, Plugin
 from netdra.nri import framing, nri_pb2, ttrpc_pb2
 from netdra.nri.connection import MOST_CALLS
 from netdra.nri.framing import Code, Frame, FrameKind, encode
@@ -142,7 +142,7 @@ def test_a_runtime_that_asks_and_never_reads_is_left(tmp_path: Path, caplog: pyt
 
     async def main() -> None:
         server = await asyncio.start_unix_server(deaf, tmp_path / "deaf.sock")
-        running = asyncio.create_task(Plugin(Diary(), Settings(socket=tmp_path / "deaf.sock")).run())
+        running = asyncio.create_task(Plugin(Diary(), NriSettings(socket=tmp_path / "deaf.sock")).run())
         async with asyncio.timeout(PATIENCE):
             await left.wait()
         running.cancel()
@@ -172,7 +172,7 @@ def test_a_runtime_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
             return 0.0
 
         backoff = Backoff(0.01, 0.01, chance=chance)
-        plugin = Plugin(Diary(), Settings(socket=tmp_path / "late.sock"), backoff=backoff)
+        plugin = Plugin(Diary(), NriSettings(socket=tmp_path / "late.sock"), backoff=backoff)
         running = asyncio.create_task(plugin.run())
         async with asyncio.timeout(PATIENCE):
             await tried.wait()

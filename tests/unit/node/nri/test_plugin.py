@@ -9,7 +9,7 @@ import pytest
 
 from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.node.metrics import NODE
-from netdra.node.nri.plugin import Settings
+from netdra.node.nri.plugin import NriSettings
 from netdra.nri import framing, nri_pb2
 from netdra.nri.framing import Code
 from testbed.pace import measured
@@ -281,4 +281,4 @@ def test_a_daemon_that_stops_answers_first_what_it_is_at(tmp_path: Path) -> None
 )
 def test_a_name_or_an_index_that_a_runtime_would_refuse_is_refused_at_once(name: str, index: str, reason: str) -> None:
     with pytest.raises(InvalidInputError, match=reason):
-        Settings(name=name, index=index)
+        NriSettings(name=name, index=index)

@@ -19,7 +19,7 @@ from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore, KeptDevice, PreparedClaim, PreparedDevice
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.sandboxes.status import Outcome
-from netdra.node.sandboxes.table import Phase, Table, Undone
+from netdra.node.sandboxes.table import DetachOutcome, Phase, Table
 
 CLAIMS = tuple(ClaimReference(namespace="ns", name=name, uid=f"uid-{name}") for name in ("a", "b"))
 BOXES = tuple(Sandbox(id=f"sb-{number}", name=f"p{number}", namespace="ns", uid=f"p-{number}") for number in range(3))
@@ -70,7 +70,7 @@ def test_a_transition_out_of_turn_or_from_another_phase_is_a_defect(table: Table
     with pytest.raises(RuntimeError, match="out of turn"):
         table.begin_attach(box, CLAIMS)
     with pytest.raises(RuntimeError, match="expected -> left, in turn"):
-        in_turn(table, box, lambda: table.complete_detach(box.id, Undone(trouble="x")))
+        in_turn(table, box, lambda: table.complete_detach(box.id, DetachOutcome(trouble="x")))
     with pytest.raises(RuntimeError, match="attaching -> attaching"):
         in_turn(table, box, lambda: table.begin_attach(box, CLAIMS), lambda: table.begin_attach(box, CLAIMS))
     assert table.phase(box.id) is Phase.ATTACHING
@@ -83,7 +83,7 @@ def test_of_what_has_ended_and_left_nothing_nothing_is_remembered(table: Table) 
     table.mark_ended(box.id)
     assert table.has_anything(box.id)
     assert table.to_take_down() == (box.id,)
-    in_turn(table, box, lambda: table.begin_detach(box.id), lambda: table.complete_detach(box.id, Undone()))
+    in_turn(table, box, lambda: table.begin_detach(box.id), lambda: table.complete_detach(box.id, DetachOutcome()))
     assert not table.has_anything(box.id)
     assert table.to_take_down() == ()
     assert table._records == {}
@@ -107,7 +107,7 @@ def test_what_could_not_be_given_back_is_remembered_and_counted_until_it_is(tabl
             table,
             box,
             lambda: table.begin_detach(box.id),
-            lambda: table.complete_detach(box.id, Undone(trouble="busy", is_hopeless=True)),
+            lambda: table.complete_detach(box.id, DetachOutcome(trouble="busy", is_hopeless=True)),
         )
         assert (table.phase(box.id), table.troubles, table.tries(box.id)) == (Phase.LEFT, {box.id: "busy"}, tries)
         assert table.to_take_down() == (box.id,)
@@ -115,7 +115,7 @@ def test_what_could_not_be_given_back_is_remembered_and_counted_until_it_is(tabl
         table,
         box,
         lambda: table.begin_detach(box.id),
-        lambda: table.complete_detach(box.id, Undone(trouble="busy", is_given_up=True)),
+        lambda: table.complete_detach(box.id, DetachOutcome(trouble="busy", is_given_up=True)),
     )
     assert (table.phase(box.id), table.troubles, table.tries(box.id)) == (Phase.EXPECTED, {}, 0)
 
@@ -184,7 +184,7 @@ class Sandboxes(RuleBasedStateMachine):
                 self.table,
                 box,
                 lambda: self.table.begin_detach(box.id),
-                lambda: self.table.complete_detach(box.id, Undone(trouble=trouble)),
+                lambda: self.table.complete_detach(box.id, DetachOutcome(trouble=trouble)),
             )
 
     @rule(box=st.sampled_from(BOXES))
