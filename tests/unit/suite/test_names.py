@@ -23,20 +23,8 @@ SHARED_NAMES = frozenset({"Registration", "Server"})
 """Public classes of several modules that are the field's word in each; at most five."""
 NAMES_TO_DIVIDE: frozenset[str] = frozenset(
     {
-        "Allocation",
-        "Bounds",
-        "Explanation",
-        "Folder",
-        "DeviceChange",
-        "ExtendedClaim",
-        "Finding",
         "Namespace",
-        "PodClaim",
-        "PodSpec",
-        "PodStatus",
-        "Settings",
         "Task",
-        "Undone",
     }
 )
 """Further names that several public classes have; nothing is added here, and what is divided leaves."""
