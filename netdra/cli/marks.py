@@ -11,8 +11,7 @@ import yaml
 
 from netdra.model import documents, yaml_text
 from netdra.model.errors import InvalidInputError
-
-Path = tuple[str | int, ...]
+from netdra.model.findings import Path
 
 _PART = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
 

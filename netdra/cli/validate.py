@@ -15,7 +15,7 @@ from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.custom_device import CustomDevice
 from netdra.model.documents import Document
 from netdra.model.errors import InvalidInputError
-from netdra.model.findings import Finding
+from netdra.model.findings import Finding, Path
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
@@ -50,7 +50,7 @@ class _Object(msgspec.Struct, frozen=True):
     file: str
     marked: marks.Document
     value: Document
-    told: tuple[marks.Path, ...] = ()
+    told: tuple[Path, ...] = ()
     """Where the object does not fit its kind."""
 
     @property
@@ -200,7 +200,7 @@ def _by_definition(
     """What the CustomResourceDefinitions alone refuse, as far as it is not told of that place already."""
     from netdra.model import crd_check
 
-    told: dict[int, set[marks.Path]] = {id(item): set(item.told) for item in objects}
+    told: dict[int, set[Path]] = {id(item): set(item.told) for item in objects}
     for item, finding in wrong:
         told[id(item)].add(finding.path)
     for item in objects:

@@ -15,7 +15,7 @@ from netdra.model.findings import refuse
 from netdra.model.plan import Plan
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
-from netdra.rules import confine, shipped
+from netdra.rules import confine
 from netdra.rules.plans import CheckedPlans, check, permits_digest, schemas_digest
 from netdra.rules.pod import check_plans
 
@@ -38,11 +38,6 @@ class NodePermits:
     folders: tuple[Path, ...] = ()
     root: Path = Path("/")
     schemas: Callable[[], Iterable[CNIPluginSchema] | None] = tuple
-
-    @property
-    def described(self) -> frozenset[str]:
-        """The plugins that the cluster's own schemas describe."""
-        return frozenset(schema.spec.plugin for schema in shipped.own_of(self.schemas() or ()))
 
     def check(self, plans: Sequence[Plan], topologies: Iterable[NetworkTopology] = ()) -> CheckedPlans:
         """Check plans by all rules, and for plugins and folders that their authors may not use.

@@ -67,4 +67,3 @@ def test_an_object_that_says_of_itself_that_netdra_ships_it_allows_nothing() -> 
     NodePermits(schemas=lambda: (vfio,)).check(program)
     with pytest.raises(InvalidInputError, match='plugin "vfio-pci" is none that may be run on this node'):
         NodePermits(schemas=lambda: (shown(vfio),)).check(program)
-    assert NodePermits(schemas=lambda: (shown(vfio), schema("Binary"))).described == {"sriov (Binary)"}
