@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+from weakref import WeakValueDictionary
 
 from netdra.kube.client import Client
 from netdra.kube.resources import TOKEN_REVIEWS, TokenReview, TokenReviewSpec
@@ -44,6 +45,7 @@ class Callers:
         self._tokens_only = tokens_only
         self._known: dict[bytes, tuple[float, str]] = {}
         self._reviews = asyncio.Semaphore(MAX_REVIEWS)
+        self._locks = WeakValueDictionary[bytes, asyncio.Lock]()
 
     async def owner(self, caller: Caller) -> str:
         """The caller's name: `uid:<number>`, or a service account's name as the API server has it.
@@ -65,8 +67,9 @@ class Callers:
         owner = self._remembered(digest)
         if owner:
             return owner
-        async with self._reviews:
-            owner = self._remembered(digest)  # of another call that waited before
+        # A token that many calls show at once is reviewed for the first, and the others wait without a review's place.
+        async with self._locks.setdefault(digest, asyncio.Lock()), self._reviews:
+            owner = self._remembered(digest)
             if not owner:
                 owner = await self._reviewed(caller.token)
                 while len(self._known) >= MOST_KEPT:

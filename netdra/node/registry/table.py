@@ -13,7 +13,7 @@ import logging
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -136,6 +136,7 @@ class RegistrationTable:
         self._pending: list[bytes] = []
         self._written: asyncio.Future[str] | None = None
         self._wake, self._write = asyncio.Event(), asyncio.Event()
+        self._next = float("inf")
         self._rewrite = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="registry")
 
@@ -197,7 +198,9 @@ class RegistrationTable:
         self._check_owner(registration.provider, owner, now)
         grant = Grant(registration, owner, ttl, now + ttl)
         self._add(grant)
-        self._publish({registration.device})
+        self._publish((registration.device,))
+        if self._tick() + ttl < self._next:
+            self._wake.set()
         return grant
 
     def remove(self, provider: str, device: str, owner: str, *, anyone: bool = False) -> list[Grant]:
@@ -230,7 +233,7 @@ class RegistrationTable:
         """
         now, tick = self._clock(), self._tick()
         self._drop([grant for grant in self.grants if grant.ends <= now])
-        self._publish({name for name, device in self._devices.items() if device.due is not None and device.due <= tick})
+        self._publish([name for name, device in self._devices.items() if device.due is not None and device.due <= tick])
         for provider in [name for name, owner in self.owners.items() if owner.until <= now]:
             if not self._of_provider[provider]:
                 del self.owners[provider]
@@ -240,7 +243,9 @@ class RegistrationTable:
                 del self._devices[name]
         waits = [grant.ends - now for grant in self.grants]
         waits += [device.due - tick for device in self._devices.values() if device.due is not None]
-        return max(0.0, min(waits)) if waits else None
+        wait = max(0.0, min(waits)) if waits else None
+        self._next = tick + wait if wait is not None else float("inf")
+        return wait
 
     async def own(self) -> None:
         """Wait until the file is this process's, and read it again: another daemon may have had it until now."""
@@ -369,7 +374,7 @@ class RegistrationTable:
     def _own(self, grant: Grant) -> None:
         self.owners[grant.registration.provider] = ProviderOwner(grant.owner, grant.ends + OWNED_SECONDS)
 
-    def _drop(self, grants: Iterable[Grant]) -> None:
+    def _drop(self, grants: Sequence[Grant]) -> None:
         """Remove grants from their rows, and publish what is left."""
         for grant in grants:
             provider, name = grant.key
@@ -380,14 +385,18 @@ class RegistrationTable:
             if not self._of_provider[provider]:
                 del self._of_provider[provider]
         self._publish({grant.registration.device for grant in grants})
+        if grants:
+            self._wake.set()
 
     def _publish(self, devices: Iterable[str]) -> None:
         tick = self._tick()
-        changed = [self._devices[name].publish(tick) for name in devices]
+        touched = [self._devices[name] for name in devices]
+        changed = [device.publish(tick) for device in touched]
         if any(changed):
             self._published = None
             self.changed()
-        self._wake.set()
+        if any(device.due is not None and device.due < self._next for device in touched):
+            self._wake.set()
 
     async def _sweep_when_due(self) -> None:
         loop = asyncio.get_running_loop()

@@ -21,7 +21,7 @@ class Reviews:
         self.asked.append(review.spec.token)
         self.open += 1
         self.most = max(self.most, self.open)
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0.05 if review.spec.token == "pod-9" else 0.001)
         self.open -= 1
         user = TokenUser(username=f"system:serviceaccount:ns:{review.spec.token}")
         status = TokenReviewStatus(authenticated=True, audiences=(AUDIENCE,), user=user)
