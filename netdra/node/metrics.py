@@ -207,13 +207,13 @@ def on_scrape(
     REGISTERED.set_function(registered)
 
 
-def held(devices: Sequence[HeldDevice]) -> None:
+def set_held(devices: Sequence[HeldDevice]) -> None:
     """Show which devices claims have."""
     HELD.set(len({device.key for device in devices}))
     STUCK.set(len({device.key for device in devices if device.trouble}))
 
 
-def published(slices: Sequence[ResourceSlice], left_out: Mapping[LeftOut, int]) -> None:
+def set_published(slices: Sequence[ResourceSlice], left_out: Mapping[LeftOut, int]) -> None:
     """Show the slices that are to be published.
 
     Args:
@@ -229,24 +229,24 @@ def published(slices: Sequence[ResourceSlice], left_out: Mapping[LeftOut, int]) 
         LEFT_OUT.labels(reason).set(left_out.get(reason, 0))
 
 
-def attached(report: AttachReport | FailedAttachReport) -> None:
+def count_attach(report: AttachReport | FailedAttachReport) -> None:
     """Count the steps of an attachment that was just done, whether it succeeded or failed."""
     if isinstance(report, FailedAttachReport):
         for failure in report.failures:
             outcome = "temporary" if failure.temporary else "defect" if failure.kind == "defect" else "permanent"
             STEP_FAILURES.labels(step_type(failure.plugin), outcome).inc()
-        _undone(report.undone)
+        _count_undone(report.undone)
     elif not report.repeated:
         for step in report.steps:
             STEP_SECONDS.labels(step_type(step.plugin), "add").observe(step.seconds)
 
 
-def detached(report: DetachReport) -> None:
+def count_detach(report: DetachReport) -> None:
     """Count the steps of a detachment."""
-    _undone(report.undone)
+    _count_undone(report.undone)
 
 
-def _undone(steps: Iterable[UndoReport]) -> None:
+def _count_undone(steps: Iterable[UndoReport]) -> None:
     for step in steps:
         kind = step_type(step.plugin)
         if step.restored or step.stranded:

@@ -124,7 +124,7 @@ class Pods:
             events=events,
             threads=given.threads,
             permits=given.permits,
-            circuits=Circuits(events.plugin_hangs),
+            circuits=Circuits(events.report_hanging),
             signals=given.signals,
         )
         return cls(
@@ -142,7 +142,7 @@ class Pods:
         # events that the hook causes, it would have it back only after 5 ms, each time.
         sys.setswitchinterval(_SWITCH_SECONDS)
         try:
-            with self.tracker.pods.following(self._pod_changed):
+            with self.tracker.pods.following(self._on_pod_change):
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(self.tracker.run())
                     tasks.create_task(self.writer.run())
@@ -152,9 +152,9 @@ class Pods:
         finally:
             await asyncio.shield(self.hooks.aclose())
 
-    def _pod_changed(self, change: Change[WatchedPod]) -> None:
+    def _on_pod_change(self, change: Change[WatchedPod]) -> None:
         if change.old is not None and (change.new is None or change.new.metadata.uid != change.old.metadata.uid):
-            self.writer.pod_gone(change.old.metadata.uid)
+            self.writer.forget_pod(change.old.metadata.uid)
 
     async def recover(self) -> None:
         """Take up a former process's state, from the disk alone: to be awaited before anything else is started.

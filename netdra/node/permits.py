@@ -71,9 +71,14 @@ class NodePermits:
         """
         schemas = self.schemas()
         is_same = schemas is None or checked.schemas == schemas_digest(schemas)
-        if is_same and checked.permits == permits_digest(self._permits):
+        if is_same and checked.permits == permits_digest(self._permits) and not self._has_links:
             return checked
         return self.check(checked.plans)
+
+    @property
+    def _has_links(self) -> bool:
+        """Whether a path that was allowed may lead elsewhere by now: somebody may have put a link into a folder."""
+        return bool(self.folders) and Path("/") not in self.folders
 
     @property
     def _permits(self) -> confine.Permits:

@@ -42,29 +42,29 @@ class PriorityGate:
     @contextmanager
     def in_hand(self) -> Iterator[None]:
         """A hook or call is in hand until the context ends."""
-        self._taken()
+        self._enter()
         try:
             yield
         finally:
-            self._left()
+            self._leave()
 
     @contextmanager
     def out_of_hand(self) -> Iterator[None]:
         """The hook or call waits for something else until the context ends, and holds up nothing meanwhile."""
-        self._left()
+        self._leave()
         try:
             yield
         finally:
-            self._taken()
+            self._enter()
 
-    def _taken(self) -> None:
+    def _enter(self) -> None:
         self._in_hand += 1
         self._clear.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _left(self) -> None:
+    def _leave(self) -> None:
         self._in_hand -= 1
         if not self._in_hand:
             self._timer = asyncio.get_running_loop().call_later(_AFTERWARDS, self._clear.set)

@@ -288,7 +288,7 @@ class Publishing:
         held_devices, features = tuple(self._holder.held if self._holder is not None else ()), self._features
         presence = self._plugins.presence if self._plugins is not None else None
         registered = self._registered = self._facts.registered(labels)
-        metrics.held(held_devices)
+        metrics.set_held(held_devices)
 
         def make() -> Offered:
             offering.follow(policies, features, presence)
@@ -316,7 +316,7 @@ class Publishing:
         self._problem_events.report_problems(offered.problems)
         before = self._problems, self.outcomes
         self._problems, self.outcomes = offered.problems, offered.outcomes
-        metrics.published(self.slices, offered.left_out)
+        metrics.set_published(self.slices, offered.left_out)
         publisher.want_pools(offered.slices)
         if self._reporter is not None:
             self._reporter.note(urgent=other or offered.followed or before != (self._problems, self.outcomes))

@@ -49,7 +49,7 @@ class Circuits:
     _circuits: dict[str, _Circuit] = field(default_factory=dict)
 
     def admit(self, plugins: Collection[str]) -> None:
-        """Let a sandbox try its plugins; the caller reports the outcome by `ended`.
+        """Let a sandbox try its plugins; the caller reports the outcome by `report`.
 
         Raises:
             NotAnsweringError: one of them is left alone, or another sandbox tries it just now.
@@ -66,7 +66,7 @@ class Circuits:
             if plugin in self._circuits:
                 self._circuits[plugin].trying = True
 
-    def ended(self, plugins: Collection[str], problem: NetdraError | None) -> None:
+    def report(self, plugins: Collection[str], problem: NetdraError | None) -> None:
         """An admitted sandbox is done: all of its plugins answered, or `problem` names those that did not."""
         hung = hung_of(problem) if problem is not None else ()
         for plugin in plugins:
@@ -76,9 +76,9 @@ class Circuits:
                 if problem is None:
                     del self._circuits[plugin]
                     CIRCUITS_OPEN.labels(step_type(plugin)).set(0)
-        self.hung(hung)
+        self.open(hung)
 
-    def hung(self, plugins: Iterable[str]) -> None:
+    def open(self, plugins: Iterable[str]) -> None:
         """These plugins did not answer in time."""
         now = self.clock()
         for plugin in plugins:

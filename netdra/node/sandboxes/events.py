@@ -34,61 +34,61 @@ class PodEvents:
         self._emit, self._node = emit, node
         self._last: dict[str, str] = {}
 
-    def failed(self, sandbox: Sandbox, problem: NetdraError) -> None:
+    def report_failure(self, sandbox: Sandbox, problem: NetdraError) -> None:
         """A sandbox was refused."""
         text = message_of(problem)
         if self._is_new(sandbox, text):
             log.warning("%s", text, extra=_about(sandbox, problem))
             self._emit_of(sandbox, "Warning", "NetworkNotAttached", "Attach", text)
 
-    def not_undone(self, sandbox: Sandbox, trouble: str) -> None:
+    def report_not_undone(self, sandbox: Sandbox, trouble: str) -> None:
         """A sandbox's network could not be given back yet, or not whole."""
         if self._is_new(sandbox, trouble):
             log.warning("not given back yet: %s", trouble, extra=_about(sandbox))
             self._emit_of(sandbox, "Warning", "NetworkNotDetached", "Detach", trouble)
 
-    def not_restored(self, sandbox: Sandbox, notes: str) -> None:
+    def report_not_restored(self, sandbox: Sandbox, notes: str) -> None:
         """A sandbox is undone, and the node is not as it was before: a virtual device is lost."""
         log.warning("not as it was before: %s", notes, extra=_about(sandbox))
         self._emit_of(sandbox, "Warning", "NetworkNotRestored", "Detach", notes)
 
-    def restored(self, sandbox: Sandbox, restored: str) -> None:
+    def report_restored(self, sandbox: Sandbox, restored: str) -> None:
         """A plugin left a device of the node otherwise than it was, and netdra restored it."""
         log.warning("restored, as its plugin had not: %s", restored, extra=_about(sandbox))
         self._emit_of(sandbox, "Normal", "DeviceRestored", "Detach", restored)
 
-    def given_up(self, sandbox: Sandbox, trouble: str) -> None:
+    def report_given_up(self, sandbox: Sandbox, trouble: str) -> None:
         """A network that could not be given back is tried no more, and left for a person."""
         log.error('pod "%s/%s", sandbox %s: %s', sandbox.namespace, sandbox.name, sandbox.id, trouble)
         self._emit_of(sandbox, "Warning", "NetworkGivenUp", "Detach", trouble)
 
-    def changed(self, sandbox: Sandbox, drift: str) -> None:
+    def report_drift(self, sandbox: Sandbox, drift: str) -> None:
         """The network of a pod that runs is not as it was made."""
         if self._is_new(sandbox, drift):
             log.warning("the network is not as it was made: %s", drift, extra=_about(sandbox))
             self._emit_of(sandbox, "Warning", "NetworkChanged", "Check", drift)
 
-    def topology_changed(self, sandbox: Sandbox, changes: str) -> None:
+    def report_topology(self, sandbox: Sandbox, changes: str) -> None:
         """A pod got the network that its claims were prepared with, and their topologies are others by now."""
         text = f"{changes}: the pod keeps the network that was prepared; delete the pod to get the new one"
         if self._is_new(sandbox, text):
             log.info("%s", text, extra=_about(sandbox))
             self._emit_of(sandbox, "Normal", "TopologyChanged", "Attach", text)
 
-    def attached_late(self, sandbox: Sandbox) -> None:
+    def report_late(self, sandbox: Sandbox) -> None:
         """A pod that had begun without its network has it now."""
         text = "the pod began while the network driver was away; its network is complete now"
         log.warning("%s", text, extra=_about(sandbox))
         self._emit_of(sandbox, "Warning", "NetworkAttachedLate", "Attach", text)
 
-    def plugin_hangs(self, plugin: str, seconds: float) -> None:
+    def report_hanging(self, plugin: str, seconds: float) -> None:
         """A plugin did not answer in time, and is left alone for a while."""
         text = f'CNI plugin "{plugin}" did not answer in time: pods that need it are refused for {seconds:.0f} s'
         log.warning("%s", text, extra=fields(name=self._node))
         node = ObjectReference(api_version="v1", kind="Node", name=self._node)
         self._emit(Occurrence(regarding=node, type="Warning", reason="PluginNotAnswering", action="Attach", note=text))
 
-    def recovered(self, sandbox: Sandbox) -> None:
+    def forget(self, sandbox: Sandbox) -> None:
         """A pod has no problem, or is gone: its next problem is a new event."""
         self._last.pop(sandbox.uid, None)
 

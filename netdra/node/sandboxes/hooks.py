@@ -176,7 +176,7 @@ class Attachments:
             TemporaryError: not all could be undone yet; `orphans` goes on with it.
         """
         await self.stop(sandbox, REMOVE_SECONDS)
-        self.events.recovered(sandbox)
+        self.events.forget(sandbox)
 
     def hangs(self, sandbox: str) -> bool:
         """Whether a plugin that a sandbox needs does not answer just now."""
@@ -221,10 +221,10 @@ class Attachments:
             if self.network.has_checkpoint(sandbox.id):
                 self.table.set_trouble(sandbox.id, message_of(problem))
             self.writer.update(failed(sandbox, self.devices_of(claims), reason_of(problem), message_of(problem)))
-            self.events.failed(sandbox, problem)
+            self.events.report_failure(sandbox, problem)
             raise
         self.writer.update(outcomes)
-        self.events.recovered(sandbox)
+        self.events.forget(sandbox)
         self.report_changed_topologies(sandbox, claims)
         self.signals.held_changed.emit()
 
@@ -245,7 +245,7 @@ class Attachments:
         records = filter(None, (self.table.prepared.get(claim.uid) for claim in claims))
         changes = [change for record in records for change in changed_topologies(record, self.view)]
         if changes:
-            self.events.topology_changed(sandbox, "; ".join(changes))
+            self.events.report_topology(sandbox, "; ".join(changes))
 
     async def take_down(self, sandbox: Sandbox, seconds: float) -> None:
         """Take a sandbox down, when its turn comes.
@@ -263,7 +263,7 @@ class Attachments:
             lambda: self.network.undo(sandbox.id, deadline, sandbox.netns, give_up=give_up),
             self.threads.undoing if self.hangs(sandbox.id) else None,
         )
-        self.circuits.hung(undone.hung)
+        self.circuits.open(undone.hung)
         self.writer.forget(sandbox.id, undone.claims)
         self.signals.held_changed.emit()
         return undone
@@ -280,15 +280,15 @@ class Attachments:
             NetdraError: not all could be undone.
         """
         if undone.restored:
-            self.events.restored(sandbox, "\n".join(undone.restored))
+            self.events.report_restored(sandbox, "\n".join(undone.restored))
         if undone.notes:
-            self.events.not_restored(sandbox, "\n".join(undone.notes))
+            self.events.report_not_restored(sandbox, "\n".join(undone.notes))
         if not undone.trouble:
             return
         if undone.is_given_up:
-            self.events.given_up(sandbox, undone.trouble)
+            self.events.report_given_up(sandbox, undone.trouble)
             raise PermanentError(f"sandbox {sandbox.id}: not all could be undone: {undone.trouble}")
-        self.events.not_undone(sandbox, undone.trouble)
+        self.events.report_not_undone(sandbox, undone.trouble)
         raise TemporaryError(f"sandbox {sandbox.id}: not all could be undone: {undone.trouble}")
 
     async def _run(self, sandbox: Sandbox, deadline: float) -> None:
@@ -298,7 +298,7 @@ class Attachments:
         except TemporaryError as problem:
             if await self.in_thread(lambda: self.network.is_on_hosts(sandbox), self.threads.looking):
                 return  # it is on the host's network: nothing is attached, and there is no CDI specification either
-            self.events.failed(sandbox, problem)
+            self.events.report_failure(sandbox, problem)
             raise
         if claims:
             await self.attach(sandbox, claims, deadline)
@@ -342,7 +342,7 @@ class Attachments:
             problem = error
             raise
         finally:
-            self.circuits.ended(plugins, problem)
+            self.circuits.report(plugins, problem)
         return outcomes
 
     def _succeed(self, sandbox: Sandbox) -> None:

@@ -203,7 +203,7 @@ class Network:
             report = detach(sandbox, settings, netns, held_netns=path, give_up=give_up, keep_stranded=True)
         except NetdraError as problem:
             return DetachOutcome(claims=claims, trouble="\n".join((*trouble, problem.what)))
-        metrics.detached(report)
+        metrics.count_detach(report)
         left = (f"{step}: {step.message or 'no time left'}" for step in report.undone if step.outcome != "undone")
         text = "\n".join((*trouble, *report.problems, *left))
         return DetachOutcome(
@@ -252,10 +252,10 @@ class Network:
         try:
             self.table.hold(sandbox)
             report = attach(checked, _pod(sandbox), sandbox.netns, self._within(deadline))
-            metrics.attached(report)
+            metrics.count_attach(report)
             return device_outcomes(checked.plans, report.steps)
         except AttachError as problem:
-            metrics.attached(problem.report)
+            metrics.count_attach(problem.report)
             raise
 
     def _within(self, deadline: float) -> ChainSettings:

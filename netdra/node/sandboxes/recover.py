@@ -129,7 +129,7 @@ class Recovery:
                 await self.table.act(sandbox, partial(self._confirm, sandbox, (), saved))
         await self.hooks.in_thread(self.table.remove_unattached)
 
-    async def settled(self) -> None:
+    async def wait_finished(self) -> None:
         """Wait until every sandbox that runs is as it should be, or gone."""
         await self._running.drain()
 
@@ -186,7 +186,7 @@ class Recovery:
         if claims:
             with counted(REPAIRS):
                 await self.hooks.attach(sandbox, claims, time.monotonic() + ATTACH_SECONDS)
-            self.hooks.events.attached_late(sandbox)
+            self.hooks.events.report_late(sandbox)
         return True
 
     def _held_and_stands(self, saved: Saved) -> bool:
@@ -202,7 +202,7 @@ class Recovery:
         """Report the drift of a pod's network. It is left so: the pod itself may have changed its network."""
         drift = await self.hooks.in_thread(lambda: self.network.drift(sandbox))
         if drift:
-            self.hooks.events.changed(sandbox, "; ".join(drift))
+            self.hooks.events.report_drift(sandbox, "; ".join(drift))
         else:
             self.hooks.report_changed_topologies(sandbox, claims)
 

@@ -177,7 +177,7 @@ class Tracker:
 
     async def run(self) -> None:
         """Watch until cancelled."""
-        with self.pods.following(self._changed):
+        with self.pods.following(self._on_pod_change):
             try:
                 await self.reflector.run()
             finally:
@@ -337,7 +337,7 @@ class Tracker:
             level = logging.INFO if isinstance(problem, NetdraError) else logging.ERROR
             log.log(level, 'ResourceClaim "%s" is not read: %s', key, problem)
 
-    def _changed(self, change: Change[WatchedPod]) -> None:
+    def _on_pod_change(self, change: Change[WatchedPod]) -> None:
         """A new pod's claims are read before its sandbox begins; a gone pod's are forgotten unless others name them."""
         if change.new is None:
             self._forget()

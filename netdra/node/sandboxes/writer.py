@@ -108,7 +108,7 @@ class StatusWriter:
         for claim in claims:
             self._queue.add(claim)
 
-    def pod_gone(self, uid: str) -> None:
+    def forget_pod(self, uid: str) -> None:
         """A pod is gone: its outcomes are dropped."""
         self._drop(lambda outcome: outcome.sandbox.uid == uid)
 
@@ -125,7 +125,7 @@ class StatusWriter:
             if not outcomes:
                 del self._outcomes[claim_uid]
 
-    async def settled(self) -> None:
+    async def wait_written(self) -> None:
         """Wait until all outcomes are written, or cannot be."""
         await self._queue.drain()
 

@@ -314,7 +314,7 @@ class Daemon:
 
     async def written(self) -> None:
         """Wait until the claims' statuses say all that was told."""
-        await awaited(self.pods.writer.settled(), "the claims' statuses to be written")
+        await awaited(self.pods.writer.wait_written(), "the claims' statuses to be written")
 
     async def seen(self, pod: Object) -> None:
         """Wait until the watch knows of a pod, and its claims are read."""
@@ -326,7 +326,7 @@ class Daemon:
     async def synchronize(self, *sandboxes: Sandbox) -> None:
         """The runtime says what runs; wait until all is compared."""
         await self.pods.hooks.synchronize(sandboxes)
-        await awaited(self.pods.recovery.settled(), "what runs to be compared")
+        await awaited(self.pods.recovery.wait_finished(), "what runs to be compared")
 
 
 async def _without_watch(pods: Pods) -> None:

@@ -228,7 +228,7 @@ async def driving(scene: Scene, runtime: StandIn) -> AsyncIterator[tuple[Daemon,
             await runtime.connect()
             async with asyncio.timeout(WITHIN):
                 await plugin.connected.wait()
-                await daemon.pods.recovery.settled()
+                await daemon.pods.recovery.wait_finished()
             yield daemon, plugin
         finally:
             running.cancel()

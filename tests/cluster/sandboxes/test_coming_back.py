@@ -167,7 +167,7 @@ def test_a_hook_waits_for_its_sandbox_while_it_is_reconciled(scene: Scene) -> No
         async with scene.daemon() as daemon:
             await daemon.pods.hooks.synchronize([sandbox])
             async with asyncio.timeout(WITHIN):
-                await asyncio.gather(daemon.run(sandbox), daemon.pods.recovery.settled())
+                await asyncio.gather(daemon.run(sandbox), daemon.pods.recovery.wait_finished())
             assert scene.machine.links(sandbox) == {"lo", "net1"}
             await asyncio.gather(daemon.stop(sandbox), daemon.synchronize())
             assert not scene.machine.checkpoints()

@@ -71,7 +71,7 @@ async def driving(scene: Scene, runtime: Runtime) -> AsyncIterator[Daemon]:
         running = asyncio.create_task(plugin.run())
         try:
             await awaited(plugin.connected.wait(), "the plugin to be connected")
-            await awaited(daemon.pods.recovery.settled(), "what runs to be compared")
+            await awaited(daemon.pods.recovery.wait_finished(), "what runs to be compared")
             yield daemon
         finally:
             running.cancel()
@@ -184,7 +184,7 @@ def test_a_restart_of_the_runtime_changes_nothing_and_a_stop_that_it_does_not_te
             runtime.process.start()
             runtime.process.wait_ready()
             await until_async(lambda: connections() == before_restart + 1, "the plugin to be connected again")
-            await awaited(daemon.pods.recovery.settled(), "what runs to be compared")
+            await awaited(daemon.pods.recovery.wait_finished(), "what runs to be compared")
             assert path.read_text() == before
             assert scene.machine.specified()
             assert "net1" in scene.machine.links(live(daemon, key))

@@ -304,7 +304,7 @@ def test_a_sandbox_that_ends_before_it_could_be_attached_is_not_tried_any_more(s
         told = len(scene.told)
         runtime.end(box)
         async with asyncio.timeout(WITHIN):
-            await daemon.pods.recovery.settled()
+            await daemon.pods.recovery.wait_finished()
         assert not daemon.pods.hooks.table.all_running
         assert len(scene.told) <= told + 1
         assert not [event for event in scene.told if "cannot open network namespace" in event.note]

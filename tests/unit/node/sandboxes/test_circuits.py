@@ -43,7 +43,7 @@ def hanging(plugin: str = "slow", waited: float = 0.9) -> NetdraError:
 
 def tried(circuits: Circuits, problem: NetdraError | None, *plugins: str) -> None:
     circuits.admit(plugins or ("slow",))
-    circuits.ended(plugins or ("slow",), problem)
+    circuits.report(plugins or ("slow",), problem)
 
 
 def refused(circuits: Circuits, *plugins: str) -> bool:
@@ -76,7 +76,7 @@ def test_one_sandbox_tries_it_and_lets_the_others_in_when_it_answers(circuits: C
     clock.now += 5
     assert not refused(circuits)
     assert refused(circuits)
-    circuits.ended(("slow",), None)
+    circuits.report(("slow",), None)
     assert not refused(circuits)
     assert not refused(circuits)
 
@@ -95,7 +95,7 @@ def test_many_that_hang_at_once_count_once(circuits: Circuits, told: list[tuple[
     for _ in range(8):
         circuits.admit(["slow"])
     for _ in range(8):
-        circuits.ended(["slow"], hanging())
+        circuits.report(["slow"], hanging())
     assert told == [("slow", 5)]
 
 
@@ -113,7 +113,7 @@ def test_undoing_that_hangs_counts_and_so_does_a_plugin_that_gives_addresses(
     report = FailedAttachReport(sandbox="sb", netns="", failures=(failure,), undone=(undone,))
     tried(circuits, attach_error(report), "host-local", "far")
     assert told == [("host-local", 5), ("far", 5)]
-    circuits.hung(["more"])
+    circuits.open(["more"])
     assert refused(circuits, "more")
 
 
