@@ -211,10 +211,13 @@ class Attachments:
         try:
             saved = await self._standing(sandbox)
             if saved is not None:
+                await self.restore_records(claims, max(0.0, deadline - time.monotonic()) * PREPARE_SHARE)
                 devices = self.devices_of(claims)
                 outcomes = await self.in_thread(lambda: self.network.confirm(sandbox, devices, saved))
             else:
-                outcomes = await self._attached(sandbox, await self._records(claims, deadline), deadline)
+                left = max(0.0, deadline - time.monotonic())
+                records = await self._records(claims, left * PREPARE_SHARE)
+                outcomes = await self._attached(sandbox, records, deadline)
         except StoppedError:
             raise  # the pod has ended, or has another sandbox by now: it gets no status and no event
         except NetdraError as problem:
@@ -308,14 +311,22 @@ class Attachments:
             return None
         return await self.in_thread(lambda: self.network.standing(sandbox))
 
-    async def _records(self, claims: Sequence[ClaimReference], deadline: float) -> tuple[PreparedClaim, ...]:
+    async def restore_records(self, claims: Iterable[ClaimReference], seconds: float) -> None:
+        """Have claims prepared again that have no record: without one no container of their pods can be made.
+
+        Raises:
+            NetdraError: a claim cannot be prepared again, or not in time.
+        """
+        await self._records([claim for claim in claims if self.table.prepared.get(claim.uid) is None], seconds)
+
+    async def _records(self, claims: Sequence[ClaimReference], seconds: float) -> tuple[PreparedClaim, ...]:
         """The records of a pod's claims, each with its plan.
 
         Raises:
             NetdraError: a claim has no record, and cannot be prepared again, or not in time.
         """
         try:
-            async with asyncio.timeout(max(0.0, deadline - time.monotonic()) * PREPARE_SHARE):
+            async with asyncio.timeout(seconds):
                 return tuple([await self.claims.for_hook(claim) for claim in claims])
         except TimeoutError:
             raise TemporaryError(

@@ -175,6 +175,7 @@ class Recovery:
         except NetdraError as problem:
             unknown = problem
         if saved is not None:
+            await self.hooks.restore_records(claims, LOOKUP_SECONDS)
             await self._confirm(sandbox, claims, saved)
             self._mark_seen(sandbox.id)
             await self._report_drift(sandbox, claims)

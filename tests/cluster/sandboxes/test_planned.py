@@ -132,6 +132,22 @@ def test_a_claim_that_cannot_be_prepared_again_in_time_refuses_its_pod_and_the_n
     asyncio.run(story())
 
 
+def test_a_running_pods_lost_record_is_written_again_and_its_containers_can_be_made(scene: Scene) -> None:
+    claim, sandbox = attached(scene)
+    uid = scene.uid(claim)
+    scene.machine.store.remove(uid)
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            assert not scene.machine.specified()  # nothing says what the claim's containers get
+            await daemon.synchronize(sandbox)
+            assert scene.machine.store.has(uid)
+            assert scene.machine.specified() == {uid}
+            await daemon.stop(sandbox)
+
+    asyncio.run(story())
+
+
 def test_a_node_that_allows_less_by_now_refuses_a_plan_that_it_had_checked(scene: Scene) -> None:
     scene.publish("eth7")
     topology = scene.topology("recorded", step("nic", "host-device"), step("far", "recorded", after=("nic",)))
