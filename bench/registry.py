@@ -32,7 +32,7 @@ from h2.connection import H2Connection
 from bench import hook
 from bench.figures import Figure
 from netdra.model.plan import PlannedDevice
-from netdra.model.registration import Outcome
+from netdra.model.registration import RegistrationOutcome
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.priority import PriorityGate
 from netdra.node.registry.connections import Caller
@@ -130,7 +130,7 @@ class _Node:
 
     gate: PriorityGate
     devices: Mapping[DeviceKey, PlannedDevice] = field(default_factory=dict)
-    outcomes: Sequence[Outcome] = ()
+    outcomes: Sequence[RegistrationOutcome] = ()
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from netdra.ops.health import Finding
+from netdra.ops.health import CheckResult
 
 LIFETIME = timedelta(days=90)
 SETTLED = timedelta(hours=1)
@@ -158,7 +158,7 @@ def not_after(chain: str) -> datetime:
     return x509.load_pem_x509_certificate(chain.encode()).not_valid_after_utc
 
 
-def check(end: datetime | None, now: datetime) -> Finding:
+def check(end: datetime | None, now: datetime) -> CheckResult:
     """Whether there is a certificate to serve with, as a check of the process's health.
 
     Args:
@@ -166,8 +166,8 @@ def check(end: datetime | None, now: datetime) -> Finding:
         now: the time, with its zone.
     """
     if end is None:
-        return Finding(ok=False, detail="there is none yet")
-    return Finding(end > now, detail=f"valid until {end:%Y-%m-%dT%H:%M:%SZ}")
+        return CheckResult(ok=False, detail="there is none yet")
+    return CheckResult(end > now, detail=f"valid until {end:%Y-%m-%dT%H:%M:%SZ}")
 
 
 def is_for(certificate: Certificate, hosts: Sequence[str]) -> bool:

@@ -28,7 +28,7 @@ from netdra.kube.reflector import Reflector
 from netdra.kube.resources import Resource
 from netdra.kube.store import Store
 from netdra.model.meta import ObjectMeta
-from netdra.ops.health import Finding
+from netdra.ops.health import CheckResult
 
 log = logging.getLogger(__name__)
 
@@ -189,10 +189,10 @@ class Keeper:
         )
         return min(LONGEST_WAIT, *((time - now).total_seconds() for time in coming))
 
-    def check(self, now: datetime) -> Finding:
+    def check(self, now: datetime) -> CheckResult:
         """Whether there is a certificate to serve with, as a check of the process's health."""
         if self._behind_since is not None and now - self._behind_since >= BEHIND:
-            return Finding(ok=False, detail=f"cannot serve with that of secret {self.namespace}/{self.name}")
+            return CheckResult(ok=False, detail=f"cannot serve with that of secret {self.namespace}/{self.name}")
         return certificates.check(self.not_after, now)
 
     async def _repair(self, stored: Secret, problem: str) -> float:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from netdra.admission import certificates, metrics
 from netdra.model.errors import InvalidInputError
-from netdra.ops.health import Finding
+from netdra.ops.health import CheckResult
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ class Mounted:
         self.not_after = metrics.serves(end)
         return True
 
-    def check(self, now: datetime) -> Finding:
+    def check(self, now: datetime) -> CheckResult:
         """Whether there is a certificate to serve with, as a check of the process's health."""
         return certificates.check(self.not_after, now)
 

@@ -14,7 +14,7 @@ from netdra.model import documents
 from netdra.model.device import Decision, ExposedCounterSet, ExposedDevice, ExposureResult, PolicyVerdict, Problem
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import Interface, Inventory
-from netdra.model.registration import DeviceFile, Outcome, Registration
+from netdra.model.registration import DeviceFile, Registration, RegistrationOutcome
 from netdra.model.suggestions import listed
 
 OUTCOMES = {
@@ -36,7 +36,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     devices: tuple[ExposedDevice, ...] = ()
     counter_sets: tuple[ExposedCounterSet, ...] = ()
     problems: tuple[Problem, ...] = ()
-    registered: tuple[Outcome, ...] = ()
+    registered: tuple[RegistrationOutcome, ...] = ()
 
 
 @click.command(name="explain")
@@ -215,7 +215,7 @@ def _lines(explanation: Explanation) -> Iterator[str]:
         yield from (f"  {devices.problem_text(problem)}" for problem in problems)
 
 
-def _outcome_line(outcome: Outcome) -> str:
+def _outcome_line(outcome: RegistrationOutcome) -> str:
     names = ", ".join((*outcome.attributes, *outcome.capacity))
     text = "; ".join(filter(None, (names, outcome.problem))) or "it is to be a device"
     source = f'CustomDevice "{outcome.custom_device}"' if outcome.custom_device else "the registry's socket"

@@ -19,7 +19,7 @@ from netdra.kube.events import Recorder
 from netdra.kube.health import reachable, synced
 from netdra.kube.leader import Election, Terms
 from netdra.model import names
-from netdra.ops.health import Check, Finding
+from netdra.ops.health import Check, CheckResult
 from netdra.ops.process import Process
 
 if TYPE_CHECKING:
@@ -86,4 +86,4 @@ async def _lead(client: Client, recorder: Recorder, process: Process, settings: 
 def _caches(client: Client, election: Election) -> Check:
     """The copies of the leader; other processes have none."""
     copies = synced(client)
-    return lambda: copies() if election.leads else Finding(ok=True, detail="none, it does not lead")
+    return lambda: copies() if election.leads else CheckResult(ok=True, detail="none, it does not lead")

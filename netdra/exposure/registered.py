@@ -19,7 +19,7 @@ from netdra.model import names
 from netdra.model.custom_device import CustomDevice, CustomDeviceSelector
 from netdra.model.device import Decision, ExposedDevice, ExposureResult, Features, Problem
 from netdra.model.inventory import DEVICE_FILE, Interface
-from netdra.model.registration import DeviceFile, Outcome, Registration
+from netdra.model.registration import DeviceFile, Registration, RegistrationOutcome
 from netdra.model.resource import (
     MAX_ATTRIBUTE_VALUES,
     MAX_ATTRIBUTES_AND_CAPACITIES,
@@ -270,7 +270,7 @@ def applied(part: ExposureResult, registered: Sequence[Sequence[Registration]], 
         features: what the API server takes.
     """
     devices = {device.name: device for device in part.devices}
-    outcomes: list[Outcome] = []
+    outcomes: list[RegistrationOutcome] = []
     problems: list[Problem] = []
     for decision, registrations in zip(part.decisions, registered, strict=True):
         if not registrations:
@@ -300,10 +300,10 @@ def applied(part: ExposureResult, registered: Sequence[Sequence[Registration]], 
     )
 
 
-def _hidden(registration: Registration, decision: Decision) -> Outcome:
+def _hidden(registration: Registration, decision: Decision) -> RegistrationOutcome:
     offers = f'a policy offers it that selects registeredBy == "{registration.provider}"'
     hint = f"; {offers}" if registration.adds else "; addIfNotExist registers it, and a policy must match it"
-    return Outcome(
+    return RegistrationOutcome(
         provider=registration.provider,
         device=decision.if_name or decision.device_name,
         meant=registration.device,
@@ -312,7 +312,7 @@ def _hidden(registration: Registration, decision: Decision) -> Outcome:
     )
 
 
-def _problem(outcome: Outcome, device: ExposedDevice, decision: Decision) -> Problem:
+def _problem(outcome: RegistrationOutcome, device: ExposedDevice, decision: Decision) -> Problem:
     source = f'CustomDevice "{outcome.custom_device}"' if outcome.custom_device else f'provider "{outcome.provider}"'
     return Problem(
         policy="",
@@ -332,14 +332,14 @@ class _Value(NamedTuple):
 
 def _added(
     device: ExposedDevice, registrations: Sequence[Registration], features: Features
-) -> tuple[ExposedDevice, list[Outcome]]:
+) -> tuple[ExposedDevice, list[RegistrationOutcome]]:
     """A device with what is registered for it, as far as there is room; a name is of the first that gives it."""
     attributes: dict[str, DeviceAttribute] = {}
     capacity = dict(device.capacity)
     sources: dict[tuple[type, str], Registration] = {}
     room = MAX_ATTRIBUTES_AND_CAPACITIES - len(device.attributes) - len(device.capacity)
     values = MAX_ATTRIBUTE_VALUES - sum(_count(value) for value in device.attributes.values())
-    outcomes: list[Outcome] = []
+    outcomes: list[RegistrationOutcome] = []
     for registration in registrations:
         refused: dict[str, list[str]] = {}
         own: list[_Value] = []
@@ -360,7 +360,7 @@ def _added(
                 else:
                     capacity[name] = value
         outcomes.append(
-            Outcome(
+            RegistrationOutcome(
                 provider=registration.provider,
                 device=device.name,
                 meant=registration.device,

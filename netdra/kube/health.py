@@ -6,17 +6,17 @@ Used by the daemons. They ask all reflectors that run on a client.
 from __future__ import annotations
 
 from netdra.kube.client import Client
-from netdra.ops.health import Check, Finding
+from netdra.ops.health import Check, CheckResult
 
 
 def synced(client: Client) -> Check:
     """Every copy has been equal to the API server once."""
 
-    def check() -> Finding:
+    def check() -> CheckResult:
         missing = sorted({following.plural for following in client.following if not following.synced})
         if missing:
-            return Finding(ok=False, detail=f"not yet listed: {', '.join(missing)}")
-        return Finding(bool(client.following), detail=f"{len(client.following)} copies")
+            return CheckResult(ok=False, detail=f"not yet listed: {', '.join(missing)}")
+        return CheckResult(bool(client.following), detail=f"{len(client.following)} copies")
 
     return check
 
@@ -24,8 +24,8 @@ def synced(client: Client) -> Check:
 def reachable(client: Client) -> Check:
     """No copy has trouble being kept current."""
 
-    def check() -> Finding:
+    def check() -> CheckResult:
         troubles = sorted({following.problem for following in client.following if following.problem})
-        return Finding(not troubles, detail="; ".join(troubles) or "answers")
+        return CheckResult(not troubles, detail="; ".join(troubles) or "answers")
 
     return check

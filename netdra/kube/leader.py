@@ -24,7 +24,7 @@ from netdra.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotF
 from netdra.kube.metrics import LEADERSHIPS, LEADS
 from netdra.kube.resources import Resource
 from netdra.model.meta import ObjectMeta, micro_time_text
-from netdra.ops.health import Finding
+from netdra.ops.health import CheckResult
 
 log = logging.getLogger(__name__)
 
@@ -98,15 +98,15 @@ class Election:
         """
         return self.clock() - self._renewed < self.terms.deadline
 
-    def check(self) -> Finding:
+    def check(self) -> CheckResult:
         """Whether this process leads or another one holds the lease, as a check of its health: both are well."""
         if self.leads:
-            return Finding(ok=True, detail=f"leads {self.namespace}/{self.name}")
+            return CheckResult(ok=True, detail=f"leads {self.namespace}/{self.name}")
         holder = self._lease.spec.holder_identity if self._lease is not None else ""
         fresh = self.clock() - self._asked < self.terms.duration
         if holder and holder != self.identity and fresh:
-            return Finding(ok=True, detail=f"waits for {self.namespace}/{self.name}, which {holder} holds")
-        return Finding(ok=False, detail=f"the lease {self.namespace}/{self.name} cannot be read or renewed")
+            return CheckResult(ok=True, detail=f"waits for {self.namespace}/{self.name}, which {holder} holds")
+        return CheckResult(ok=False, detail=f"the lease {self.namespace}/{self.name} cannot be read or renewed")
 
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
         """Wait to be elected, run the work while that lasts, and again; returns when the work does.

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from netdra.model.inventory import AttributeValue
-from netdra.model.registration import Outcome as RegistrationOutcome
+from netdra.model.registration import RegistrationOutcome
 from netdra.model.resource import DeviceAttribute, DeviceCapacity, DeviceTaint
 
 

@@ -46,7 +46,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         return f'CustomDevice "{self.custom_device}"' if self.custom_device else "the registry's socket"
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class RegistrationOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """What became of a registration on one device of the node, or on an interface that is none.
 
     Attributes:

@@ -31,7 +31,7 @@ from netdra.node.registry.callers import Callers
 from netdra.node.registry.service import Place, Registry
 from netdra.node.registry.table import RegistrationTable
 from netdra.node.settings import Settings
-from netdra.ops.health import Finding, Health
+from netdra.ops.health import CheckResult, ProcessHealth
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ class Parts:
     recorder: Recorder
     registry: Registry | None = None
 
-    def add_checks(self, health: Health) -> None:
+    def add_checks(self, health: ProcessHealth) -> None:
         """Ready only if the kubelet and the runtime have the driver."""
         kubelet, plugin = self.kubelet, self.plugin
-        health.ready("kubelet", lambda: Finding(kubelet.registered, kubelet.problem or "registered"))
-        health.ready("runtime", lambda: Finding(plugin.connected.is_set(), plugin.problem or str(plugin.runtime)))
+        health.ready("kubelet", lambda: CheckResult(kubelet.registered, kubelet.problem or "registered"))
+        health.ready("runtime", lambda: CheckResult(plugin.connected.is_set(), plugin.problem or str(plugin.runtime)))
 
     def work(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """The tasks to run, by name, after `pods.recover` has returned."""

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 
-class Finding(NamedTuple):
+class CheckResult(NamedTuple):
     """What a check saw: whether that is well, and what it is."""
 
     ok: bool
     detail: str = ""
 
 
-Check = Callable[[], Finding]
+Check = Callable[[], CheckResult]
 
 
 class Named(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class Report(msgspec.Struct, frozen=True):
         return "; ".join(f"{check.name}: {check.detail or 'not yet'}" for check in self.checks if not check.ok)
 
 
-class Health:
+class ProcessHealth:
     """The checks of one process.
 
     Attributes:
@@ -65,7 +65,7 @@ class Health:
 
     def task(self, name: str, task: asyncio.Task[Any]) -> None:
         """Alive only while a task runs, unless the process is stopping."""
-        self.live(name, lambda: Finding(self.stopping or not task.done(), "ended" if task.done() else "runs"))
+        self.live(name, lambda: CheckResult(self.stopping or not task.done(), "ended" if task.done() else "runs"))
 
     def liveness(self) -> Report:
         """Whether the process is alive."""
@@ -89,9 +89,9 @@ def met(condition: Callable[[], bool], yet: str, then: str = "") -> Check:
         then: what is said when it does.
     """
 
-    def check() -> Finding:
+    def check() -> CheckResult:
         ok = condition()
-        return Finding(ok, then if ok else yet)
+        return CheckResult(ok, then if ok else yet)
 
     return check
 

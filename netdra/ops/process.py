@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from netdra.model.errors import TemporaryError
-from netdra.ops.health import Finding, Health
+from netdra.ops.health import CheckResult, ProcessHealth
 from netdra.ops.metrics import IN_FLIGHT, LOOP_DELAY
 
 log = logging.getLogger(__name__)
@@ -50,12 +50,12 @@ class Process:
     def __init__(self, name: str, *, on_stop: Callable[[], None] = lambda: None) -> None:
         self.name = name
         self._on_stop = on_stop
-        self.health = Health()
+        self.health = ProcessHealth()
         self._in_flight = 0
         self._changed = asyncio.Event()
         self._stop = asyncio.Event()
         self._late = 0.0
-        self.health.live("event-loop", lambda: Finding(ok=True, detail=f"late by {self._late * 1000:.1f} ms"))
+        self.health.live("event-loop", lambda: CheckResult(ok=True, detail=f"late by {self._late * 1000:.1f} ms"))
 
     @property
     def stopping(self) -> bool:

@@ -21,7 +21,7 @@ import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from netdra.model.errors import InvalidInputError
-from netdra.ops.health import Health, Report
+from netdra.ops.health import ProcessHealth, Report
 from netdra.ops.http import Answer, HTTPRequest, listening, plain
 from netdra.ops.metrics import Catalogue, exposition
 
@@ -45,7 +45,7 @@ def address(text: str) -> tuple[str, int] | None:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def probed(health: Health, request: HTTPRequest) -> Answer:
+def probed(health: ProcessHealth, request: HTTPRequest) -> Answer:
     """The answer to one of `PROBES`: `ok` or what is not; with `?verbose` every check, as JSON."""
     report: Report = health.liveness() if request.path == "/healthz" else health.readiness()
     status = HTTPStatus.OK if report.ok else HTTPStatus.SERVICE_UNAVAILABLE
@@ -64,7 +64,7 @@ class Told:
         instance: its pod's uid, or "": another process may have the same address later.
     """
 
-    health: Health
+    health: ProcessHealth
     catalogues: Sequence[Catalogue]
     instance: str = ""
 

@@ -20,7 +20,7 @@ from netdra.model.inventory import Interface, Inventory, Node, wire
 from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import DeviceExposurePolicy
-from netdra.model.registration import DeviceFile, Outcome
+from netdra.model.registration import DeviceFile, RegistrationOutcome
 from netdra.model.resource import ResourceSlice
 from netdra.node.publishing import facts, reports
 from netdra.node.publishing.facts import DeviceFacts, Gone, PfNames, frozen_names, recall
@@ -65,7 +65,7 @@ class Offered(msgspec.Struct, frozen=True):
     problems: tuple[Problem, ...]
     left_out: Mapping[LeftOut, int]
     followed: bool = False
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[RegistrationOutcome, ...] = ()
 
 
 class _Source(msgspec.Struct, frozen=True):
@@ -231,7 +231,7 @@ class Offering:
         )
 
     @property
-    def _outcomes(self) -> tuple[Outcome, ...]:
+    def _outcomes(self) -> tuple[RegistrationOutcome, ...]:
         return tuple([outcome for made in self._made.values() for outcome in _published(made)])
 
     @property
@@ -379,7 +379,7 @@ class Offering:
                     self._last.pop((pool, device.name), None)
 
 
-def _published(made: _Made) -> Iterator[Outcome]:
+def _published(made: _Made) -> Iterator[RegistrationOutcome]:
     """The outcomes of registrations of a pool's devices: one of a device that a claim has may have to wait."""
     outcomes = made.source.part.outcomes
     if not outcomes:

@@ -41,7 +41,7 @@ from netdra.model.node_network import (
     Standing,
 )
 from netdra.model.policy import DeviceExposurePolicy
-from netdra.model.registration import Outcome
+from netdra.model.registration import RegistrationOutcome
 from netdra.node.publishing.plugins import Presence
 
 AWAY, GONE = "away", "gone"
@@ -77,7 +77,7 @@ class Seen(msgspec.Struct, frozen=True):
     policies: Sequence[DeviceExposurePolicy]
     problems: Sequence[Problem]
     left_out: Mapping[LeftOut, int]
-    outcomes: Sequence[Outcome] = ()
+    outcomes: Sequence[RegistrationOutcome] = ()
     plugins: Sequence[str] = ()
     missing: Iterable[MissingPlugin] = ()
 
@@ -305,7 +305,7 @@ def _standings(row: Row) -> dict[str, Standing]:
     if row.decision is None:
         return {}
     return {
-        verdict.policy: verdict.outcome  # type: ignore[misc]  # a Standing is an Outcome of these
+        verdict.policy: verdict.outcome  # type: ignore[misc]  # a Standing is an RegistrationOutcome of these
         for verdict in row.decision.verdicts
         if verdict.outcome in _STANDINGS
     }
@@ -361,9 +361,9 @@ def _policies(rows: Sequence[Row], policies: Iterable[DeviceExposurePolicy]) -> 
         )
 
 
-def _custom_devices(outcomes: Iterable[Outcome]) -> Iterator[CustomDeviceReport]:
+def _custom_devices(outcomes: Iterable[RegistrationOutcome]) -> Iterator[CustomDeviceReport]:
     """The report of each CustomDevice."""
-    by_name: dict[str, list[Outcome]] = {}
+    by_name: dict[str, list[RegistrationOutcome]] = {}
     for outcome in outcomes:
         if outcome.custom_device:
             by_name.setdefault(outcome.custom_device, []).append(outcome)
@@ -377,9 +377,9 @@ def _custom_devices(outcomes: Iterable[Outcome]) -> Iterator[CustomDeviceReport]
         )
 
 
-def _providers(outcomes: Iterable[Outcome]) -> Iterator[ProviderReport]:
+def _providers(outcomes: Iterable[RegistrationOutcome]) -> Iterator[ProviderReport]:
     """The report of each provider of the registry's socket."""
-    by_name: dict[str, list[Outcome]] = {}
+    by_name: dict[str, list[RegistrationOutcome]] = {}
     for outcome in outcomes:
         if not outcome.custom_device:
             by_name.setdefault(outcome.provider, []).append(outcome)

@@ -36,7 +36,7 @@ from netdra.model.errors import NetdraError
 from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import DeviceExposurePolicy
-from netdra.model.registration import Outcome, Registration
+from netdra.model.registration import Registration, RegistrationOutcome
 from netdra.model.resource import ResourceSlice, newest
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
@@ -116,7 +116,7 @@ class Publishing:
         self.stored: Store[StoredSlice] = Store()
         self.health = Health()
         self.passes = 0
-        self.outcomes: tuple[Outcome, ...] = ()
+        self.outcomes: tuple[RegistrationOutcome, ...] = ()
         self.published = asyncio.Event()
         self._features = DEFAULT_FEATURES
         self._registered = NOTHING

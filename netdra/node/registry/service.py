@@ -27,7 +27,7 @@ from netdra.kernel.device_files import DeviceFiles
 from netdra.kube.backoff import Backoff
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.model.plan import PlannedDevice
-from netdra.model.registration import DeviceFile, Outcome, Registration, path_error
+from netdra.model.registration import DeviceFile, Registration, RegistrationOutcome, path_error
 from netdra.model.resource import (
     CapacityRequestPolicy,
     CapacityRequestPolicyRange,
@@ -82,7 +82,7 @@ class View(Protocol):
         """The facts of each device that is published."""
 
     @property
-    def outcomes(self) -> Sequence[Outcome]:
+    def outcomes(self) -> Sequence[RegistrationOutcome]:
         """The outcome of each registration, of sockets and CustomDevices."""
 
 
@@ -239,7 +239,7 @@ class Registry:
     async def _list(self, request: wire.ListRegistrationsRequest, caller: Caller) -> Message:
         await self._admitted(caller)
         now = time.time()
-        outcomes: dict[tuple[str, str], list[Outcome]] = {}
+        outcomes: dict[tuple[str, str], list[RegistrationOutcome]] = {}
         for outcome in self._view.outcomes:
             outcomes.setdefault((outcome.provider, outcome.custom_device), []).append(outcome)
         wanted = request.provider
@@ -317,7 +317,9 @@ def _capacity(value: wire.DeviceCapacity) -> DeviceCapacity:
     return DeviceCapacity(value=value.value, request_policy=policy)
 
 
-def _wire_registration(grant: Grant, now: float, outcomes: Sequence[Outcome], file_problem: str) -> wire.Registration:
+def _wire_registration(
+    grant: Grant, now: float, outcomes: Sequence[RegistrationOutcome], file_problem: str
+) -> wire.Registration:
     registration = grant.registration
     return wire.Registration(
         provider=registration.provider,
@@ -333,7 +335,7 @@ def _wire_registration(grant: Grant, now: float, outcomes: Sequence[Outcome], fi
     )
 
 
-def _outcome(outcome: Outcome) -> wire.Outcome:
+def _outcome(outcome: RegistrationOutcome) -> wire.Outcome:
     return wire.Outcome(device=outcome.device, problem=outcome.problem)
 
 

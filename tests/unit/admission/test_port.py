@@ -20,7 +20,7 @@ from netdra.admission import workers
 from netdra.admission.cluster import Cluster
 from netdra.admission.copy import Copy
 from netdra.admission.messages import AdmissionRequest
-from netdra.admission.server import LIMITS, NO_CERTIFICATE, PATH, Server
+from netdra.admission.server import LIMITS, NO_CERTIFICATE, PATH, Webhook
 from netdra.admission.serving import ANYBODY, Clients, context
 from netdra.admission.workers import Workers
 from netdra.kube.client import Client
@@ -119,7 +119,7 @@ async def listening(clients: Clients = ANYBODY, users: tuple[str, ...] = (), rev
         ports = Ports(SERVER)
         stack.callback(ports.close)
         pool = await stack.enter_async_context(Workers(reviews, seconds=PATIENCE_SECONDS))
-        server, port = Server(copy, pool, Process("test"), clients), ports.take()
+        server, port = Webhook(copy, pool, Process("test"), clients), ports.take()
         door = await stack.enter_async_context(server.serving(SERVER, port, tls))
         yield Scene(door, port, trust, stack)
 

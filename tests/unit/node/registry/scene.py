@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 from netdra.kernel.device_files import DeviceFiles
 from netdra.model.errors import NetdraError
 from netdra.model.plan import PlannedDevice
-from netdra.model.registration import Outcome
+from netdra.model.registration import RegistrationOutcome
 from netdra.node.priority import PriorityGate
 from netdra.node.registry.connections import Caller
 from netdra.node.registry.service import SERVICE, Place, Registry
@@ -33,7 +33,7 @@ class Node:
 
     gate: PriorityGate = field(default_factory=PriorityGate)
     devices: Mapping[DeviceKey, PlannedDevice] = field(default_factory=dict)
-    outcomes: Sequence[Outcome] = ()
+    outcomes: Sequence[RegistrationOutcome] = ()
 
 
 class AnyCaller:

@@ -18,7 +18,7 @@ import grpc
 import pytest
 
 from netdra.model.errors import InvalidInputError, TemporaryError
-from netdra.model.registration import Outcome
+from netdra.model.registration import RegistrationOutcome
 from netdra.node.registry import connections, service
 from netdra.node.registry.service import LIMITS, SERVICE
 from netdra.node.registry.table import FILE, MAX_OF_PROVIDER, RegistrationTable, RegistryLimits
@@ -57,8 +57,8 @@ class TestCalls:
             answer = await scene.register(**amount("4096", default="1", valid_range=span), ttl_seconds=60)
             assert (answer.success, answer.message, answer.ttl_seconds) == (True, "", 60)
             scene.node.outcomes = (
-                Outcome(provider="bctl", device="eth7-shared", meant="eth7"),
-                Outcome(provider="x", device="eth7", meant="eth7", custom_device="c", problem="no room"),
+                RegistrationOutcome(provider="bctl", device="eth7-shared", meant="eth7"),
+                RegistrationOutcome(provider="x", device="eth7", meant="eth7", custom_device="c", problem="no room"),
             )
             first, second = await scene.listed()
             assert (first.provider, first.device, first.owner, first.adds) == ("bctl", "eth7", UID, False)
