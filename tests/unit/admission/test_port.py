@@ -229,6 +229,29 @@ def test_a_flood_of_connections_takes_them_from_itself(request_of: Request, monk
     run(scene)
 
 
+def test_a_flood_without_handshakes_takes_connections_from_itself(
+    request_of: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhook_server, "LIMITS", LIMITS._replace(connections=8))
+
+    async def scene(webhook: Scene) -> None:
+        own = await webhook.connect()
+        flood = [await asyncio.open_connection(SERVER, webhook.port, local_addr=(OTHER, 0)) for _ in range(30)]
+        assert await ended(flood[0])
+        assert len(webhook.door.connections) <= 8
+        body = review(request_of(exclusive("p", "true")))
+        own[1].write(post(len(body)) + body)
+        assert (await answer(own[0]))[0] == 200
+        for streams in flood:
+            await closed(streams[1])
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while len(webhook.door.connections) > 1:
+                await asyncio.sleep(0.01)
+        assert set(webhook.door._peers) == {SERVER}
+
+    run(scene)
+
+
 def test_held_bodies_are_given_up_before_they_fill_the_memory(
     request_of: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
