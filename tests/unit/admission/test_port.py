@@ -29,6 +29,7 @@ from netdra.ops.bounded import BoundedServer
 from netdra.ops.process import Process
 from testbed.pace import within
 from testbed.process import Ports
+from testbed.waiting import until_async
 from tests.builders import exclusive
 
 Request = Callable[..., AdmissionRequest]
@@ -244,9 +245,7 @@ def test_a_flood_without_handshakes_takes_connections_from_itself(
         assert (await answer(own[0]))[0] == 200
         for streams in flood:
             await closed(streams[1])
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while len(webhook.door.connections) > 1:
-                await asyncio.sleep(0.01)
+        await until_async(lambda: len(webhook.door.connections) == 1, "the flood to be gone")
         assert set(webhook.door._peers) == {SERVER}
 
     run(scene)
