@@ -14,7 +14,7 @@ from pathlib import Path
 from netdra.admission import serving
 from netdra.admission.copy import Copy
 from netdra.admission.keeper import Keeper
-from netdra.admission.server import Server
+from netdra.admission.server import Webhook
 from netdra.admission.serving import Mounted
 from netdra.admission.workers import Workers
 from netdra.kube.client import Client
@@ -65,7 +65,7 @@ async def run(client: Client, process: Process, settings: WebhookSettings) -> No
     process.health.ready("caches", met(lambda: copy.synced, "the copy of the cluster is not complete"))
     process.health.ready("certificate", lambda: keeper.check(datetime.now(UTC)))
     async with Workers() as workers:
-        server = Server(copy, workers, process, settings.clients)
+        server = Webhook(copy, workers, process, settings.clients)
         async with server.serving(settings.address, settings.port, tls):
             log.info("listening on %s port %d", settings.address, settings.port)
             async with asyncio.TaskGroup() as tasks:

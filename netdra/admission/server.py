@@ -55,7 +55,7 @@ NO_CERTIFICATE = "who asks must show the API server's client certificate (--clie
 _KINDS, _OPERATIONS = Values(16), Values(4)
 
 
-class Server:
+class Webhook:
     """Answers requests."""
 
     def __init__(self, copy: Copy, workers: Workers, process: Process, clients: Clients) -> None:

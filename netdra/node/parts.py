@@ -43,7 +43,7 @@ from netdra.node.sandboxes.writer import StatusWriter
 from netdra.node.settings import NodeSettings
 from netdra.node.signals import Signals
 from netdra.node.view import NodeView
-from netdra.ops.health import CheckResult, Health
+from netdra.ops.health import CheckResult, ProcessHealth
 
 _SWITCH_SECONDS = 0.0005
 
@@ -229,7 +229,7 @@ class Parts:
             registry=_registry(client, settings, publishing, registrations),
         )
 
-    def add_checks(self, health: Health) -> None:
+    def add_checks(self, health: ProcessHealth) -> None:
         """Ready only if the kubelet and the runtime have the driver."""
         kubelet, plugin = self.kubelet, self.plugin
         health.ready("kubelet", lambda: CheckResult(kubelet.registered, kubelet.problem or "registered"))

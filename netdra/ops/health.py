@@ -43,7 +43,7 @@ class Report(msgspec.Struct, frozen=True):
         return "; ".join(f"{check.name}: {check.detail or 'not yet'}" for check in self.checks if not check.ok)
 
 
-class Health:
+class ProcessHealth:
     """The checks of one process.
 
     Attributes:

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from netdra.model.errors import TemporaryError
-from netdra.ops.health import CheckResult, Health
+from netdra.ops.health import CheckResult, ProcessHealth
 from netdra.ops.metrics import IN_FLIGHT, LOOP_DELAY
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Process:
     def __init__(self, name: str, *, on_stop: Callable[[], None] = lambda: None) -> None:
         self.name = name
         self._on_stop = on_stop
-        self.health = Health()
+        self.health = ProcessHealth()
         self._in_flight = 0
         self._changed = asyncio.Event()
         self._stop = asyncio.Event()

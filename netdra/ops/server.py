@@ -11,7 +11,7 @@ import asyncio
 import errno
 import logging
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -21,7 +21,7 @@ import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from netdra.model.errors import InvalidInputError
-from netdra.ops.health import Health, Report
+from netdra.ops.health import ProcessHealth, Report
 from netdra.ops.http import Answer, HTTPRequest, listening, plain
 from netdra.ops.metrics import Catalogue, exposition
 
@@ -45,7 +45,7 @@ def address(text: str) -> tuple[str, int] | None:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def probed(health: Health, request: HTTPRequest) -> Answer:
+def probed(health: ProcessHealth, request: HTTPRequest) -> Answer:
     """The answer to one of `PROBES`: `ok` or what is not; with `?verbose` every check, as JSON."""
     report: Report = health.liveness() if request.path == "/healthz" else health.readiness()
     status = HTTPStatus.OK if report.ok else HTTPStatus.SERVICE_UNAVAILABLE
@@ -64,7 +64,7 @@ class Told:
         instance: its pod's uid, or "": another process may have the same address later.
     """
 
-    health: Health
+    health: ProcessHealth
     catalogues: Sequence[Catalogue]
     instance: str = ""
 
@@ -105,6 +105,7 @@ async def serving_when_free(where: tuple[str, int], told: Told) -> AsyncIterator
     Raises:
         OSError: the address cannot be listened on, for another reason.
     """
+    waiting: asyncio.Task[None] | None = None
     async with AsyncExitStack() as opened:
         try:
             await opened.enter_async_context(serving(where, told))
@@ -112,25 +113,23 @@ async def serving_when_free(where: tuple[str, int], told: Told) -> AsyncIterator
             if problem.errno != errno.EADDRINUSE:
                 raise
             log.warning("no metrics yet: %s; it is tried again until the address is free", problem.strerror)
-            waiting = asyncio.create_task(_until_free(opened, where, told), name="metrics")
-            opened.push_async_callback(_ended, waiting)
-        yield
+            waiting = asyncio.create_task(_serve_when_free(where, told), name="metrics")
+        try:
+            yield
+        finally:
+            if waiting is not None:
+                waiting.cancel()
+                await asyncio.gather(waiting, return_exceptions=True)
 
 
-async def _until_free(opened: AsyncExitStack, where: tuple[str, int], told: Told) -> None:
+async def _serve_when_free(where: tuple[str, int], told: Told) -> None:
+    """Serve as soon as the address is free, until cancelled."""
     while True:
         await asyncio.sleep(AGAIN_SECONDS)
         try:
-            await opened.enter_async_context(serving(where, told))
+            async with serving(where, told):
+                await asyncio.Event().wait()
         except OSError as problem:
             if problem.errno != errno.EADDRINUSE:
                 log.error("no metrics: %s", problem)
                 return
-        else:
-            return
-
-
-async def _ended(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task

@@ -304,7 +304,7 @@ def _standings(row: Row) -> dict[str, Standing]:
     if row.decision is None:
         return {}
     return {
-        verdict.policy: verdict.outcome  # type: ignore[misc]  # a Standing is an Outcome of these
+        verdict.policy: verdict.outcome  # type: ignore[misc]  # a Standing is an RegistrationOutcome of these
         for verdict in row.decision.verdicts
         if verdict.outcome in _STANDINGS
     }

@@ -7,7 +7,6 @@ aside. None of this keeps the driver from starting.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 from collections.abc import Iterable, Mapping
@@ -104,13 +103,11 @@ class RegistrationJournal:
             opened = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, files.MODE)
         except OSError as problem:
             raise files.unwritable(place, problem) from None
-        try:
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(opened)
-            return False
-        self._lock = opened
-        return True
+        if files.locked(opened, deadline=0.0):
+            self._lock = opened
+            return True
+        os.close(opened)
+        return False
 
     def read(self) -> list[JournalLine]:
         """The lines that can be read, in their order; none if there is no file of this version."""
@@ -156,7 +153,11 @@ class RegistrationJournal:
         lines += [JournalLine(granted=grant) for grant in grants]
         self.close()
         files.replace(self._path, b"".join(line.encoded() for line in lines), _TIMEOUT)
-        self._open()
+        try:
+            self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        except OSError as problem:
+            raise files.unwritable(self._path, problem) from None
+        self._size = os.fstat(self._file).st_size
 
     @property
     def is_long(self) -> bool:
@@ -169,17 +170,14 @@ class RegistrationJournal:
         Raises:
             TemporaryError: the file system does not take them; the file is as it was, or is written anew next.
         """
+        assert self._file is not None  # or it is written anew
         try:
-            if self._file is None:
-                self._open()
-            assert self._file is not None
             files.append(self._file, text)
             os.fdatasync(self._file)
             self._size += len(text)
         except OSError as problem:
-            if self._file is not None:
-                with suppress(OSError):
-                    os.ftruncate(self._file, self._size)
+            with suppress(OSError):
+                os.ftruncate(self._file, self._size)
             raise files.unwritable(self._path, problem) from None
 
     def close(self) -> None:
@@ -194,10 +192,3 @@ class RegistrationJournal:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-
-    def _open(self) -> None:
-        try:
-            self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        except OSError as problem:
-            raise files.unwritable(self._path, problem) from None
-        self._size = os.fstat(self._file).st_size

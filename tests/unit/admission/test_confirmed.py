@@ -11,7 +11,7 @@ import yaml
 
 from netdra.admission.copy import Copy
 from netdra.admission.messages import AdmissionRequest, Verdict
-from netdra.admission.server import Server
+from netdra.admission.server import Webhook
 from netdra.admission.serving import ANYBODY
 from netdra.admission.workers import Workers
 from netdra.kube.client import Client
@@ -60,7 +60,7 @@ def judged(api: ApiServer, known: Iterable[Any], request: AdmissionRequest) -> V
     for each in known:
         store: Any = copy.topologies if isinstance(each, NetworkTopology) else copy.classes
         store.put(each.metadata.name, each)
-    return asyncio.run(Server(copy, Workers(), Process("webhook"), ANYBODY).verdict(request, "", trusted=True))
+    return asyncio.run(Webhook(copy, Workers(), Process("webhook"), ANYBODY).verdict(request, "", trusted=True))
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from netdra.admission import workers
 from netdra.admission.cluster import Cluster
 from netdra.admission.copy import Copy
 from netdra.admission.messages import AdmissionRequest
-from netdra.admission.server import LIMITS, NO_CERTIFICATE, PATH, Server
+from netdra.admission.server import LIMITS, NO_CERTIFICATE, PATH, Webhook
 from netdra.admission.serving import ANYBODY, Clients, context
 from netdra.admission.workers import Workers
 from netdra.kube.client import Client
@@ -29,6 +29,7 @@ from netdra.ops.bounded import BoundedServer
 from netdra.ops.process import Process
 from testbed.pace import within
 from testbed.process import Ports
+from testbed.waiting import until_async
 from tests.builders import exclusive
 
 Request = Callable[..., AdmissionRequest]
@@ -119,7 +120,7 @@ async def listening(clients: Clients = ANYBODY, users: tuple[str, ...] = (), rev
         ports = Ports(SERVER)
         stack.callback(ports.close)
         pool = await stack.enter_async_context(Workers(reviews, seconds=PATIENCE_SECONDS))
-        server, port = Server(copy, pool, Process("test"), clients), ports.take()
+        server, port = Webhook(copy, pool, Process("test"), clients), ports.take()
         door = await stack.enter_async_context(server.serving(SERVER, port, tls))
         yield Scene(door, port, trust, stack)
 
@@ -225,6 +226,27 @@ def test_a_flood_of_connections_takes_them_from_itself(request_of: Request, monk
         own[1].write(post(len(body)) + body)
         assert (await answer(own[0]))[0] == 200
         assert (await webhook.asked(body))[0] == 200
+
+    run(scene)
+
+
+def test_a_flood_without_handshakes_takes_connections_from_itself(
+    request_of: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhook_server, "LIMITS", LIMITS._replace(connections=8))
+
+    async def scene(webhook: Scene) -> None:
+        own = await webhook.connect()
+        flood = [await asyncio.open_connection(SERVER, webhook.port, local_addr=(OTHER, 0)) for _ in range(30)]
+        assert await ended(flood[0])
+        assert len(webhook.door.connections) <= 8
+        body = review(request_of(exclusive("p", "true")))
+        own[1].write(post(len(body)) + body)
+        assert (await answer(own[0]))[0] == 200
+        for streams in flood:
+            await closed(streams[1])
+        await until_async(lambda: len(webhook.door.connections) == 1, "the flood to be gone")
+        assert set(webhook.door._peers) == {SERVER}
 
     run(scene)
 

@@ -8,20 +8,20 @@ import pytest
 from aiohttp import ClientSession
 
 from netdra.model.errors import InvalidInputError
-from netdra.ops.health import CheckResult, Health, Named, Report, met
+from netdra.ops.health import CheckResult, Named, ProcessHealth, Report, met
 from netdra.ops.metrics import PROCESS
 from netdra.ops.server import Told, address, serving
 from testbed.process import Ports
 
 
 def test_a_process_without_checks_is_alive_and_not_ready() -> None:
-    health = Health()
+    health = ProcessHealth()
     assert health.liveness().ok
     assert health.readiness().trouble == "started: starting"
 
 
 def test_one_check_that_fails_is_named_with_what_it_saw() -> None:
-    health = Health()
+    health = ProcessHealth()
     health.ready("caches", met(lambda: True, "", "3 copies"))
     health.ready("certificate", met(lambda: False, "there is none yet"))
     found = health.readiness()
@@ -31,7 +31,7 @@ def test_one_check_that_fails_is_named_with_what_it_saw() -> None:
 
 
 def test_whoever_stops_is_not_ready_whatever_the_checks_say() -> None:
-    health = Health()
+    health = ProcessHealth()
     health.ready("caches", lambda: CheckResult(ok=True))
     assert health.readiness().ok
     health.stopping = True
@@ -41,7 +41,7 @@ def test_whoever_stops_is_not_ready_whatever_the_checks_say() -> None:
 
 def test_a_task_that_ended_makes_a_process_dead_unless_it_is_stopping() -> None:
     async def run() -> None:
-        health = Health()
+        health = ProcessHealth()
         task = asyncio.create_task(asyncio.Event().wait())
         health.task("discovery", task)
         assert health.liveness().ok
@@ -56,7 +56,7 @@ def test_a_task_that_ended_makes_a_process_dead_unless_it_is_stopping() -> None:
 
 def test_probes_are_answered_in_short_and_in_full() -> None:
     async def run(port: int) -> None:
-        health = Health()
+        health = ProcessHealth()
         base = f"http://127.0.0.1:{port}"
         async with serving(("127.0.0.1", port), Told(health, (PROCESS,))), ClientSession() as session:
             async with session.get(f"{base}/readyz") as answer:

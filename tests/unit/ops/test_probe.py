@@ -15,7 +15,7 @@ import pytest
 from aiohttp import ClientSession
 
 from netdra.ops import probe, server
-from netdra.ops.health import CheckResult, Health
+from netdra.ops.health import CheckResult, ProcessHealth
 from netdra.ops.metrics import PROCESS
 from netdra.ops.server import Told, serving, serving_when_free
 from testbed.process import Ports
@@ -33,7 +33,7 @@ def test_it_tells_whether_the_process_is_alive_and_ready(tmp_path: Path) -> None
     socket = tmp_path / "health.sock"
 
     async def scene() -> None:
-        health = Health()
+        health = ProcessHealth()
         async with serving(socket, Told(health, (PROCESS,))):
             assert await asyncio.to_thread(ran, "live", str(socket)) == (0, "ok")
             assert await asyncio.to_thread(ran, "ready", str(socket)) == (1, "started: starting")
@@ -96,8 +96,8 @@ def test_the_port_is_taken_over_when_the_other_process_has_ended(monkeypatch: py
     async def scene(port: int) -> None:
         where = ("127.0.0.1", port)
         async with AsyncExitStack() as newer:
-            async with serving(where, Told(Health(), (PROCESS,), "old")):
-                await newer.enter_async_context(serving_when_free(where, Told(Health(), (PROCESS,), "new")))
+            async with serving(where, Told(ProcessHealth(), (PROCESS,), "old")):
+                await newer.enter_async_context(serving_when_free(where, Told(ProcessHealth(), (PROCESS,), "new")))
                 assert (await _metrics(port, "?instance=old"))[0] == HTTPStatus.OK
                 told = (HTTPStatus.MISDIRECTED_REQUEST, "this is instance old")
                 assert await _metrics(port, "?instance=new") == told
@@ -123,8 +123,8 @@ async def _is_refused(port: int) -> bool:
 def test_who_waits_for_a_port_can_end_before_it_is_free() -> None:
     async def scene(port: int) -> None:
         where = ("127.0.0.1", port)
-        async with serving(where, Told(Health(), (PROCESS,), "old")):
-            async with serving_when_free(where, Told(Health(), (PROCESS,), "new")):
+        async with serving(where, Told(ProcessHealth(), (PROCESS,), "old")):
+            async with serving_when_free(where, Told(ProcessHealth(), (PROCESS,), "new")):
                 pass
             assert (await _metrics(port, "?instance=old"))[0] == HTTPStatus.OK
 
