@@ -65,7 +65,7 @@ def add(stage: Stage, *names: str) -> None:
     for name in names:
         witness.add(stage.pods, name, NAME, resourceClaims=claims, schedulingGroup={"podGroupName": GROUP})
     for name in names:
-        stage.pods.wait(name, is_running)
+        witness.hurry(stage.pods, name, is_running)
         whole(stage.pods, name)
 
 
