@@ -307,6 +307,7 @@ class Tracker:
         pod = await self.client.get(PODS, sandbox.name, sandbox.namespace)
         if not pod.is_of(sandbox.uid):
             raise _unknown(sandbox, "another pod has its name by now")
+        self._forget_reserved_by_name(pod)
         return pod
 
     async def _claim(self, sandbox: Sandbox, pod: WatchedPod, name: str) -> ClaimReference | None:
@@ -390,11 +391,24 @@ class Tracker:
             and claim_names(old) == claim_names(change.new)
         ):
             return
+        self._forget_reserved_by_name(change.new)
         for name in claim_names(change.new) or ():
             key = key_of(change.new.metadata.namespace, name)
             claim = self._claims.get(key)
             if claim is None or not is_reserved_for(claim, change.new.metadata.uid, change.new.group):
                 self._begin_reading(key)
+
+    def _forget_reserved_by_name(self, pod: WatchedPod) -> None:
+        """Forget the claims that are reserved for a new pod by its PodGroup's name only, so that they are read again.
+
+        A pod does not know its PodGroup's uid. A PodGroup and a claim of these names may have been deleted and created
+        again, while a finished pod of the former PodGroup still names the claim.
+        """
+        for name in claim_names(pod) or ():
+            key = key_of(pod.metadata.namespace, name)
+            claim = self._claims.get(key)
+            if claim is not None and pod.group and not is_reserved_for(claim, pod.metadata.uid):
+                del self._claims[key]
 
     def _forget(self) -> None:
         used = {

@@ -13,9 +13,10 @@ import pytest
 from testbed.api import Api, Object
 from testbed.commands import Settings
 from testbed.control_plane import ControlPlane
+from testbed.image import NAME as IMAGE
 from testbed.kubelet import answered_claims
-from testbed.objects import CLAIM, manifest
-from testbed.pods import is_running
+from testbed.objects import CLAIM, POD, manifest
+from testbed.pods import CONTAINER, is_running
 from tests.cluster.conftest import StartControlPlane, serve_kinds
 from tests.cluster.pods import witness
 from tests.cluster.pods.driver import TEMPLATE
@@ -47,26 +48,33 @@ def custom_kinds(control_plane: ControlPlane, api: Api) -> None:
     serve_kinds(control_plane, api)
 
 
-def claim_of_group(stage: Stage, **scheduling_policy: Object) -> Object:
-    """Make a PodGroup with a claim for a share, and return the claim that Kubernetes makes from the template."""
-    namespace = stage.workspace.namespace
-    requests = [{"name": "share", "exactly": {"deviceClassName": f"{shares(stage.workspace, GROUP)}-share"}}]
-    stage.pods.api.create(manifest(TEMPLATE, GROUP, namespace, spec={"spec": {"devices": {"requests": requests}}}))
-    claims = [{"name": NAME, "resourceClaimTemplateName": GROUP}]
-    spec = {"schedulingPolicy": scheduling_policy, "resourceClaims": claims}
-    stage.pods.api.create(manifest(POD_GROUP, GROUP, namespace, spec=spec))
-    (claim,) = stage.pods.api.wait_for_all(CLAIM, lambda found: len(found) == 1, namespace=namespace)
-    return claim
+def make_group(stage: Stage, minimum: int, **source: str) -> None:
+    """Make a PodGroup that is scheduled from a number of pods on and has a claim: of a template, or an existing one."""
+    spec = {"schedulingPolicy": {"gang": {"minCount": minimum}}, "resourceClaims": [{"name": NAME, **source}]}
+    stage.pods.api.create(manifest(POD_GROUP, GROUP, stage.workspace.namespace, spec=spec))
 
 
-def add(stage: Stage, *names: str) -> None:
-    """Make pods of the group, and wait until they run with their network."""
-    claims = [{"name": NAME, "resourceClaimTemplateName": GROUP}]
+def delete_group(stage: Stage) -> None:
+    stage.pods.api.delete(POD_GROUP, GROUP, stage.workspace.namespace)
+    stage.pods.api.wait_for(POD_GROUP, GROUP, lambda found: found is None, namespace=stage.workspace.namespace)
+
+
+def in_group(**source: str) -> Object:
+    """What pods of the group have in their spec."""
+    return {"resourceClaims": [{"name": NAME, **source}], "schedulingGroup": {"podGroupName": GROUP}}
+
+
+def run(stage: Stage, spec: Object, *names: str) -> None:
+    """Make pods, and wait until they run with their network."""
     for name in names:
-        witness.add(stage.pods, name, NAME, resourceClaims=claims, schedulingGroup={"podGroupName": GROUP})
+        witness.add(stage.pods, name, NAME, **spec)
     for name in names:
         witness.hurry(stage.pods, name, is_running)
         whole(stage.pods, name)
+
+
+def request_of(topology: str) -> Object:
+    return {"name": "share", "exactly": {"deviceClassName": f"{topology}-share"}}
 
 
 def reserved_for(stage: Stage, claim: str) -> list[tuple[str, str, str]]:
@@ -76,30 +84,55 @@ def reserved_for(stage: Stage, claim: str) -> list[tuple[str, str, str]]:
 
 def test_pods_of_a_group_share_the_claim_that_is_reserved_for_the_group(stage: Stage) -> None:
     api, namespace, driver = stage.pods.api, stage.workspace.namespace, stage.driver
-    group = [("scheduling.k8s.io", "podgroups", GROUP)]
-    claim = claim_of_group(stage, gang={"minCount": 2})["metadata"]["name"]
+    reservation = [("scheduling.k8s.io", "podgroups", GROUP)]
+    devices = {"requests": [request_of(shares(stage.workspace, GROUP))]}
+    api.create(manifest(TEMPLATE, "template", namespace, spec={"spec": {"devices": devices}}))
+    make_group(stage, 2, resourceClaimTemplateName="template")
+    member = in_group(resourceClaimTemplateName="template")
 
-    add(stage, "first", "second")
-    assert reserved_for(stage, claim) == group
+    run(stage, member, "first", "second")
+    (claim,) = [found["metadata"]["name"] for found in api.list(CLAIM, namespace)]
+    assert reserved_for(stage, claim) == reservation
     assert answered_claims(driver.node) == {(namespace, claim)}
     addresses = [witness.addresses(stage.pods, name) for name in ("first", "second")]
     assert addresses[0].isdisjoint(addresses[1])
     witness.wait_status(stage.pods, claim)
 
     # A driver that is restarted keeps the claim and the networks, and attaches a pod that joins the group.
-    driver.process.restart()
-    add(stage, "third")
+    driver.restart()
+    run(stage, member, "third")
     assert [witness.addresses(stage.pods, name) for name in ("first", "second")] == addresses
 
     # When its last pod is gone the node unprepares the claim, which stays reserved; it is prepared anew for later pods.
     witness.end(stage.pods, "first", "second", "third")
     driver.until_nothing_is_left()
     assert answered_claims(driver.node) == set()
-    assert reserved_for(stage, claim) == group
-    add(stage, "fourth", "fifth")
+    assert reserved_for(stage, claim) == reservation
+    run(stage, member, "fourth", "fifth")
     assert answered_claims(driver.node) == {(namespace, claim)}
 
     witness.end(stage.pods, "fourth", "fifth")
-    api.delete(POD_GROUP, GROUP, namespace)
+    delete_group(stage)
     api.wait_for(CLAIM, claim, lambda found: found is None, namespace=namespace)
     driver.until_nothing_is_left()
+
+
+def test_a_group_that_is_made_anew_has_its_own_claim_of_the_same_name(stage: Stage) -> None:
+    api, namespace = stage.pods.api, stage.workspace.namespace
+    topology, member = shares(stage.workspace, GROUP), in_group(resourceClaimName="claim")
+
+    make_group(stage, 1, resourceClaimName=stage.workspace.add_claim("claim", request_of(topology)))
+    container = {"name": CONTAINER, "image": IMAGE, "imagePullPolicy": "Never", "command": ["true"]}
+    container |= {"resources": {"claims": [{"name": NAME}]}}
+    stage.pods.add("finished", containers=[container], restartPolicy="Never", **member)
+    witness.hurry(stage.pods, "finished", lambda found: (found or {})["status"]["phase"] == "Succeeded")
+    delete_group(stage)
+    api.delete(CLAIM, "claim", namespace)
+    api.wait_for(CLAIM, "claim", lambda found: found is None, namespace=namespace)
+
+    # The node still knows of the finished pod, which names a claim and a group that are called so too.
+    make_group(stage, 1, resourceClaimName=stage.workspace.add_claim("claim", request_of(topology)))
+    run(stage, member, "next")
+    assert {found["metadata"]["name"] for found in api.list(POD, namespace)} == {"finished", "next"}
+    witness.end(stage.pods, "next")
+    delete_group(stage)
