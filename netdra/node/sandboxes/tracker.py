@@ -97,8 +97,9 @@ class ExtendedClaim(Wire, frozen=True):
 
 
 class PodStatus(Wire, frozen=True):
-    """The claims that were made for a pod."""
+    """The claims that were made for a pod, and whether it has ended."""
 
+    phase: str = ""
     resource_claim_statuses: tuple[MadeClaim, ...] | None = None
     extended_resource_claim_status: ExtendedClaim | None = None
 
@@ -115,6 +116,11 @@ class WatchedPod(msgspec.Struct, frozen=True, kw_only=True):
         """The name of its PodGroup, "" for none."""
         group = self.spec.scheduling_group
         return (group.pod_group_name or "") if group is not None else ""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether its containers have ended for good."""
+        return self.status.phase in ("Succeeded", "Failed")
 
     def is_of(self, uid: str) -> bool:
         """Whether this is the pod that the kubelet knows by a uid, which for a static pod is its mirror's mark."""
@@ -264,7 +270,8 @@ class Tracker:
     def users(self, claim: ResourceClaim) -> tuple[PodUser, ...]:
         """The pods of this node that a claim is reserved for, by themselves or with their PodGroup.
 
-        A PodGroup's reservation counts for those of its pods that name the claim.
+        A PodGroup's reservation counts for those of its pods that name the claim and have not finished: Kubernetes
+        removes a finished pod's reservation, but not the PodGroup's.
         """
         namespace, name = claim.metadata.namespace, claim.metadata.name
         return tuple(
@@ -273,7 +280,11 @@ class Tracker:
             if pod.metadata.namespace == namespace
             and (
                 is_reserved_for(claim, pod.metadata.uid)
-                or (is_reserved_for(claim, pod.metadata.uid, pod.group) and name in (claim_names(pod) or ()))
+                or (
+                    is_reserved_for(claim, pod.metadata.uid, pod.group)
+                    and name in (claim_names(pod) or ())
+                    and not pod.is_finished
+                )
             )
         )
 

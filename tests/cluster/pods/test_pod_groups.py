@@ -20,6 +20,7 @@ from testbed.pods import CONTAINER, is_running
 from tests.cluster.conftest import StartControlPlane, serve_kinds
 from tests.cluster.pods import witness
 from tests.cluster.pods.driver import TEMPLATE
+from tests.cluster.pods.running import make_topology, publish, step
 from tests.cluster.pods.stage import Stage, shares, whole
 
 POD_GROUP = "scheduling.k8s.io/v1beta1/PodGroup"
@@ -117,22 +118,30 @@ def test_pods_of_a_group_share_the_claim_that_is_reserved_for_the_group(stage: S
     driver.until_nothing_is_left()
 
 
-def test_a_group_that_is_made_anew_has_its_own_claim_of_the_same_name(stage: Stage) -> None:
+def test_finished_pods_of_a_group_do_not_count(stage: Stage) -> None:
     api, namespace = stage.pods.api, stage.workspace.namespace
-    topology, member = shares(stage.workspace, GROUP), in_group(resourceClaimName="claim")
+    publish(stage.driver.node, api, "nicg")
+    request = request_of(make_topology(stage.workspace, "moved", step("share", "host-device", prefix="nicg")))
+    member = in_group(resourceClaimName="claim")
 
-    make_group(stage, 1, resourceClaimName=stage.workspace.add_claim("claim", request_of(topology)))
-    container = {"name": CONTAINER, "image": IMAGE, "imagePullPolicy": "Never", "command": ["true"]}
+    def in_turn(*names: str) -> None:
+        """Pods of a new group use its claim one after the other: its device is moved into each."""
+        make_group(stage, 1, resourceClaimName=stage.workspace.add_claim("claim", request))
+        for name in names:
+            run_to_end(stage, member, name)
+        delete_group(stage)
+        api.delete(CLAIM, "claim", namespace)
+        api.wait_for(CLAIM, "claim", lambda found: found is None, namespace=namespace)
+
+    in_turn("first", "second")
+    # The node still knows of the finished pods, whose group and claim had the names of the new ones.
+    in_turn("third")
+    assert len(api.list(POD, namespace)) == 3
+
+
+def run_to_end(stage: Stage, spec: Object, name: str) -> None:
+    """Make a pod whose container ends at once if it has its network, and wait until it has ended well."""
+    container = {"name": CONTAINER, "image": IMAGE, "imagePullPolicy": "Never", "command": ["ip", "link", "show", "net1"]}
     container |= {"resources": {"claims": [{"name": NAME}]}}
-    stage.pods.add("finished", containers=[container], restartPolicy="Never", **member)
-    witness.hurry(stage.pods, "finished", lambda found: (found or {})["status"]["phase"] == "Succeeded")
-    delete_group(stage)
-    api.delete(CLAIM, "claim", namespace)
-    api.wait_for(CLAIM, "claim", lambda found: found is None, namespace=namespace)
-
-    # The node still knows of the finished pod, which names a claim and a group that are called so too.
-    make_group(stage, 1, resourceClaimName=stage.workspace.add_claim("claim", request_of(topology)))
-    run(stage, member, "next")
-    assert {found["metadata"]["name"] for found in api.list(POD, namespace)} == {"finished", "next"}
-    witness.end(stage.pods, "next")
-    delete_group(stage)
+    stage.pods.add(name, containers=[container], restartPolicy="Never", **spec)
+    witness.hurry(stage.pods, name, lambda found: (found or {})["status"]["phase"] == "Succeeded")
