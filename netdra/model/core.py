@@ -52,8 +52,9 @@ class ExtendedClaim(Wire, frozen=True):
 
 
 class PodStatus(Wire, frozen=True):
-    """The claims that were made for a pod."""
+    """The claims that were made for a pod, and whether it has ended."""
 
+    phase: str = ""
     resource_claim_statuses: tuple[PodClaim, ...] | None = None
     extended_resource_claim_status: ExtendedClaim | None = None
 

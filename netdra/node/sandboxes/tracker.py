@@ -75,6 +75,11 @@ class WatchedPod(msgspec.Struct, frozen=True, kw_only=True):
         group = self.spec.scheduling_group
         return (group.pod_group_name or "") if group is not None else ""
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether its containers have ended for good."""
+        return self.status.phase in ("Succeeded", "Failed")
+
     def is_of(self, uid: str) -> bool:
         """Whether this is the pod that the kubelet knows by a uid, which for a static pod is its mirror's mark."""
         return bool(uid) and uid in (self.metadata.uid, self.metadata.marks.mirror)
@@ -223,7 +228,8 @@ class Tracker:
     def users(self, claim: ResourceClaim) -> tuple[PodUser, ...]:
         """The pods of this node that a claim is reserved for, by themselves or with their PodGroup.
 
-        A PodGroup's reservation counts for those of its pods that name the claim.
+        A PodGroup's reservation counts for those of its pods that name the claim and have not finished: Kubernetes
+        removes a finished pod's reservation, but not the PodGroup's.
         """
         namespace, name = claim.metadata.namespace, claim.metadata.name
         return tuple(
@@ -232,7 +238,11 @@ class Tracker:
             if pod.metadata.namespace == namespace
             and (
                 is_reserved_for(claim, pod.metadata.uid)
-                or (is_reserved_for(claim, pod.metadata.uid, pod.group) and name in (claim_names(pod) or ()))
+                or (
+                    is_reserved_for(claim, pod.metadata.uid, pod.group)
+                    and name in (claim_names(pod) or ())
+                    and not pod.is_finished
+                )
             )
         )
 
@@ -266,6 +276,7 @@ class Tracker:
         pod = await self.client.get(PODS, sandbox.name, sandbox.namespace)
         if not pod.is_of(sandbox.uid):
             raise _unknown(sandbox, "another pod has its name by now")
+        self._forget_reserved_by_name(pod)
         return pod
 
     async def _claim(self, sandbox: Sandbox, pod: WatchedPod, name: str) -> ClaimReference | None:
@@ -349,11 +360,24 @@ class Tracker:
             and claim_names(old) == claim_names(change.new)
         ):
             return
+        self._forget_reserved_by_name(change.new)
         for name in claim_names(change.new) or ():
             key = key_of(change.new.metadata.namespace, name)
             claim = self._claims.get(key)
             if claim is None or not is_reserved_for(claim, change.new.metadata.uid, change.new.group):
                 self._begin_reading(key)
+
+    def _forget_reserved_by_name(self, pod: WatchedPod) -> None:
+        """Forget the claims that are reserved for a new pod by its PodGroup's name only, so that they are read again.
+
+        A pod does not know its PodGroup's uid. A PodGroup and a claim of these names may have been deleted and created
+        again, while a finished pod of the former PodGroup still names the claim.
+        """
+        for name in claim_names(pod) or ():
+            key = key_of(pod.metadata.namespace, name)
+            claim = self._claims.get(key)
+            if claim is not None and pod.group and not is_reserved_for(claim, pod.metadata.uid):
+                del self._claims[key]
 
     def _forget(self) -> None:
         used = {
