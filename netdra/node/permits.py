@@ -1,7 +1,7 @@
 """What authors of topologies may use of this node: the plugins that it runs, and its folders that configs may name.
 
-Asked at Prepare and before a pod is attached (decision D31): a topology that admission let through, because the webhook
-was away or the node is stricter than others, is refused here.
+Asked at Prepare, and before a pod is attached if the answer may be another one by then (decisions D31, D52): a topology
+that admission let through, because the webhook was away or the node is stricter than others, is refused here.
 """
 
 from __future__ import annotations
