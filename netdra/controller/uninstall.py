@@ -83,7 +83,7 @@ class ClaimInUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     Attributes:
         claim: `<namespace>/<name>`.
-        pods: the pods that use it, by name; none if it is only allocated.
+        pods: the pods that use it, by name, and PodGroups with their kind; none if it is only allocated.
         devices: its devices of ours, as `<pool>/<device>`.
     """
 
@@ -135,6 +135,11 @@ _OWN_OBJECTS: tuple[tuple[Resource[Any], Callable[[Any], bool]], ...] = (
 """Kinds, and whether an object of the kind is one that only netdra's processes make."""
 
 
+def _called(user: ResourceClaimConsumerReference) -> str:
+    """A user of a claim as it is listed: a pod by its name, anything else with its kind."""
+    return user.name if user.resource == "pods" else f"{user.resource}/{user.name}"
+
+
 async def holders(client: Client) -> Holders:
     """The claims that have devices of netdra's, the CNI plugins on nodes, and the ports that are left in Neutron.
 
@@ -163,7 +168,7 @@ def holders_of(claims: Iterable[AllocatedClaim]) -> list[ClaimInUse]:
         (
             ClaimInUse(
                 claim=f"{claim.metadata.namespace}/{claim.metadata.name}",
-                pods=tuple(sorted(user.name for user in claim.status.reserved_for if user.resource == "pods")),
+                pods=tuple(sorted(_called(user) for user in claim.status.reserved_for)),
                 devices=devices,
             )
             for claim in claims

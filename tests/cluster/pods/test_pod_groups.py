@@ -27,7 +27,7 @@ POD_GROUP = "scheduling.k8s.io/v1beta1/PodGroup"
 GATES = {"GenericWorkload": True, "DRAWorkloadResourceClaims": True}
 GROUP = "workers"
 NAME = "share"
-"""The claim's name in the PodGroup and in its pods: Kubernetes matches them by name and template."""
+"""The claim's name in the PodGroup and in its pods: Kubernetes matches it by this name and the template or claim."""
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +141,12 @@ def test_finished_pods_of_a_group_do_not_count(stage: Stage) -> None:
 
 def run_to_end(stage: Stage, spec: Object, name: str) -> None:
     """Make a pod whose container ends at once if it has its network, and wait until it has ended well."""
-    container = {"name": CONTAINER, "image": IMAGE, "imagePullPolicy": "Never", "command": ["ip", "link", "show", "net1"]}
-    container |= {"resources": {"claims": [{"name": NAME}]}}
+    container: Object = {
+        "name": CONTAINER,
+        "image": IMAGE,
+        "imagePullPolicy": "Never",
+        "command": ["ip", "link", "show", "net1"],
+        "resources": {"claims": [{"name": NAME}]},
+    }
     stage.pods.add(name, containers=[container], restartPolicy="Never", **spec)
     witness.hurry(stage.pods, name, lambda found: (found or {})["status"]["phase"] == "Succeeded")

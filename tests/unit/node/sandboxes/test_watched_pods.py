@@ -1,13 +1,19 @@
-"""What is kept of a pod, and which claims it names."""
+"""What is kept of a pod, which claims it names, and which of them are its own by its PodGroup."""
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 import pytest
 
-from netdra.node.sandboxes.tracker import WatchedPod, claim_names
+from netdra.kube.client import Client
+from netdra.model.claim import ResourceClaim
+from netdra.node.claims.store import ClaimStore
+from netdra.node.sandboxes.tracker import Tracker, WatchedPod, claim_names
 
 
 def pod(spec: dict[str, Any], status: dict[str, Any], **metadata: Any) -> WatchedPod:
@@ -50,3 +56,67 @@ def test_a_static_pod_is_known_by_its_mirrors_mark() -> None:
 def test_labels_and_annotations_are_not_kept() -> None:
     found = pod({}, {}, labels={"a": "b"}, annotations={"c": "d"}, finalizers=["f"])
     assert (found.metadata.labels, found.metadata.annotations, found.metadata.finalizers) == ({}, {}, ())
+
+
+def of_group(name: str, phase: str = "Running", group: str = "workers", claim: str = "shared") -> WatchedPod:
+    spec = {"resourceClaims": [{"name": "a", "resourceClaimName": claim}], "schedulingGroup": {"podGroupName": group}}
+    return pod(spec, {"phase": phase}, name=name, uid=f"uid-of-{name}")
+
+
+def claim_of_group(uid: str) -> ResourceClaim:
+    """A claim with a device of ours that is reserved for a PodGroup."""
+    result = {"request": "r", "driver": "dra.networking", "pool": "node", "device": "eth7"}
+    user = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "workers", "uid": f"group-of-{uid}"}
+    whole = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "shared", "namespace": "ns", "uid": uid},
+        "spec": {},
+        "status": {"allocation": {"devices": {"results": [result]}}, "reservedFor": [user]},
+    }
+    return msgspec.convert(whole, ResourceClaim)
+
+
+@dataclass
+class Server:
+    """Where the claim is read."""
+
+    claim: ResourceClaim
+
+    async def get(self, *_: object) -> ResourceClaim:
+        return self.claim
+
+
+def tracker_of(server: Server, folder: Path) -> Tracker:
+    return Tracker.of_node(cast("Client", server), "node", ClaimStore(folder))
+
+
+def test_the_pods_of_a_group_that_name_its_claim_and_have_not_finished_are_its_users(tmp_path: Path) -> None:
+    claim = claim_of_group("1")
+    tracker = tracker_of(Server(claim), tmp_path)
+    for each in (
+        of_group("running"),
+        of_group("pending", "Pending"),
+        of_group("done", "Succeeded"),
+        of_group("failed", "Failed"),
+        of_group("stranger", group="others"),
+        of_group("without", claim="another"),
+    ):
+        tracker.pods.put(f"ns/{each.metadata.name}", each)
+    assert {user.pod.name for user in tracker.users(claim)} == {"running", "pending"}
+
+
+def test_a_claim_of_a_pod_group_is_read_again_for_each_pod_that_comes(tmp_path: Path) -> None:
+    server = Server(claim_of_group("former"))
+    tracker = tracker_of(server, tmp_path)
+
+    async def story() -> None:
+        with tracker.pods.following(tracker._changed):
+            tracker.pods.put("ns/first", of_group("first", "Succeeded"))
+            await tracker.at_rest()
+            server.claim = claim_of_group("new")
+            tracker.pods.put("ns/next", of_group("next", "Pending"))
+            await tracker.at_rest()
+        assert [claim.metadata.uid for claim in tracker.claims] == ["new"]
+
+    asyncio.run(story())
