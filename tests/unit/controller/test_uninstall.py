@@ -28,3 +28,13 @@ def test_claims_with_devices_of_netdras_are_named_with_their_pods_and_devices() 
         ClaimInUse(claim="apps/first", devices=devices),
         ClaimInUse(claim="apps/second", pods=("a", "b"), devices=devices),
     ]
+
+
+def test_a_claim_that_only_a_pod_group_uses_is_not_shown_as_unused() -> None:
+    group = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "ring", "uid": "2"}
+    used = claim("shared", "dra.networking")
+    used = msgspec.convert(
+        {**msgspec.to_builtins(used), "status": {**msgspec.to_builtins(used)["status"], "reservedFor": [group]}},
+        AllocatedClaim,
+    )
+    assert [found.pods for found in holders_of([used])] == [("podgroups/ring",)]
