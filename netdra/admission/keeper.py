@@ -61,7 +61,7 @@ class ClientConfig(msgspec.Struct, frozen=True, rename="camel"):
     ca_bundle: str = ""
 
 
-class Webhook(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class WebhookEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One entry of a configuration."""
 
     name: str
@@ -72,7 +72,7 @@ class WebhookConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="ca
     """A configuration by which the API server calls the webhook."""
 
     metadata: ObjectMeta
-    webhooks: tuple[Webhook, ...] = ()
+    webhooks: tuple[WebhookEntry, ...] = ()
 
 
 SECRETS = Resource("v1", "secrets", Secret, namespaced=True)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from netdra.admission import certificates
-from netdra.admission.keeper import ClientConfig, Webhook, WebhookConfiguration
+from netdra.admission.keeper import ClientConfig, WebhookConfiguration, WebhookEntry
 from netdra.doctor.cluster_look import ComponentPod, differing, trusted_until
 from netdra.doctor.cluster_verdicts import (
     ClusterFacts,
@@ -240,7 +240,7 @@ def test_what_a_configuration_trusts_ends_with_the_first_that_trusts_nobody() ->
     bundle = ClientConfig(base64.b64encode(made.authorities.encode()).decode())
 
     def configuration(*clients: ClientConfig) -> WebhookConfiguration:
-        webhooks = tuple(Webhook(name="w", client_config=each) for each in clients)
+        webhooks = tuple(WebhookEntry(name="w", client_config=each) for each in clients)
         return WebhookConfiguration(metadata=ObjectMeta(name="netdra"), webhooks=webhooks)
 
     assert trusted_until(configuration(bundle)) == NOW + certificates.LIFETIME

@@ -19,7 +19,7 @@ SOURCES = {
     if not path.name.endswith("_pb2.py")
 }
 
-SHARED_NAMES = frozenset({"Registration", "Server"})
+SHARED_NAMES = frozenset({"Registration"})
 """Public classes of several modules that are the field's word in each; at most five."""
 
 PROTOCOLS = frozenset({"buffer_updated", "connection_lost", "connection_made", "data_received", "eof_received"})
@@ -30,7 +30,6 @@ COMMANDS_TO_RENAME: frozenset[str] = frozenset(
         "node/nri/plugin.py: _failed",
         "ops/http.py: answered",
         "ops/process.py: _signalled",
-        "ops/server.py: _ended",
     }
 )
 """Commands that are named by a participle; nothing is added here, and what is renamed leaves."""

@@ -111,7 +111,7 @@ def test_a_claim_of_a_pod_group_is_read_again_for_each_pod_that_comes(tmp_path: 
     tracker = tracker_of(server, tmp_path)
 
     async def story() -> None:
-        with tracker.pods.following(tracker._changed):
+        with tracker.pods.following(tracker._on_pod_change):
             tracker.pods.put("ns/first", of_group("first", "Succeeded"))
             await tracker.at_rest()
             server.claim = claim_of_group("new")
