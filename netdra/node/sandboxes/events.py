@@ -1,6 +1,6 @@
 """The events of pods whose network failed, was restored or came late, each with a line in the log.
 
-Used by `netdra.node.sandboxes.hooks` and `reconcile`. The runtime tries a refused pod anew every dozen seconds, each
+Used by `hooks` and `recover`. The runtime tries a refused pod anew every dozen seconds, each
 time with another sandbox; an event with the same text but for the sandbox is not emitted again.
 """
 

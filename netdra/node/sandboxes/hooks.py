@@ -130,7 +130,7 @@ class Attachments:
         return self.network.table
 
     async def synchronize(self, sandboxes: Sequence[Sandbox]) -> None:
-        """Note which sandboxes there are; `reconcile` compares them with their networks."""
+        """Note which sandboxes there are; `recover` compares them with their networks."""
         alive = await self.in_thread(lambda: self.network.alive(sandboxes))
         self.table.update_from_list(alive, self.network.sandboxes_on_disk())
         self.signals.listed.emit()
@@ -156,7 +156,7 @@ class Attachments:
         """Take a sandbox down, from its checkpoint alone.
 
         Raises:
-            TemporaryError: not all could be undone yet; `orphans` goes on with it.
+            TemporaryError: not all could be undone yet; `recover` goes on with it.
         """
         self.table.mark_ended(sandbox.id)
         if not self.table.is_busy(sandbox.id) and not self.has_anything(sandbox.id):
@@ -173,7 +173,7 @@ class Attachments:
         """Take down what is left of a sandbox.
 
         Raises:
-            TemporaryError: not all could be undone yet; `orphans` goes on with it.
+            TemporaryError: not all could be undone yet; `recover` goes on with it.
         """
         await self.stop(sandbox, REMOVE_SECONDS)
         self.events.forget(sandbox)
@@ -183,7 +183,7 @@ class Attachments:
         return self.circuits.is_open(self.table.plugins(sandbox))
 
     def undo_later(self, sandbox: Sandbox) -> None:
-        """Take a sandbox down in the background, in a share of the threads; `orphans` goes on with it."""
+        """Take a sandbox down in the background, in a share of the threads; `recover` goes on with it."""
         if sandbox.id in self._background:
             return
         with _about(sandbox):

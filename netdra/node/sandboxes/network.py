@@ -1,6 +1,6 @@
 """A sandbox's network and its claims' CDI specifications: both there, or neither. Blocking; called in worker threads.
 
-Called by `netdra.node.sandboxes.hooks`, `reconcile` and `orphans`, which have the sandbox's turn (`table`).
+Called by `netdra.node.sandboxes.hooks` and `recover`, which have the sandbox's turn (`table`).
 """
 
 from __future__ import annotations

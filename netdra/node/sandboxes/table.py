@@ -1,9 +1,9 @@
 """The sandboxes that netdra knows of on this node, each with the phase that its network is in.
 
-One record a sandbox, in which the hooks, the reconciler and the search for orphans (`attachments`, `reconcile`,
-`orphans`) meet. It is changed by the methods of `Table` alone, and three rules follow from it:
+One record a sandbox, in which `hooks` and `recover` meet. It is changed by the methods of `Table` alone, and three rules
+follow from it:
 
-- A sandbox is acted on by one task at a time: that task has its turn (`Table.turn`).
+- A sandbox is acted on by one task at a time: that task has its turn (`Table.act`), until its work has ended.
 - A claim's CDI specification is there only while every sandbox of the claim that has begun is attached (decision D12).
   A container that asks for a CDI device whose specification is missing is not created. Pods that share a claim share
   its specification: it is taken away while one of them is being attached, or a crash in that moment would let that
