@@ -1,7 +1,7 @@
 """The sandboxes that netdra knows of on this node, each with the phase that its network is in.
 
-One record a sandbox, in which `hooks` and `recover` meet. It is changed by the methods of `Table` alone, and three rules
-follow from it:
+One record a sandbox, in which `hooks` and `recover` meet. It is changed by the methods of `Table` alone, and
+three rules follow from it:
 
 - A sandbox is acted on by one task at a time: that task has its turn (`Table.act`), until its work has ended.
 - A claim's CDI specification is there only while every sandbox of the claim that has begun is attached (decision D12).
