@@ -129,6 +129,7 @@ def _topology(topology: NetworkTopology) -> Iterator[Finding]:
 def _dependencies(topology: str, steps: Sequence[Step]) -> Iterator[Finding]:
     """Names that appear twice, and edges that lead nowhere."""
     seen: set[str] = set()
+    hints: dict[str, str] = {}
     everyone = {step.name for step in steps}
     for at, step in enumerate(steps):
         path, shown = ("spec", "steps", at), shown_name(step.name)
@@ -138,7 +139,10 @@ def _dependencies(topology: str, steps: Sequence[Step]) -> Iterator[Finding]:
         named: set[str] = set()
         for place, dependency in enumerate(step.depend_on):
             if problem := _edge(step.name, dependency, everyone, named):
-                hint = "" if dependency in everyone else _near(dependency, everyone)
+                # A hostile topology has a name a hundred thousand times: its hint is looked for once.
+                if dependency not in hints:
+                    hints[dependency] = "" if dependency in everyone else _near(dependency, everyone)
+                hint = hints[dependency]
                 yield about(topology, shown, problem, hint=hint, path=(*path, "dependOn", place))
             named.add(dependency)
 
