@@ -14,7 +14,7 @@ import tempfile
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial, wraps
@@ -109,6 +109,7 @@ class View:
     devices: Mapping[DeviceKey, PlannedDevice]
     topologies: Mapping[str, NetworkTopology]
     slices: tuple[ResourceSlice, ...] = ()
+    vfs: Mapping[DeviceKey, Sequence[PlannedDevice]] = field(default_factory=dict)
     ready: bool = True
 
 

@@ -65,6 +65,8 @@ def errors(exposure: Exposure) -> Iterator[str]:
 def room_errors(exposure: Exposure) -> Iterator[str]:
     """Whether a device has room for all that a policy says."""
     capacity = {names.qualified(name) for name in exposure.capacity} - {_BANDWIDTH}
+    if exposure.pooled_vfs is not None:
+        capacity.add(names.qualified(names.VFS))
     used = len(capacity) + len(_own(published(exposure)))
     if used >= ROOM:
         yield (

@@ -5,53 +5,21 @@ Called by `netdra.exposure.expose` for each NIC that is new or has changed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-
-import msgspec
+from collections.abc import Collection, Mapping, Sequence
 
 from netdra.exposure import facts
 from netdra.exposure.counters import Persona, charge
-from netdra.exposure.grouping import MemberPlace
-from netdra.exposure.resolve import Resolution
+from netdra.exposure.offers import NicOffers, Offer
+from netdra.exposure.pooling import with_lanes
 from netdra.exposure.select import CandidateInterface, select
 from netdra.model import names
-from netdra.model.device import Decision, ExposedCounterSet, ExposedDevice, ExposureResult, Features, Problem
-from netdra.model.inventory import AttributeValue, Interface
+from netdra.model.device import Decision, ExposedCounterSet, ExposedDevice, ExposureResult, Features, Lane, Problem
+from netdra.model.inventory import Interface
 from netdra.model.resource import CapacityRequestPolicy, DeviceCapacity, DeviceTaint
 
 BANDWIDTH = names.qualified(names.BANDWIDTH)
 WITHOUT_CABLE = frozenset({"bridge", "openvswitch", "loopback"})
 """Types whose carrier is that of their ports: an empty bridge is waiting for its first pod."""
-
-
-class Offer(msgspec.Struct, frozen=True):
-    """An interface with what the policies say about it and the facts that can be published."""
-
-    interface: Interface
-    resolution: Resolution
-    facts: Mapping[str, AttributeValue]
-
-
-class NicOffers(msgspec.Struct, frozen=True):
-    """What shares a pool and counters (`netdra.exposure.grouping`).
-
-    Attributes:
-        pf_name: what the counters are named after where the root is not known.
-        root: the PF, or what else stands on nothing.
-        others: its VFs and all that is on these, each with where it stands.
-        above: by the name of an interface of these, what stands on it and is in another pool.
-    """
-
-    pf_name: str
-    root: Offer | None
-    others: tuple[tuple[Offer, MemberPlace], ...] = ()
-    above: tuple[tuple[str, Offer], ...] = ()
-
-    @property
-    def members(self) -> tuple[Offer, ...]:
-        """All interfaces, the root first."""
-        others = tuple(offer for offer, _ in self.others)
-        return (self.root, *others) if self.root else others
 
 
 def assemble(
@@ -65,6 +33,7 @@ def assemble(
         features: what the API server takes.
         programs: as `netdra.exposure.facts.of_device` has it.
     """
+    nic, lanes, problems = with_lanes(nic)
     candidates = [CandidateInterface(nic.root.interface, nic.root.resolution.templates)] if nic.root else []
     candidates += [
         CandidateInterface(
@@ -78,7 +47,8 @@ def assemble(
         )
         for offer, stands in nic.others
     ]
-    chosen, problems = select(candidates, _covered(nic), features)
+    chosen, left_out = select(candidates, _covered(nic), features)
+    problems += left_out
     root = nic.root.interface if nic.root else Interface(if_name=nic.pf_name)
     link_speed = root.link_speed if root.pci_address else 0
     chosen = [
@@ -95,9 +65,10 @@ def assemble(
     charges = charge(root.device_name, own, members, num_vfs=num_vfs, link_speed=link_speed)
     devices = []
     decisions = []
+    pooled = _lanes_of_vfs(nic, chosen, lanes)
     for offer, personas in zip(nic.members, chosen, strict=True):
         for persona in personas:
-            attributes, cut = facts.of_device(
+            published, cut = facts.of_device(
                 offer.facts,
                 offer.interface,
                 persona.template,
@@ -113,15 +84,16 @@ def assemble(
                     interface=offer.interface.identity,
                     policy=persona.template.policy,
                     plugins=facts.plugins_of(offer.interface, persona.template),
-                    attributes=attributes,
+                    attributes=published,
                     capacity=_capacity(persona, charges.bandwidth.get(persona.name)),
                     shared=persona.template.shared,
                     allow_host_use=persona.template.allow_host_use,
                     consumes=consumed if features.partitionable_devices else {},
                     taints=_taints(root, offer.interface) if features.device_taints else (),
+                    lane=lanes.get(offer.interface.identity),
                 )
             )
-        decisions.append(_decision(offer, personas))
+        decisions.append(_decision(offer, personas, pooled.get(offer.interface.identity, ())))
         problems += offer.resolution.problems
     sets = charges.sets if features.partitionable_devices else {}
     return ExposureResult(
@@ -130,6 +102,18 @@ def assemble(
         decisions=tuple(decisions),
         problems=tuple(problems),
     )
+
+
+def _lanes_of_vfs(
+    nic: NicOffers, chosen: Sequence[tuple[Persona, ...]], lanes: Mapping[str, Lane]
+) -> dict[str, tuple[str, ...]]:
+    """The devices of pooled VFs that each VF is one of, by the VF's identity."""
+    named: dict[str, tuple[str, ...]] = {}
+    for offer, personas in zip(nic.members, chosen, strict=True):
+        lane = lanes.get(offer.interface.identity)
+        for identity in lane.vfs if lane is not None else ():
+            named[identity] = (*named.get(identity, ()), *(persona.name for persona in personas))
+    return named
 
 
 def _is_protected(offer: Offer) -> bool:
@@ -194,10 +178,12 @@ def _taints(root: Interface, interface: Interface) -> tuple[DeviceTaint, ...]:
     return (DeviceTaint(key=names.LINK_DOWN, effect="NoSchedule"),) if down else ()
 
 
-def _decision(offer: Offer, personas: tuple[Persona, ...]) -> Decision:
+def _decision(offer: Offer, personas: tuple[Persona, ...], pooled: tuple[str, ...]) -> Decision:
     interface, resolution = offer.interface, offer.resolution
     exposed = tuple(persona.name for persona in personas)
-    if exposed:
+    if pooled:
+        reason = f"pooled: one of the VFs of {', '.join(pooled)}"
+    elif exposed:
         winners = ", ".join(f'"{policy}"' for policy in sorted({persona.template.policy for persona in personas}))
         reason = f"exposed as {', '.join(exposed)} by {winners}"
     else:
@@ -208,8 +194,9 @@ def _decision(offer: Offer, personas: tuple[Persona, ...]) -> Decision:
         device_name=interface.device_name,
         reason=reason,
         exposed=exposed,
-        hidden=None if exposed else resolution.hiding or "not-publishable",
+        hidden=None if exposed or pooled else resolution.hiding or "not-publishable",
         verdicts=resolution.verdicts,
+        pooled=pooled,
     )
 
 

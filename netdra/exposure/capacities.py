@@ -94,7 +94,7 @@ def policy_errors(path: str, capacity: DeviceCapacity) -> Iterator[str]:
 
 def bandwidth_errors(exposure: Exposure) -> Iterator[str]:
     """Whether a policy lets claims of an exclusive device consume another bandwidth than the device has."""
-    if sharing(exposure) != "exclusive":
+    if sharing(exposure) != "exclusive" or exposure.pooled_vfs is not None:
         return
     for name in (names.BANDWIDTH, names.qualified(names.BANDWIDTH)):
         capacity = exposure.capacity.get(name)
@@ -104,6 +104,26 @@ def bandwidth_errors(exposure: Exposure) -> Iterator[str]:
         if default is not None and number(default) != number(capacity.value):
             path = f'spec.exposure.capacity["{name}"].requestPolicy.default'
             yield f"{path}: a claim has an exclusive device's bandwidth whole, so it is {capacity.value}, not {default}"
+
+
+def pooling_errors(exposure: Exposure) -> Iterator[str]:
+    """What stands against offering VFs together, if the policy does: a claim has its VF for itself."""
+    if exposure.allow_multiple_allocations:
+        yield "spec.exposure.allowMultipleAllocations: true, but each of the pooledVFs is one claim's; remove it"
+    if exposure.exclusion_group:
+        yield "spec.exposure.exclusionGroup: is for shared devices, and each of the pooledVFs is one claim's; remove it"
+    if sharing(exposure) == "both":
+        yield "spec.exposure.supportedCNIPlugins: exclusive: true for some; a claim has its VF whole with any of them"
+    for plugin in exposure.supported_cni_plugins:
+        if plugin.consume_per_allocation:
+            path = f'spec.exposure.supportedCNIPlugins["{plugin.name}"].consumePerAllocation'
+            yield f"{path}: has no meaning with pooledVFs; give the capacity a requestPolicy.default"
+    for name, capacity in exposure.capacity.items():
+        path = f'spec.exposure.capacity["{name}"]'
+        if names.qualified(name) != names.qualified(names.BANDWIDTH):
+            yield f"{path}: pooledVFs have the capacities {names.VFS} and {names.BANDWIDTH} alone; remove it"
+        else:
+            yield from policy_errors(path, DeviceCapacity(value=capacity.value, request_policy=capacity.request_policy))
 
 
 def sharing_errors(exposure: Exposure) -> Iterator[str]:

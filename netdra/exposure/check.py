@@ -20,6 +20,7 @@ from netdra.exposure.capacities import (
     bandwidth_errors,
     number,
     number_errors,
+    pooling_errors,
     sharing_errors,
     value_errors,
     written_errors,
@@ -86,7 +87,7 @@ def check_exposure(exposure: Exposure) -> tuple[str, ...]:
         *_capacity_errors(exposure),
         *additional.errors(exposure),
         *additional.room_errors(exposure),
-        *sharing_errors(exposure),
+        *(pooling_errors(exposure) if exposure.pooled_vfs is not None else sharing_errors(exposure)),
         *bandwidth_errors(exposure),
     )
 

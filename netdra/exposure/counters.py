@@ -88,8 +88,8 @@ def charge(
     totals = {}
     if num_vfs or wholes > 1 or (wholes and slots > 1):
         totals[names.EXCLUSION_SLOTS] = slots
-    lenders = [persona for persona in personas if persona.template.shared and _lends(persona)]
-    stacked = [persona for member in members if _is_on_link(member) for persona in member.personas if _lends(persona)]
+    lenders = [persona for persona in personas if persona.template.shared and lends(persona)]
+    stacked = [persona for member in members if _is_on_link(member) for persona in member.personas if lends(persona)]
     offered = len(personas) + sum(len(member.personas) for member in members)
     if link_speed > 0 and (num_vfs or ([*lenders, *stacked] and offered > 1)):
         totals[names.BANDWIDTH] = link_speed
@@ -102,7 +102,8 @@ def charge(
         # While any claim has a share of it, all that it could lend is gone from the link.
         charges.consumes.setdefault(persona.name, {}).setdefault(main, {})[names.BANDWIDTH] = persona.template.lends
     fallback = next((persona.template.bandwidth for persona in personas if persona.template.bandwidth), 0)
-    fallback = fallback or _fair_share([*lenders, *stacked], num_vfs=num_vfs, link_speed=link_speed)
+    others = [persona for persona in (*lenders, *stacked) if not persona.template.lanes]
+    fallback = fallback or _fair_share(others, num_vfs=num_vfs, link_speed=link_speed)
     for branch in branches(members):
         parts = [members[place] for place in branch]
         own = _branch(parts, _above(parts, branch) if len(parts) > 1 else ())
@@ -227,19 +228,24 @@ def _is_on_link(member: NicMember) -> bool:
     return member.on_root and not (member.is_vf or member.on or member.shares_function)
 
 
-def _lends(persona: Persona) -> bool:
+def lends(persona: Persona) -> bool:
     """Whether a device has bandwidth by its policy that no other device may have while it is in use."""
     return persona.template.lends > 0 and not persona.template.overcommits
 
 
 def _fair_share(lenders: Sequence[Persona], *, num_vfs: int, link_speed: int) -> int:
-    """Each VF's part of what the lenders leave of the link, in Mbit/s; of the whole link if they leave nothing."""
+    """Each VF's part of what the lenders leave of the link, in Mbit/s."""
+    return left_of_link(lenders, link_speed) // num_vfs if num_vfs else 0
+
+
+def left_of_link(lenders: Sequence[Persona], link_speed: int) -> int:
+    """What the lenders leave of a link, in Mbit/s; the whole link if they leave nothing."""
     groups: dict[str, int] = {}
     for lender in lenders:
         group = lender.template.group or f"of {lender.name}"
         groups[group] = max(groups.get(group, 0), lender.template.lends)
     left = link_speed - sum(groups.values())
-    return (left if left > 0 else link_speed) // num_vfs if num_vfs else 0
+    return left if left > 0 else link_speed
 
 
 def _share(member: NicMember, persona: Persona, *, fallback: int, link_speed: int) -> int:

@@ -41,6 +41,7 @@ class PoolInterfaces(NamedTuple):
         stack: representors, and what stands on any of these, by name.
         above: what stands on any of these and is in another pool.
         pool: the pool's name, where that is given by what is in use.
+        held: its VFs that claims have, by identity, with the device that each was allocated as.
     """
 
     pf_name: str
@@ -50,6 +51,7 @@ class PoolInterfaces(NamedTuple):
     stack: tuple[Interface, ...] = ()
     above: tuple[Above, ...] = ()
     pool: str = ""
+    held: tuple[tuple[str, str], ...] = ()
 
     @property
     def others(self) -> tuple[Interface, ...]:

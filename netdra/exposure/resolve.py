@@ -9,7 +9,7 @@ interface.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 
@@ -38,6 +38,7 @@ REPRESENTOR = (
 ONLY_A_FILE = (
     f'it is a device file, and no policy that matches it selects by registeredBy, or by type == "{DEVICE_FILE}"'
 )
+NO_VF = "it is no VF, and the policies that match it offer VFs together (pooledVFs)"
 _OTHER_TYPES = ("", "some other type")
 _NOBODY = ("",)
 _PROTECTIONS: dict[str, Hidden] = {
@@ -46,6 +47,7 @@ _PROTECTIONS: dict[str, Hidden] = {
     ONLY_A_FILE: "device-file",
     UPLINK: "uplink",
     UPLINK_UNKNOWN: "uplink-unknown",
+    NO_VF: "no-match",
 }
 
 
@@ -165,7 +167,35 @@ def _ranked(matching: list[Rule], used: str, verdicts: dict[str, PolicyVerdict])
             if offered != best.templates:
                 verdicts[best.policy] = best.verdict("wins", f"without what takes it away from the host: {used}")
         winners += offered
-    return winners
+    return _one_mode(winners, verdicts, matching) if any(template.lanes for template in winners) else winners
+
+
+def _one_mode(winners: list[Template], verdicts: dict[str, PolicyVerdict], matching: Sequence[Rule]) -> list[Template]:
+    """The templates of one policy that pools the VF, or all others: nothing would keep the two kinds apart.
+
+    The highest priority decides; between equals, the VF is a device of its own.
+    """
+    first = min(winners, key=lambda template: (-template.priority, template.lanes > 0, template.policy))
+    kept = [first] if first.lanes else [template for template in winners if not template.lanes]
+    reason = (
+        f'policy "{first.policy}" of priority {first.priority} comes first: '
+        f"it {'pools the VF' if first.lanes else 'makes the VF a device of its own'}"
+    )
+    left = {template.policy for template in kept}
+    _mark(
+        verdicts,
+        [
+            rule
+            for rule in matching
+            if rule.templates
+            and rule.policy not in left
+            and any(template.policy == rule.policy for template in winners)
+        ],
+        "outranked",
+        reason,
+        first.policy,
+    )
+    return kept
 
 
 def _protections(
@@ -181,6 +211,8 @@ def _protections(
             ONLY_A_FILE,
             lambda rule: _asks_for(rule, facts, REGISTERED_BY, _NOBODY) or _asks_for(rule, facts, TYPE, _OTHER_TYPES),
         )
+    if interface.type != "vf":
+        yield NO_VF, lambda rule: not rule.pools
     if interface.host_uplink:
         yield UPLINK, lambda rule: rule.allows_uplink
     # A fact that could not be read protects as if it were true.

@@ -45,7 +45,7 @@ class CandidateInterface(msgspec.Struct, frozen=True):
         return NicMember(
             name=name,
             personas=personas,
-            is_vf=self.interface.type == "vf",
+            is_vf=self.interface.type == "vf" and not self.interface.is_pool,
             on=self.on,
             on_root=self.on_root,
             shares_function=self.shares_function,

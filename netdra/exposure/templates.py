@@ -44,6 +44,7 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
         bandwidth: what the policy gives one claim of the link by default, in Mbit/s; 0 if it does not say.
         lends: how much of the link all claims of the device can have together, in Mbit/s; 0 if it does not say.
         overcommits: whether it may lend what other devices lend, too.
+        lanes: as how many devices the VFs of a PF are offered together; 0 where each VF is a device.
     """
 
     policy: str
@@ -61,10 +62,16 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     bandwidth: int = 0
     lends: int = 0
     overcommits: bool = False
+    lanes: int = 0
 
     @property
     def beside_host(self) -> Template | None:
-        """The template while the host uses the interface: without plugins that move it. None if nothing is left."""
+        """The template while the host uses the interface: without plugins that move it. None if nothing is left.
+
+        A VF that the host uses is never among pooled ones: nobody could say which claim gets it.
+        """
+        if self.lanes:
+            return None
         staying = tuple(plugin for plugin in self.plugins if plugin not in MOVING_TYPES)
         if self.allow_host_use or (not self.whole and staying == self.plugins):
             return self
@@ -92,6 +99,11 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     won: PolicyVerdict
     gone: TaintEffect
     templates: tuple[Template, ...]
+
+    @property
+    def pools(self) -> bool:
+        """Whether the policy offers VFs together."""
+        return any(template.lanes for template in self.templates)
 
     def verdict(self, outcome: Outcome, detail: str = "", by: str = "") -> PolicyVerdict:
         """What the policy says about one interface."""
@@ -218,6 +230,8 @@ def _fixed_outcome(policy: DeviceExposurePolicy, node: InventoryNode, fatal: tup
 
 
 def _templates(policy: DeviceExposurePolicy, exposure: Exposure) -> tuple[Template, ...]:
+    if exposure.pooled_vfs is not None:
+        return (_pooled(policy, exposure, exposure.pooled_vfs.lanes),)
     kind = sharing(exposure)
     if kind == "exclusive":
         return (_exclusive(policy, exposure, suffix=exposure.device_name_suffix, capacity=_filters(exposure)),)
@@ -272,6 +286,16 @@ def _exclusive(
         whole=bool(marked) or moving or not plugins,
         allow_host_use=exposure.allow_host_use,
     )
+
+
+def _pooled(policy: DeviceExposurePolicy, exposure: Exposure, lanes: int) -> Template:
+    """A lane's template, but for its part of the VFs and of the bandwidth (`netdra.exposure.pooling`)."""
+    capacity = {
+        names.qualified(name): DeviceCapacity(value=str(given.value), request_policy=given.request_policy)
+        for name, given in exposure.capacity.items()
+    } | {names.qualified(names.VFS): DeviceCapacity(value="1")}
+    alone = _exclusive(policy, exposure, suffix=exposure.device_name_suffix, capacity=capacity)
+    return msgspec.structs.replace(alone, shared=True, bandwidth=0, lanes=lanes)
 
 
 def _consumable(exposure: Exposure, name: str) -> DeviceCapacity:

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from netdra.model.inventory import AttributeValue
+from netdra.model.inventory import AttributeValue, Interface
 from netdra.model.registration import RegistrationOutcome
 from netdra.model.resource import DeviceAttribute, DeviceCapacity, DeviceTaint
 
@@ -34,6 +34,18 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
 DEFAULT_FEATURES = Features()
 
 
+class Lane(msgspec.Struct, frozen=True, kw_only=True):
+    """What a device of pooled VFs stands for (decision D53).
+
+    Attributes:
+        interface: the facts that its VFs share, under the device's name.
+        vfs: the identities of the VFs that a claim of the PF can be given; all lanes of a policy have the same.
+    """
+
+    interface: Interface
+    vfs: tuple[str, ...]
+
+
 class ExposedDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One persona of one interface, to be published as one device.
 
@@ -48,6 +60,7 @@ class ExposedDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         policy: the policy that exposes it.
         plugins: the CNI plugins that the policy lists, whether the node has them or not.
         allow_host_use: whether the policy allows that it is taken from the host while the host uses it.
+        lane: the VFs of a device of pooled VFs, which is a persona of no single interface.
     """
 
     name: str
@@ -62,6 +75,7 @@ class ExposedDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     allow_host_use: bool = False
     consumes: Mapping[str, Mapping[str, int]] = {}
     taints: tuple[DeviceTaint, ...] = ()
+    lane: Lane | None = None
 
 
 class ExposedCounterSet(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,6 +140,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
         reason: the decision in one sentence.
         hidden: why there are no devices, as one word for programs; None if there are some.
         verdicts: every policy, in the order of their names.
+        pooled: the devices of pooled VFs that it is one VF of: a claim of one of them may get it, or another VF.
     """
 
     interface: str
@@ -135,6 +150,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     exposed: tuple[str, ...] = ()
     hidden: Hidden | None = None
     verdicts: tuple[PolicyVerdict, ...] = ()
+    pooled: tuple[str, ...] = ()
 
 
 LeftOut = Literal["feature-gate", "in-use", "limit", "name-taken", "policy-failed", "policy-invalid"]

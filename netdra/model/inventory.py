@@ -29,6 +29,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     switch; `port_name` is which port of that switch this one is.
     `no_carrier` is true of one that is set up and has no carrier: its cable or what it stands on is away.
     `registered_by` is the provider that registered it as a device, which the kernel does not know.
+    VFs that are offered together are an interface of the type `vf` with the name of their device in `called`.
     A device that is only a character device has the type `device-file`, the path in `device_file`, the name that its
     provider gave it in `called`, no `if_name`, and in `file_problem` why the file is not given to anybody now.
     Units: `link_speed` in Mbit/s, `mtu` in bytes. `ifindex` is the kernel's handle of the moment and never identity.
@@ -96,7 +97,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
             return f"{self.pf_pci_address}/{self.port_name}"
         if self.pci_address and self.dev_port:
             return f"{self.pci_address}/{self.dev_port}"
-        return self.pci_address or self.permanent_mac or self.if_name or self.device_file
+        return self.pci_address or self.permanent_mac or self.if_name or self.device_file or self.called
 
     @property
     def device_name(self) -> str:
@@ -104,6 +105,11 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
         if self.type == "vf" and self.pf_name and self.vf_index >= 0:
             return f"{self.pf_name}v{self.vf_index}"
         return self.if_name or self.called or self.identity
+
+    @property
+    def is_pool(self) -> bool:
+        """Whether it stands for VFs that are offered together: it has what they share, and no netdev of its own."""
+        return self.type == "vf" and bool(self.called)
 
     @property
     def in_host_use(self) -> bool:

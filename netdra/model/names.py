@@ -26,6 +26,7 @@ PHYSNET = "physnet"
 
 EXCLUSION_SLOTS = "exclusion-slots"
 BANDWIDTH = "bandwidth"
+VFS = "vfs"
 
 LINK_DOWN = f"{DRIVER}/link-down"
 GONE = f"{DRIVER}/gone"

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from netdra.model import names, quantity
 from netdra.model.neutron_port import PortSettings
 from netdra.model.topology import NeutronRequest, described
 
@@ -26,7 +27,8 @@ class ClaimReference(msgspec.Struct, frozen=True, kw_only=True):
 class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The allocated device of a root step, as the scheduler names it and as the kernel knows it.
 
-    `allow_host_use` says that its policy lets it be taken from the host while the host uses it.
+    `allow_host_use` says that its policy lets it be taken from the host while the host uses it. Of a `pooled` device,
+    the facts are those of the VF that the node chose for the claim, which has the VF for itself.
     """
 
     request: str
@@ -45,7 +47,19 @@ class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     iommu_group: str = ""
     device_file: str = ""
     allow_host_use: bool = False
+    pooled: bool = False
     supported_cnis: tuple[str, ...] = msgspec.field(default=(), name="supportedCNIs")
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other claims may have it at the same time."""
+        return bool(self.share_id) and not self.pooled
+
+    @property
+    def bandwidth(self) -> int:
+        """How much of its PF's link a pooled VF was allocated, in Mbit/s; 0 for no bound."""
+        consumed = {names.qualified(name): amount for name, amount in self.consumed_capacity.items()}
+        return int(quantity.parse(consumed.get(names.qualified(names.BANDWIDTH), "0"))) if self.pooled else 0
 
 
 class PlannedPort(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

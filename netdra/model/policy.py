@@ -17,6 +17,7 @@ Priority = Annotated[int, msgspec.Meta(ge=0, le=1000)]
 MAX_EXPRESSION = 10 * 1024
 MAX_PLUGINS = 16
 MAX_SUFFIX = 32
+MAX_LANES = 128
 TaintEffect = Literal["NoSchedule", "NoExecute"]
 
 
@@ -64,6 +65,20 @@ class SupportedCNIPlugin(
     consume_per_allocation: Mapping[str, QuantityText] = {}
 
 
+class PooledVFs(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
+    """How the VFs of a PF are offered together.
+
+    Attributes:
+        lanes: As how many devices the VFs of each PF are offered. Each has its part of the VFs and of the bandwidth. A
+            request with `count` gets every device once at most, so it can have no more VFs of a PF than there are
+            lanes; the more lanes, the longer the scheduler may search.
+    """
+
+    lanes: Annotated[int, msgspec.Meta(ge=1, le=MAX_LANES)] = 1
+
+
 class Taints(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
     """What a taint of the policy's devices does beyond keeping further claims off.
 
@@ -99,6 +114,9 @@ class Exposure(
             uplink, what it stands on and what stands on it are hidden whatever the policies say.
         allow_host_use: Offer the interface whole even if the host itself uses it: it is a port of a bridge or a bond,
             has an address, a route or a VLAN on it ... Without this, only shares of it are offered meanwhile.
+        pooled_vfs: Offer the VFs of each PF that the policy selects as one device, or a few, with the capacities
+            `vfs` and `bandwidth`. A claim gets one VF, which the node chooses, and as much bandwidth as it asks for.
+            Without this, each VF is a device.
         taints: What the devices' taints do to pods that have them.
     """
 
@@ -112,6 +130,7 @@ class Exposure(
     allow_bandwidth_overcommit: bool = False
     allow_host_uplink: bool = False
     allow_host_use: bool = False
+    pooled_vfs: PooledVFs | None = msgspec.field(default=None, name="pooledVFs")
     taints: Taints = Taints()
 
 

@@ -25,6 +25,10 @@ class NodeView(Protocol):
         """The facts of each published device, by pool and name; of a held device also after it is gone."""
 
     @property
+    def vfs(self) -> Mapping[DeviceKey, Sequence[PlannedDevice]]:
+        """By device of pooled VFs, the facts of the VFs that a claim of it can be given, held or not."""
+
+    @property
     def slices(self) -> Sequence[ResourceSlice]:
         """The slices that are to be published: counter sets, and devices with the counters that they consume."""
 
@@ -44,11 +48,18 @@ class HeldDevice(msgspec.Struct, frozen=True, kw_only=True):
         key: pool and name.
         claim: the claim's uid.
         trouble: why it cannot be given back yet, which its taint has too; "" while it can.
+        vf: the PCI address of the VF that the claim has, "" for a device that is no VF.
     """
 
     key: DeviceKey
     claim: str
     trouble: str = ""
+    vf: str = ""
+
+
+def vf_of(device: PlannedDevice) -> str:
+    """The PCI address of a device that is a VF, "" of another."""
+    return device.pci_address if device.type == "vf" else ""
 
 
 class DeviceHealth(msgspec.Struct, frozen=True):

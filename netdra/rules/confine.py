@@ -332,10 +332,10 @@ def _derived(step: PlannedStep, given: _Given, steps: Steps) -> Iterator[Finding
         return
     if field and len(parts) == 1 and isinstance(parts[0], Reference) and parts[0].field == field:
         devices = [root.device for root in _roots(parts[0].step, steps) if root.device is not None]
-        fits = not any(device.share_id for device in devices)
+        fits = not any(device.is_shared for device in devices)
     else:
         devices = [root.device for root in _roots(step.name, steps) if root.device is not None]
-        own = {_OF_DEVICE[given.format](device).lower() for device in devices if not device.share_id}
+        own = {_OF_DEVICE[given.format](device).lower() for device in devices if not device.is_shared}
         fits = bool(field) and given.value.lower() in own
     if not fits:
         what = f"{dotted(given.path)} {quoted(given.value)} names a device of the node: {_DERIVED}"

@@ -89,7 +89,7 @@ def observe(device: PlannedDevice, if_name: str, site: Site) -> Allocated | None
     Raises:
         KernelError: the kernel refused.
     """
-    if device.share_id:
+    if device.is_shared:
         return None
     at = device.pci_address
     netdev = _netdev(device, site)

@@ -7,7 +7,8 @@ complete: running and undoing one needs no further question to anybody (decision
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -20,7 +21,7 @@ from netdra.model.topology import NetworkTopology, ParameterValues, Step, Topolo
 from netdra.topology import interfaces, neutron_request, parameters, plain, references
 from netdra.topology.attachment import completed
 from netdra.topology.classes import class_name, only_topology
-from netdra.topology.devices import DeviceKey
+from netdra.topology.devices import DeviceKey, ShareKey
 from netdra.topology.graph import Graph, compile_topology
 
 EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
@@ -69,10 +70,18 @@ class _Run(msgspec.Struct, frozen=True):
     parameters: Mapping[str, Any] = {}
 
 
+class _Known(NamedTuple):
+    """The facts of the devices of a node, and of the VFs that were chosen for shares of pooled VFs."""
+
+    devices: Mapping[DeviceKey, PlannedDevice]
+    chosen: Mapping[ShareKey, PlannedDevice]
+
+
 def bind(
     claims: Sequence[ResourceClaim],
     topologies: Mapping[str, NetworkTopology],
     devices: Mapping[DeviceKey, PlannedDevice],
+    chosen: Mapping[ShareKey, PlannedDevice] = MappingProxyType({}),
 ) -> Binding:
     """The plans of one pod's claims, and its devices that no step attaches.
 
@@ -86,11 +95,13 @@ def bind(
         claims: in the order in which the pod names them, which is the order of net1, net2 …
         topologies: by name; at least those that the claims' configuration refers to.
         devices: the facts of the driver's devices, by pool and name.
+        chosen: the VFs that were chosen for shares of pooled VFs.
 
     Raises:
         InvalidInputError: a claim does not fit its topology, or the interfaces of the pod clash.
         TemporaryError: a claim is not allocated, or a topology or a device's facts are not known (yet).
     """
+    known = _Known(devices, chosen)
     runs: list[_Run] = []
     idle: list[PlainDevice] = []
     for claim in claims:
@@ -102,13 +113,13 @@ def bind(
                 given = _parameters(claim, graph, allotted)
                 runs += (msgspec.structs.replace(run, parameters=given) for run in _runs(claim, graph, allotted))
                 continue
-            run = _alone(claim, allotted[0].result, devices)
+            run = _alone(claim, allotted[0].result, known)
             if run is not None:
                 runs.append(run)
             else:
-                idle.append(_plain(claim, allotted[0].result, devices))
+                idle.append(_plain(claim, allotted[0].result, known))
     named = interfaces.assign([run.graph for run in runs])
-    plans = tuple(_plan(run, interface_names, devices) for run, interface_names in zip(runs, named, strict=True))
+    plans = tuple(_plan(run, interface_names, known) for run, interface_names in zip(runs, named, strict=True))
     return Binding(plans=plans, plain=tuple(idle))
 
 
@@ -170,16 +181,14 @@ def _from_class(claim: ResourceClaim, request: str) -> Iterator[OpaqueDeviceConf
             yield config.opaque
 
 
-def _alone(
-    claim: ResourceClaim, result: DeviceRequestAllocationResult, devices: Mapping[DeviceKey, PlannedDevice]
-) -> _Run | None:
+def _alone(claim: ResourceClaim, result: DeviceRequestAllocationResult, known: _Known) -> _Run | None:
     """The run of a device without a topology; None if nothing is run for it."""
     if result.admin_access:
         return None
     name = plain.class_of(claim, result.request)
     origin = f'{_named(claim)}, request "{result.request}"' + (f', DeviceClass "{name}"' if name else "")
     given = plain.only(_from_class(claim, result.request), origin)
-    graph = plain.graph_of(_device(claim, result, devices), given, origin)
+    graph = plain.graph_of(_device(claim, result, known), given, origin)
     if graph is None:
         return None
     (step,) = graph.steps
@@ -295,8 +304,8 @@ def _missing(claim: ResourceClaim, graph: Graph, root: str) -> InvalidInputError
     )
 
 
-def _plan(run: _Run, named: Mapping[str, str], devices: Mapping[DeviceKey, PlannedDevice]) -> Plan:
-    allotted = {step: _device(run.claim, result, devices) for step, result in run.devices.items()}
+def _plan(run: _Run, named: Mapping[str, str], known: _Known) -> Plan:
+    allotted = {step: _device(run.claim, result, known) for step, result in run.devices.items()}
     steps = _steps(run.graph, named, allotted, run.parameters, run.network)
     return Plan(topology=run.graph.topology, claim=run.claim.reference, steps=steps, parameters=run.parameters)
 
@@ -342,20 +351,17 @@ def filled(graph: Graph, given: Mapping[str, Any]) -> Graph:
     return replace(graph, steps=tuple(steps))
 
 
-def _plain(
-    claim: ResourceClaim, result: DeviceRequestAllocationResult, devices: Mapping[DeviceKey, PlannedDevice]
-) -> PlainDevice:
+def _plain(claim: ResourceClaim, result: DeviceRequestAllocationResult, known: _Known) -> PlainDevice:
     return PlainDevice(
         claim=claim.reference,
-        device=_device(claim, result, devices),
+        device=_device(claim, result, known),
         admin_access=bool(result.admin_access),
     )
 
 
-def _device(
-    claim: ResourceClaim, result: DeviceRequestAllocationResult, devices: Mapping[DeviceKey, PlannedDevice]
-) -> PlannedDevice:
-    facts = devices.get((result.pool, result.device))
+def _device(claim: ResourceClaim, result: DeviceRequestAllocationResult, known: _Known) -> PlannedDevice:
+    key = (result.pool, result.device)
+    facts = known.chosen.get((*key, result.share_id or "")) or known.devices.get(key)
     if facts is None:
         raise TemporaryError(
             f'{_named(claim)}, request "{result.request}": device "{result.device}" of pool "{result.pool}" is not '

@@ -6,17 +6,19 @@ which also has facts that a slice's 32 attributes leave no room for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from netdra.model import names
 from netdra.model.plan import PlannedDevice
-from netdra.model.resource import Device, ResourceSlice, newest
+from netdra.model.resource import Device, DeviceAttribute, ResourceSlice, newest
 
 DeviceKey = tuple[str, str]
 """A device's pool and name."""
+ShareKey = tuple[str, str, str]
+"""A share's pool, device and shareID; "" for a device that is allocated whole."""
 
 _ATTRIBUTES: dict[str, str] = {
     "ifName": "if_name",
@@ -30,6 +32,7 @@ _ATTRIBUTES: dict[str, str] = {
     "iommuGroup": "iommu_group",
     "deviceFile": "device_file",
 }
+_OWN_TEXTS = ("ifName", "mac", "pciAddress")
 _TYPES: dict[str, type] = {field.name: field.type for field in msgspec.structs.fields(PlannedDevice)}
 
 
@@ -60,6 +63,30 @@ def physnets(slices: Iterable[ResourceSlice]) -> dict[DeviceKey, Any]:
     }
 
 
+def is_pooled(device: Device) -> bool:
+    """Whether a device stands for VFs that are offered together (decision D53)."""
+    return device.allow_multiple_allocations and any(
+        names.qualified(name) == names.qualified(names.VFS) for name in device.capacity
+    )
+
+
+def with_own_facts(attributes: Mapping[str, DeviceAttribute], device: PlannedDevice) -> Mapping[str, DeviceAttribute]:
+    """The attributes of an allocated device: of a pooled VF, those that pooled VFs do not share are the VF's own."""
+    if not device.pooled:
+        return attributes
+    own: dict[str, DeviceAttribute] = {
+        **{
+            name: DeviceAttribute(string=getattr(device, field))
+            for name, field in _ATTRIBUTES.items()
+            if name in _OWN_TEXTS
+        },
+        names.STANDARD_PCI_BUS_ID: DeviceAttribute(string=device.pci_address),
+        "vfIndex": DeviceAttribute(int_=device.vf_index),
+    }
+    present = {names.qualified(name): name for name in attributes}
+    return {**attributes, **{present.get(names.qualified(name), name): value for name, value in own.items()}}
+
+
 def supported_cnis(device: Device) -> tuple[str, ...]:
     """The plugins that a device's attribute lists, as a list or with commas around each (decision D6)."""
     attributes = (device.attributes.get(name) for name in (names.qualified(names.SUPPORTED_CNIS), names.SUPPORTED_CNIS))
@@ -73,4 +100,11 @@ def _facts(pool: str, device: Device) -> PlannedDevice:
     published = {names.qualified(name): attribute.value for name, attribute in device.attributes.items()}
     facts = {field: published.get(names.qualified(name)) for name, field in _ATTRIBUTES.items()}
     fields: dict[str, Any] = {field: value for field, value in facts.items() if type(value) is _TYPES[field]}
-    return PlannedDevice(request="", pool=pool, device=device.name, supported_cnis=supported_cnis(device), **fields)
+    return PlannedDevice(
+        request="",
+        pool=pool,
+        device=device.name,
+        supported_cnis=supported_cnis(device),
+        pooled=is_pooled(device),
+        **fields,
+    )

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -45,12 +46,13 @@ from netdra.node.claims.store import (
     base_request,
     cdi_id,
 )
+from netdra.node.claims.vfs import VFChooser, VFTakenError, clash, recorded
 from netdra.node.permits import NodePermits
 from netdra.node.priority import Turns
 from netdra.node.view import Holder, NodeView
 from netdra.slices.exclusion import Holding, conflict
 from netdra.topology.bind import bind
-from netdra.topology.devices import DeviceKey
+from netdra.topology.devices import DeviceKey, ShareKey, with_own_facts
 from netdra.topology.ports import asked_for, with_ports
 
 log = logging.getLogger(__name__)
@@ -137,6 +139,9 @@ VIEW_SECONDS = 5.0
 PORTS_UNTIL = 36.0
 """Seconds after a call's beginning until which it waits for ports in Neutron, so that it can still give the reason."""
 
+_CHOICES = 3
+"""How often another VF is chosen where a second daemon of the node had the same idea."""
+
 _Share = tuple[str, str, str, str]
 """Pool, device, share and request of an allocation's result."""
 
@@ -182,6 +187,7 @@ class Claims:
         self._client, self._node, self._view, self._holder = client, node, view, holder
         self._store, self._files = store, files
         self._watched, self._permits, self._turns = watched, permits, turns
+        self._vfs = VFChooser(view, holder, store)
         self._before_release: list[Callable[[str], Awaitable[None]]] = []
 
     def before_release(self, act: Callable[[str], Awaitable[None]]) -> None:
@@ -264,6 +270,18 @@ class Claims:
         if before is not None and await self._still(before):
             await asyncio.to_thread(self._files.write_metadata, before)
             return before
+        try:
+            for _ in range(_CHOICES):
+                try:
+                    return await self._made(claim, began)
+                except VFTakenError as problem:
+                    log.info("another VF is chosen: %s", problem.what)
+            return await self._made(claim, began)
+        finally:
+            self._vfs.release(claim.uid)
+
+    async def _made(self, claim: ClaimReference, began: float) -> PreparedClaim:
+        """A claim that was not prepared, checked and written down."""
         made = await self._of_just_read(claim)
         if made is None:
             sound = await patiently(lambda: self._read(claim), API_SECONDS)
@@ -296,7 +314,8 @@ class Claims:
         if record.plan is not None:
             return record
         await patiently(self._know_node, VIEW_SECONDS)
-        plan = self.bind(await patiently(lambda: get_claim(self._client, wanted), API_SECONDS))[1]
+        claim = await patiently(lambda: get_claim(self._client, wanted), API_SECONDS)
+        plan = self.bind(claim, recorded(record))[1]
         of_device = {(*device.key, device.facts.pci_address): device.port for device in record.devices}
         plans = with_ports(
             plan.plans, lambda _, device: of_device.get((device.pool, device.device, device.pci_address))
@@ -343,7 +362,7 @@ class Claims:
 
     async def _checked(self, claim: ResourceClaim, pods: Sequence[PodReference]) -> PreparedClaim:
         """The claim to be written down, checked against the node as it is."""
-        binding, plan = self.bind(claim)
+        binding, plan = self.bind(claim, self._vfs.choose(claim))
         checks.check_shared(claim.reference, plan.plans, [pod.name for pod in pods])
         return PreparedClaim(
             boot_id=boot_id(),
@@ -354,13 +373,19 @@ class Claims:
             pods=tuple(pods),
         )
 
-    def bind(self, claim: ResourceClaim) -> tuple[Binding, PreparedPlan]:
+    def bind(
+        self, claim: ResourceClaim, chosen: Mapping[ShareKey, PlannedDevice] = MappingProxyType({})
+    ) -> tuple[Binding, PreparedPlan]:
         """A claim's devices and steps on this node as it is, and its plans, which the rules have checked.
+
+        Args:
+            claim: the claim.
+            chosen: the VFs of its shares of pooled VFs.
 
         Raises:
             NetdraError: the claim does not fit its topologies, or the node.
         """
-        binding = bind([claim], self._view.topologies, self._view.devices)
+        binding = bind([claim], self._view.topologies, self._view.devices, chosen)
         checks.check_steps(binding)
         named = dict.fromkeys(plan.topology for plan in binding.plans)
         topologies = [self._view.topologies[name] for name in named if name in self._view.topologies]
@@ -414,7 +439,7 @@ class Claims:
                 ),
                 facts=facts[_share(result)],
                 admin_access=bool(result.admin_access),
-                attributes=attributes.get((result.pool, result.device), {}),
+                attributes=with_own_facts(attributes.get((result.pool, result.device), {}), facts[_share(result)]),
             )
 
     def _settle(self, made: PreparedClaim) -> None:
@@ -425,6 +450,8 @@ class Claims:
         """
         with self._store.locked():
             claims = self._store.all()
+            if taken := clash(made, iter(claims)):
+                raise VFTakenError(f"{checks.named(made.claim)}: {taken}")
             holdings = [*_recorded(claims, made), *self._stuck(claims, made.claim.uid)]
             for device in made.devices:
                 if device.admin_access:
@@ -456,9 +483,12 @@ class Claims:
     def _forget(self, uid: str) -> None:
         with self._store.locked():
             faults.point("unprepare-begun")
+            record = self._store.get(uid)
             self._files.remove_all(uid)
             faults.point("unprepare-removed")
             self._store.remove(uid)
+        if record is not None:
+            self._vfs.note_given_back(record)
 
 
 def _recorded(claims: Iterable[PreparedClaim], made: PreparedClaim) -> Iterator[Holding]:

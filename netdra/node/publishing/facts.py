@@ -21,7 +21,7 @@ from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import TaintEffect, Taints
 from netdra.model.resource import Device, DeviceTaint, ResourceSlice
-from netdra.topology.devices import DeviceKey, supported_cnis
+from netdra.topology.devices import DeviceKey, is_pooled, supported_cnis
 
 _TYPES: dict[str, type] = {field.name: field.type for field in msgspec.structs.fields(Interface)}
 
@@ -37,18 +37,26 @@ class DeviceFacts(msgspec.Struct, frozen=True):
     Attributes:
         allow_host_use: whether that policy allows that the device is taken from the host while the host uses it.
         plugins: the CNI plugins that the policy lists, whether the node has them or not.
+        vfs: of a device of pooled VFs, those that a claim can be given, held or not.
     """
 
     interface: Interface
     policy: str = ""
     allow_host_use: bool = False
     plugins: tuple[str, ...] = ()
+    vfs: tuple[Interface, ...] = ()
 
 
 def of_part(part: ExposureResult, by_identity: Mapping[str, Interface]) -> dict[str, DeviceFacts]:
     """The facts of a pool's devices, by their names."""
     return {
-        device.name: DeviceFacts(by_identity[device.interface], device.policy, device.allow_host_use, device.plugins)
+        device.name: DeviceFacts(
+            device.lane.interface if device.lane is not None else by_identity[device.interface],
+            device.policy,
+            device.allow_host_use,
+            device.plugins,
+            tuple(by_identity[vf] for vf in device.lane.vfs) if device.lane is not None else (),
+        )
         for device in part.devices
     }
 
@@ -71,7 +79,8 @@ def still(last: DeviceFacts, now: DeviceFacts) -> DeviceFacts:
     Plugins that the device was allocated for stay allowed until the claim is given back.
     """
     plugins = tuple(dict.fromkeys((*now.plugins, *last.plugins)))
-    return DeviceFacts(last.interface, now.policy, now.allow_host_use, plugins)
+    interface = now.interface if now.interface.is_pool else last.interface
+    return DeviceFacts(interface, now.policy, now.allow_host_use, plugins, now.vfs)
 
 
 def planned(pool: str, device: Device, last: DeviceFacts) -> PlannedDevice:
@@ -97,15 +106,22 @@ def planned(pool: str, device: Device, last: DeviceFacts) -> PlannedDevice:
         iommu_group=interface.iommu_group,
         device_file=interface.device_file,
         allow_host_use=last.allow_host_use,
+        pooled=is_pooled(device),
     )
+
+
+def planned_vfs(pool: str, device: Device, last: DeviceFacts) -> tuple[PlannedDevice, ...]:
+    """The VFs that a claim of a device of pooled VFs can be given, each as a plan takes it."""
+    return tuple(planned(pool, device, msgspec.structs.replace(last, interface=vf)) for vf in last.vfs)
 
 
 def _interface(device: Device) -> Interface:
     published = {names.qualified(name): attribute.value for name, attribute in device.attributes.items()}
     values = {field: published.get(name) for name, field in PUBLISHED_FIELDS}
     fields: dict[str, Any] = {field: value for field, value in values.items() if type(value) is _TYPES[field]}
-    # Only the device's name has its provider's name for it.
-    return Interface(**fields, called=device.name) if fields.get("device_file") else Interface(**fields)
+    # Only the device's name has its provider's name for it, or that of pooled VFs.
+    named = fields.get("device_file") or is_pooled(device)
+    return Interface(**fields, called=device.name) if named else Interface(**fields)
 
 
 class Recalled(msgspec.Struct, frozen=True):
@@ -123,7 +139,7 @@ class PfNames:
         self._by_vf = {
             device.interface.pci_address: device.interface.pf_name
             for device in published
-            if device.interface.type == "vf" and device.interface.pf_name
+            if device.interface.type == "vf" and device.interface.pf_name and not device.interface.is_pool
         }
         self._by_pf: dict[str, str] = {}
 
@@ -185,6 +201,10 @@ def recall(
     gone: set[DeviceKey] = set()
     for key, device in held_devices.items():
         last = device.interface
+        if last.is_pool:
+            if last.pf_pci_address and not on_the_bus(last.pf_pci_address):
+                gone.add(key)
+            continue
         if last.device_file:
             if last.device_file not in files:
                 gone.add(key)

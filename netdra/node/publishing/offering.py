@@ -54,6 +54,7 @@ class Offered(msgspec.Struct, frozen=True):
     Attributes:
         slices: the slices of each pool that is new or changed; none for a pool that goes.
         devices: the facts of the devices of these pools.
+        vfs: by device of pooled VFs of these pools, the facts of its VFs.
         problems: all present problems that an administrator should mend.
         left_out: how many devices of all pools are not published, by reason.
         outcomes: the outcomes of the providers' registrations, of all devices.
@@ -62,6 +63,7 @@ class Offered(msgspec.Struct, frozen=True):
 
     slices: dict[str, Slices]
     devices: dict[str, dict[DeviceKey, PlannedDevice]]
+    vfs: dict[DeviceKey, tuple[PlannedDevice, ...]]
     problems: tuple[Problem, ...]
     left_out: Mapping[LeftOut, int]
     followed: bool = False
@@ -187,7 +189,13 @@ class Offering:
         node = InventoryNode(name=self._node, labels=labels, allocatable=allocatable, physnets=inventory.node.physnets)
         here = Inventory(node=node, interfaces=interfaces)
         pinned = {device.interface.identity: key[0] for key, device in claimed.items()}
-        parts = self._exposer.pools(here, in_use, pinned, registered)
+        # A pooled VF in trouble is nobody's, so its device gets smaller; any other device in trouble has a taint.
+        held_vfs = {
+            device.vf: "" if device.trouble and self._is_pool(device.key) else device.key[1]
+            for device in held_devices
+            if device.vf
+        }
+        parts = self._exposer.pools(here, in_use, pinned, registered, held_vfs)
         self._gone = facts.gone_effects(gone, self._exposer, self._gone)
         changed = self._make_all(parts, held_devices, interfaces)
         self._interfaces = interfaces
@@ -195,6 +203,7 @@ class Offering:
         return Offered(
             slices={pool: self._made[pool].slices if pool in self._made else () for pool in changed},
             devices={pool: self._planned(pool, claimed) for pool in changed},
+            vfs={key: vfs for pool in changed for key, vfs in self._vfs(pool)},
             problems=self._problems,
             left_out=self._left_out(self._problems),
             followed=before != self._followed,
@@ -209,6 +218,9 @@ class Offering:
         """
         assert self._exposer is not None, "follow comes first"
         by_name = {(interface.identity, interface.device_name): interface for interface in self._interfaces}
+        lanes = (device.lane for made in self._made.values() for device in made.source.part.devices)
+        pools = (lane.interface for lane in lanes if lane is not None)
+        by_name |= {(interface.identity, interface.device_name): interface for interface in pools}
         rows = [row for pool in self._made for row in self._rows(pool, by_name, refused)]
         unwanted = [
             Problem(policy="", message=f'pool "{pool}": device "{name}" is refused by the API server: {why}')
@@ -337,7 +349,12 @@ class Offering:
         return before is None or (before.slices, before.devices, before.problems) != (slices, devices, made.problems)
 
     def _retained(self, pool: str, slices: Slices, source: _Source) -> Slices:
-        troubles = {device.key[1]: device.trouble for device in source.holding}
+        troubles = {device.key[1]: "" for device in source.holding} | {
+            # One VF in trouble is no reason not to give the others.
+            device.key[1]: device.trouble
+            for device in source.holding
+            if device.trouble and not self._is_pool(device.key)
+        }
         retained = retain(_flat(self._previous.get(pool, ())), troubles, _flat(slices))
         if self._features.device_taints:
             present = _device_names(slices)
@@ -354,6 +371,10 @@ class Offering:
             retained = PoolContent(retained.sets, devices)
         return tuple(arrange(pool, retained.sets, retained.devices, node=self._node))
 
+    def _is_pool(self, key: DeviceKey) -> bool:
+        """Whether a device stands for VFs that are offered together."""
+        return key in self._last and self._last[key].interface.is_pool
+
     def _is_bare(self, key: DeviceKey) -> bool:
         """Whether a device is a VF without a netdev here, so that policies cannot match it."""
         return key in self._last and self._last[key].interface.pci_address in self._bare
@@ -369,6 +390,14 @@ class Offering:
             if last is not None:
                 planned[key] = facts.planned(pool, device, last)
         return planned
+
+    def _vfs(self, pool: str) -> Iterator[tuple[DeviceKey, tuple[PlannedDevice, ...]]]:
+        """The devices of pooled VFs of a pool, each with its VFs."""
+        for resource_slice in self._made[pool].slices if pool in self._made else ():
+            for device in resource_slice.spec.devices:
+                last = self._last.get((pool, device.name))
+                if last is not None and last.vfs:
+                    yield (pool, device.name), facts.planned_vfs(pool, device, last)
 
     def _forget(self, pool: str) -> None:
         made = self._made.pop(pool, None)

@@ -4,7 +4,7 @@ Called by `netdra.node.publishing.offering` for each pool that has held devices.
 by the present slices (the claim has none of their amounts), so while a device is held
 
 - it stays, with the capacity that it was allocated with, and takes no less of any counter; capacity that providers
-  registered of a shared device may grow;
+  registered of a shared device may grow, and that of pooled VFs follows the VFs;
 - no counter that it takes from is lowered;
 - a device that takes all of a counter goes on taking all of it, so that devices that exclude each other still do;
 - it takes more where it should, as far as the other held devices leave room, so that it excludes new personas.
@@ -31,6 +31,7 @@ from netdra.model.resource import (
     DeviceCapacity,
     DeviceCounterConsumption,
 )
+from netdra.topology.devices import is_pooled
 
 HELD = "held"
 """The counter set and counter by which a device that took from none excludes the devices offered in its place."""
@@ -107,6 +108,9 @@ def _followed_facts(
     Attributes follow, and capacity that providers registered grows at once. Capacity that they take back or lower may
     be consumed by a claim: it stays until no claim has the device. A new fact waits too if there is no room for it.
     """
+    if is_pooled(published) and is_pooled(wanted):
+        # Its parts are made with regard to what claims have; the bandwidth is unknown while the PF has no carrier.
+        return wanted.attributes, {**published.capacity, **wanted.capacity}
     attributes, capacity = dict(wanted.attributes), dict(published.capacity)
     for name, amount in wanted.capacity.items():
         before = capacity.get(name)

@@ -120,6 +120,7 @@ class Publishing:
         self._registered = NOTHING
         self._slices: dict[str, Slices] = {}
         self._devices: dict[DeviceKey, PlannedDevice] = {}
+        self._vfs: dict[DeviceKey, tuple[PlannedDevice, ...]] = {}
         self.gate = PriorityGate()
         self._reporter: Reporter | None = None
         self._problems: tuple[Problem, ...] = ()
@@ -137,6 +138,11 @@ class Publishing:
     def devices(self) -> Mapping[DeviceKey, PlannedDevice]:
         """See `NodeView`."""
         return self._devices
+
+    @property
+    def vfs(self) -> Mapping[DeviceKey, Sequence[PlannedDevice]]:
+        """By device of pooled VFs, the facts of the VFs that a claim of it can be given, held or not."""
+        return self._vfs
 
     @property
     def slices(self) -> Sequence[ResourceSlice]:
@@ -306,12 +312,14 @@ class Publishing:
             for former in self._slices.get(pool, ()):
                 for device in former.spec.devices:
                     self._devices.pop((pool, device.name), None)
+                    self._vfs.pop((pool, device.name), None)
             self._devices |= offered.devices[pool]
             if slices:
                 self._slices[pool] = slices
             else:
                 self._slices.pop(pool, None)
                 self._problem_events.forget(pool)
+        self._vfs |= offered.vfs
         self.health.publish(offered.slices)
         self._problem_events.report_problems(offered.problems)
         before = self._problems, self.outcomes

@@ -21,12 +21,12 @@ from netdra.chain.report import AttachError, CollectReport, DetachReport
 from netdra.chain.site import ChainSettings
 from netdra.kernel import netns
 from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
-from netdra.model.plan import ClaimReference, Plan
+from netdra.model.plan import ClaimReference, Plan, PlannedDevice
 from netdra.node import faults, metrics
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.sandboxes.status import ClaimDevices, Outcome, attached
 from netdra.node.sandboxes.table import DetachOutcome, Table
-from netdra.node.view import HeldDevice
+from netdra.node.view import HeldDevice, vf_of
 from netdra.ops.metrics import measured
 from netdra.rules.plans import CheckedPlans
 from netdra.topology.devices import DeviceKey
@@ -48,15 +48,16 @@ class Network:
         Read from the disk: the files of another daemon of this node count at once.
         """
         of_sandboxes = self.table.troubles
-        troubles: dict[tuple[DeviceKey, str], str] = {}
+        held: dict[tuple[DeviceKey, str, str], str] = {}
         for claim in self.table.prepared.all():
-            for device in claim.devices:
-                if not device.admin_access:
-                    troubles[device.key, claim.claim.uid] = ""
+            for kept in claim.devices:
+                if not kept.admin_access:
+                    held[kept.key, claim.claim.uid, vf_of(kept.facts)] = ""
         for saved in self.checkpoints():
-            for key, uid in _devices_of(saved):
-                troubles[key, uid] = troubles.get((key, uid), "") or of_sandboxes.get(saved.header.pod.sandbox, "")
-        return tuple(HeldDevice(key=key, claim=uid, trouble=trouble) for (key, uid), trouble in troubles.items())
+            for device, uid in _devices_of(saved):
+                entry = (device.pool, device.device), uid, vf_of(device)
+                held[entry] = held.get(entry, "") or of_sandboxes.get(saved.header.pod.sandbox, "")
+        return tuple(HeldDevice(key=key, claim=uid, trouble=trouble, vf=vf) for (key, uid, vf), trouble in held.items())
 
     def has_checkpoint(self, sandbox: str) -> bool:
         """Whether a chain was ever begun for a sandbox, and not undone. Takes microseconds.
@@ -271,12 +272,12 @@ def sandbox_of(saved: Saved) -> Sandbox:
     )
 
 
-def _devices_of(saved: Saved) -> Iterator[tuple[DeviceKey, str]]:
+def _devices_of(saved: Saved) -> Iterator[tuple[PlannedDevice, str]]:
     """The devices of a checkpoint's plans, each with the uid of its claim."""
     for plan in saved.header.plans:
         for step in plan.steps:
             if step.device is not None:
-                yield (step.device.pool, step.device.device), plan.claim.uid
+                yield step.device, plan.claim.uid
 
 
 def _releases_namespace(report: DetachReport, *, give_up: bool) -> bool:

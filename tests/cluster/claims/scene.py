@@ -56,6 +56,7 @@ class View:
 
     slices: Sequence[ResourceSlice]
     topologies: Mapping[str, NetworkTopology] = field(default_factory=dict)
+    vfs: Mapping[DeviceKey, Sequence[PlannedDevice]] = field(default_factory=dict)
     ready: bool = True
 
     @property

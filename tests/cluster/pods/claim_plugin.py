@@ -38,6 +38,7 @@ class Slices:
     ready = True
     topologies: Mapping[str, NetworkTopology] = {}
     held: Sequence[HeldDevice] = ()
+    vfs: Mapping[DeviceKey, Sequence[PlannedDevice]] = {}
 
     def __init__(self, slices: Sequence[ResourceSlice]) -> None:
         self.slices = slices

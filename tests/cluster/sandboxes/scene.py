@@ -62,6 +62,7 @@ class View:
     devices: Mapping[DeviceKey, PlannedDevice] = field(default_factory=dict)
     topologies: Mapping[str, NetworkTopology] = field(default_factory=dict)
     slices: Sequence[ResourceSlice] = ()
+    vfs: Mapping[DeviceKey, Sequence[PlannedDevice]] = field(default_factory=dict)
     ready: bool = True
 
 

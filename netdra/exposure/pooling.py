@@ -1,0 +1,247 @@
+"""The VFs of a NIC that policies offer together: a NIC's interfaces → the same with a device for each lane (D53).
+
+Called by `netdra.exposure.assemble`. kube-scheduler tries every combination of equal devices before it knows that a
+claim does not fit, so one device with consumable capacity stands for a PF's VFs, and the node chooses the VF at
+Prepare. A request never gets one shared device twice (k8s.io/dynamic-resource-allocation, structured allocator), so a
+policy may divide the VFs into several such devices, the lanes. Lanes only count: any VF of the policy can be chosen for
+a claim of any of them. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import ROUND_FLOOR, Decimal
+
+import msgspec
+
+from netdra.exposure import facts
+from netdra.exposure.counters import Persona, left_of_link, lends
+from netdra.exposure.grouping import MemberPlace
+from netdra.exposure.offers import NicOffers, Offer
+from netdra.exposure.resolve import Resolution
+from netdra.exposure.templates import Template
+from netdra.model import names, quantity
+from netdra.model.device import Lane, Problem
+from netdra.model.inventory import Interface, attributes
+from netdra.model.resource import CapacityRequestPolicy, CapacityRequestPolicyRange, DeviceCapacity
+
+BANDWIDTH = names.qualified(names.BANDWIDTH)
+VFS = names.qualified(names.VFS)
+_ONE = CapacityRequestPolicy(default="1", valid_range=CapacityRequestPolicyRange(min="1", max="1"))
+_WHAT_IS_ASKED_FOR = CapacityRequestPolicy(default="0", valid_range=CapacityRequestPolicyRange(min="0"))
+"""A claim that asks for no bandwidth has none for itself, and no bound."""
+_OF_ONE_VF = frozenset(
+    {
+        *("alias", "alt_names", "called", "if_name", "ifindex", "iommu_group", "mac", "pci_address"),
+        *("permanent_mac", "rdma_device", "unreadable", "vf_index"),
+    }
+)
+"""What is never told of pooled VFs, not even where there is one."""
+
+
+class _Lane(msgspec.Struct, frozen=True):
+    """A lane to be offered, with the one device that is made of it."""
+
+    lane: Lane
+    template: Template
+
+
+def with_lanes(nic: NicOffers) -> tuple[NicOffers, dict[str, Lane], list[Problem]]:
+    """The NIC with an interface for each lane, what these stand for by identity, and what cannot be offered.
+
+    A VF that a claim has stays what it was allocated as: one of a policy's VFs as long as that pools VFs of the NIC,
+    whatever it says of this VF while it is in the pod; else no other claim can get it.
+    """
+    pools = {
+        names.label(name + template.suffix): template
+        for offer in nic.members
+        for template in offer.resolution.templates
+        if template.lanes
+        for name in lane_names(nic.pf_name, template.lanes)
+    }
+    if not pools and not nic.held:
+        return nic, {}, []
+    held = {entry.identity: entry.device for entry in nic.held}
+    groups: dict[str, tuple[Template, list[Interface]]] = {}
+    others = []
+    for offer, place in nic.others:
+        interface, templates = offer.interface, offer.resolution.templates
+        template = next((template for template in templates if template.lanes), None)
+        if interface.type == "vf" and interface.identity in held:
+            device = held[interface.identity]
+            template = pools.get(device)
+            own = [names.label(interface.device_name + single.suffix) for single in templates]
+            templates = templates if template is None and device in own else ()
+        if template is not None:
+            groups.setdefault(template.policy, (template, []))[1].append(interface)
+        others.append((_with(offer, tuple(single for single in templates if not single.lanes)), place))
+    lanes: list[_Lane] = []
+    problems: list[Problem] = []
+    for template, vfs in groups.values():
+        link = _part_of_nic(nic, others, vfs)
+        for made in _lanes(nic, template, vfs, template.lends or link):
+            why = _too_little(made)
+            if why is None:
+                lanes.append(made)
+            else:
+                problems.append(why)
+    offers = [(_offer(made), MemberPlace(frozenset(), on_root=True)) for made in lanes]
+    whole = msgspec.structs.replace(nic, others=(*others, *offers))
+    return whole, {made.lane.interface.identity: made.lane for made in lanes}, problems
+
+
+def lane_names(pf_name: str, lanes: int) -> list[str]:
+    """The names of the lanes of a PF's VFs, before the policy's suffix."""
+    return [f"{pf_name}-vfs"] if lanes == 1 else [f"{pf_name}-vfs{number}" for number in range(lanes)]
+
+
+def usable(vfs: Sequence[Interface], *, carrier: bool) -> list[Interface]:
+    """The VFs that a claim can be given: with a driver if others have one, with a carrier if the PF has it.
+
+    Where no VF has a driver, drivers are not bound to VFs on purpose (sriov_drivers_autoprobe), and steps bind one.
+
+    Args:
+        vfs: of one PF.
+        carrier: whether the PF has a carrier.
+    """
+    driven = any(vf.driver for vf in vfs)
+    return [vf for vf in vfs if (vf.driver or not driven) and not (carrier and vf.no_carrier)]
+
+
+def _lanes(nic: NicOffers, template: Template, vfs: Sequence[Interface], bandwidth: int) -> list[_Lane]:
+    """A policy's lanes, without those that have no VF.
+
+    Args:
+        nic: the NIC.
+        template: of the policy.
+        vfs: the VFs that are to be offered, among them those that claims have.
+        bandwidth: what all lanes together have of the link, in Mbit/s; 0 if that is not known.
+    """
+    called = lane_names(nic.pf_name, template.lanes)
+    devices = [names.label(name + template.suffix) for name in called]
+    held = [entry for entry in nic.held if entry.device in devices]
+    taken = {entry.identity for entry in held}
+    carrier = nic.root is None or not nic.root.interface.no_carrier
+    free = usable([vf for vf in vfs if vf.identity not in taken], carrier=carrier)
+    chosen = [vf for vf in vfs if vf.identity in taken or vf in free]
+    if not chosen:
+        return []
+    parts = divided(len(chosen), [sum(entry.device == device for entry in held) for device in devices])
+    common = shared_facts(chosen)
+    lent = bandwidth // min(len(called), len(chosen))
+    return [
+        _Lane(
+            Lane(interface=msgspec.structs.replace(common, called=name), vfs=tuple(vf.identity for vf in chosen)),
+            _with_part(template, part, lent),
+        )
+        for name, part in zip(called, parts, strict=True)
+        if part
+    ]
+
+
+def _part_of_nic(nic: NicOffers, others: Sequence[tuple[Offer, MemberPlace]], vfs: Sequence[Interface]) -> int:
+    """What pooled VFs have of their NIC's link together, in Mbit/s; 0 if that is not known.
+
+    They have what shared devices of the NIC leave, or their part of it where other VFs are offered besides.
+    """
+    if nic.root is None or nic.root.interface.link_speed <= 0:
+        return 0
+    root = nic.root.interface
+    beside = [offer for offer, place in others if place.on_root and offer.interface.type != "vf"]
+    lenders = [
+        Persona(f"{offer.interface.device_name}{template.suffix}", template)
+        for offer in (nic.root, *beside)
+        for template in offer.resolution.templates
+    ]
+    left = left_of_link([persona for persona in lenders if persona.template.shared and lends(persona)], root.link_speed)
+    offered = sum(offer.interface.type == "vf" and bool(offer.resolution.templates) for offer, _ in nic.others)
+    return left if offered <= len(vfs) else left * len(vfs) // max(root.num_vfs, offered)
+
+
+def _too_little(made: _Lane) -> Problem | None:
+    """What is wrong with a lane whose claims would get more bandwidth by default than it has."""
+    capacity = made.template.capacity.get(BANDWIDTH)
+    policy = capacity.request_policy if capacity is not None else None
+    default = int(quantity.parse(policy.default or 0)) if policy is not None else 0
+    if capacity is None or default <= made.template.lends:
+        return None
+    name = f"{made.lane.interface.called}{made.template.suffix}"
+    return Problem(
+        policy=made.template.policy,
+        message=f"{name} is left out: a claim that names no amount gets {default} Mbit/s of bandwidth, and the device "
+        f"has {made.template.lends}; lower requestPolicy.default, or lanes",
+        interface=made.lane.interface.identity,
+        left_out="limit",
+        device=name,
+    )
+
+
+def _offer(made: _Lane) -> Offer:
+    interface = made.lane.interface
+    resolution = Resolution(verdicts=(), templates=(made.template,))
+    return Offer(interface, resolution, facts.publishable(attributes(interface)))
+
+
+def _with(offer: Offer, templates: tuple[Template, ...]) -> Offer:
+    if templates == offer.resolution.templates:
+        return offer
+    return msgspec.structs.replace(offer, resolution=msgspec.structs.replace(offer.resolution, templates=templates))
+
+
+def divided(total: int, allocated: Sequence[int]) -> list[int]:
+    """A total in even parts, none of them smaller than what is allocated of it as long as the total is enough.
+
+    Args:
+        total: how many VFs there are.
+        allocated: by lane, how many of its VFs claims have.
+    """
+    count = len(allocated)
+    parts = [max(total // count + (number < total % count), had) for number, had in enumerate(allocated)]
+    for _ in range(sum(parts) - total):
+        slack = [part - had for part, had in zip(parts, allocated, strict=True)]
+        largest = max(range(count), key=lambda number: (slack[number], number))
+        if slack[largest] == 0:
+            break
+        parts[largest] -= 1
+    return parts
+
+
+def shared_facts(vfs: Sequence[Interface]) -> Interface:
+    """What VFs have in common, the rest as if it did not apply; what is unreadable of one is unreadable of all."""
+    fields = [field.name for field in msgspec.structs.fields(Interface) if field.name not in _OF_ONE_VF]
+    first = vfs[0]
+    common = {
+        name: getattr(first, name)
+        for name in fields
+        if all(getattr(vf, name) == getattr(first, name) for vf in vfs[1:])
+    }
+    unreadable = tuple(sorted({name for vf in vfs for name in vf.unreadable}))
+    return Interface(**{**common, "type": "vf"}, unreadable=unreadable)
+
+
+def _with_part(template: Template, vfs: int, bandwidth: int) -> Template:
+    capacity = {VFS: DeviceCapacity(value=str(vfs), request_policy=_ONE)}
+    if bandwidth:
+        capacity[BANDWIDTH] = _part_of_link(template.capacity.get(BANDWIDTH), bandwidth)
+    return msgspec.structs.replace(template, capacity=capacity, lends=bandwidth)
+
+
+def _part_of_link(given: DeviceCapacity | None, bandwidth: int) -> DeviceCapacity:
+    """A lane's bandwidth with the policy's rules for amounts; no claim gets more than the lane has."""
+    policy = given.request_policy if given is not None else None
+    if policy is None:
+        return DeviceCapacity(value=str(bandwidth), request_policy=_WHAT_IS_ASKED_FOR)
+    if policy.valid_range is not None:
+        span = policy.valid_range
+        policy = msgspec.structs.replace(policy, valid_range=msgspec.structs.replace(span, max=_most(span, bandwidth)))
+    fitting = tuple(value for value in policy.valid_values if quantity.parse(value) <= bandwidth)
+    return DeviceCapacity(value=str(bandwidth), request_policy=msgspec.structs.replace(policy, valid_values=fitting))
+
+
+def _most(span: CapacityRequestPolicyRange, bandwidth: int) -> str | None:
+    """The most that a claim may have: as the policy says, or the last whole step that the lane has."""
+    least, step = quantity.parse(span.min), quantity.parse(span.step or 0)
+    most = min(quantity.parse(span.max), Decimal(bandwidth)) if span.max is not None else Decimal(bandwidth)
+    if step:
+        most = least + ((most - least) / step).to_integral(ROUND_FLOOR) * step
+    return quantity.render(most)

@@ -1,0 +1,138 @@
+"""Choose VFs for claims of pooled VFs: a claim's shares and what is held on the node → a VF for each (decision D53).
+
+Called by `netdra.node.claims.prepare` before a claim is bound. The choice is durable once the claim's record is
+written, where the check against the records of all other claims is repeated under the store's lock. Between the two,
+it is reserved here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from netdra.model.claim import DeviceRequestAllocationResult, ResourceClaim
+from netdra.model.errors import TemporaryError
+from netdra.model.plan import PlannedDevice
+from netdra.node.claims import checks
+from netdra.node.claims.store import ClaimStore, PreparedClaim
+from netdra.node.view import Holder, NodeView, vf_of
+from netdra.topology.devices import ShareKey
+
+
+class VFTakenError(TemporaryError):
+    """A VF that was chosen for a claim has become another claim's before it was written down."""
+
+
+class VFChooser:
+    """Chooses and reserves VFs. For one thread, but for `note_given_back`."""
+
+    def __init__(self, view: NodeView, holder: Holder, store: ClaimStore) -> None:
+        """Begin; see `netdra.node.claims.prepare.Claims`."""
+        self._view, self._holder, self._store = view, holder, store
+        self._reserved: dict[str, frozenset[str]] = {}
+        self._given_back: dict[str, int] = {}
+        self._count = 0
+
+    def choose(self, claim: ResourceClaim) -> Mapping[ShareKey, PlannedDevice]:
+        """A VF for each share of pooled VFs that a claim was allocated; they stay reserved until `release`.
+
+        The VF that was given back longest ago comes first, so that a VF that no pod can use is not every pod's. The
+        claim keeps a VF that a pod has for it already, whose record was lost.
+
+        Raises:
+            TemporaryError: there is no free VF, or which VFs are free is not known.
+        """
+        shares = [share for share in checks.ours(claim) if self._is_pooled(share)]
+        if not shares:
+            return {}
+        uid = claim.metadata.uid
+        had, taken = self._held(uid)
+        chosen: dict[ShareKey, PlannedDevice] = {}
+        for share in shares:
+            vfs = self._view.vfs.get((share.pool, share.device), ())
+            own = [vf for vf in vfs if vf.pci_address in had.get((share.pool, share.device), ())]
+            free = [vf for vf in (*own, *self._in_order(vfs)) if vf.pci_address not in taken]
+            if not free:
+                raise TemporaryError(
+                    f'{checks.named(claim.reference)}, request "{share.request}": none of the {len(vfs)} VFs of device '
+                    f'"{share.device}" of pool "{share.pool}" is free',
+                    hint="it is tried again by itself; if it stays so, delete the pod so that it is scheduled anew",
+                )
+            chosen[key_of(share)] = free[0]
+            taken = taken | {free[0].pci_address}
+        self._reserved[uid] = frozenset(vf.pci_address for vf in chosen.values())
+        return chosen
+
+    def release(self, uid: str) -> None:
+        """End the reservation of a claim's VFs: its record has them now, or it is not prepared."""
+        self._reserved.pop(uid, None)
+
+    def note_given_back(self, record: PreparedClaim) -> None:
+        """From now on the VFs of a claim are the last to be chosen."""
+        for device in record.devices:
+            if device.facts.pooled:
+                self._count += 1
+                self._given_back[device.facts.pci_address] = self._count
+
+    def _is_pooled(self, share: DeviceRequestAllocationResult) -> bool:
+        facts = self._view.devices.get((share.pool, share.device))
+        return facts is not None and facts.pooled and not share.admin_access
+
+    def _held(self, uid: str) -> tuple[dict[tuple[str, str], list[str]], frozenset[str]]:
+        """The VFs that pods have for a claim already, by device, and those of other claims."""
+        had: dict[tuple[str, str], list[str]] = {}
+        taken: set[str] = set()
+        known: set[str] = {uid}
+        for device in self._holder.held:
+            known.add(device.claim)
+            if device.vf and device.claim == uid:
+                had.setdefault(device.key, []).append(device.vf)
+            elif device.vf:
+                taken.add(device.vf)
+        unknown = self._store.uids() - known
+        if unknown:
+            raise TemporaryError(
+                f"which VFs are free is not known: the record of claim {min(unknown)} cannot be read",
+                hint="it is written anew when its pod's sandbox begins, and removed when its pod is gone",
+            )
+        others = (vfs for claim, vfs in self._reserved.items() if claim != uid)
+        return had, frozenset(taken).union(*others)
+
+    def _in_order(self, vfs: Sequence[PlannedDevice]) -> list[PlannedDevice]:
+        groups = Counter(vf.iommu_group for vf in vfs if vf.iommu_group)
+        return sorted(
+            vfs,
+            key=lambda vf: (
+                groups[vf.iommu_group] > 1,  # a guest's driver would have the other functions of the group, too
+                not vf.if_name,
+                self._given_back.get(vf.pci_address, 0),
+                vf.vf_index,
+            ),
+        )
+
+
+def key_of(share: DeviceRequestAllocationResult) -> ShareKey:
+    """Which share of which device an allocation's result is."""
+    return share.pool, share.device, share.share_id or ""
+
+
+def recorded(record: PreparedClaim) -> dict[ShareKey, PlannedDevice]:
+    """The VFs that were chosen for a claim, by its record."""
+    return {(*device.key, device.told.share_id): device.facts for device in record.devices if device.facts.pooled}
+
+
+def clash(made: PreparedClaim, others: Iterator[PreparedClaim]) -> str:
+    """A VF of a claim that another claim has by its record, and which, in words; "" if there is none.
+
+    Args:
+        made: the claim that is to be written down.
+        others: all records of the node; those of other boots and of the claim itself are passed over.
+    """
+    chosen = {vf_of(device.facts): device for device in made.devices if not device.admin_access and device.facts.pooled}
+    for other in others if chosen else ():
+        if other.claim.uid == made.claim.uid or other.boot_id != made.boot_id:
+            continue
+        for device in other.devices:
+            if not device.admin_access and (vf := vf_of(device.facts)) in chosen:
+                return f'VF {vf}, chosen for request "{chosen[vf].request}", is {checks.named(other.claim)}\'s'
+    return ""
