@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -33,6 +34,7 @@ from netdra.slices.allocator.ledger import Counters, Ledger
 from netdra.slices.allocator.pools import Pool, SliceIndex
 from netdra.slices.allocator.trial import Taken, Trial
 from netdra.slices.allocator.wishes import ClaimTask, SelectorCache, UnallocatableError, Wish, claim_key, shown, task
+from netdra.slices.allocator.worst_case import MOST_NODES, MOST_VISITS, Estimate, Outlook, at_most, outlook
 from netdra.slices.nodes import NodeSelector, Requirement, SchedulerNode, Term, named, parse_selector, selects
 
 _SHARES = uuid.uuid5(uuid.NAMESPACE_DNS, "shares.dra.networking")
@@ -159,6 +161,43 @@ class Allocator:
         except UnallocatableError as problem:
             return Explanation(str(problem))
         return Explanation("", tuple(reports))
+
+    def foresee(self, claim: ResourceClaim, nodes: Sequence[str] | None = None) -> Outlook:
+        """Whether the scheduler may fail at a claim although devices are free, whatever other claims have.
+
+        Looks at one node of each kind. A claim that is refused for good has no outlook.
+
+        Args:
+            claim: a claim, allocated or not.
+            nodes: the nodes to look at; by default all.
+        """
+        try:
+            tasks = [task(claim, self._classes, self._selectors, self._admin_namespaces)]
+        except UnallocatableError:
+            return Outlook()
+        kinds = self._kinds if nodes is None else self._kinds_of(nodes)
+        is_counted = any(wish.count > 1 for wishes in tasks[0].requests for wish in wishes)
+        if not is_counted and at_most(tasks, max(map(len, kinds), default=0)) <= MOST_VISITS:
+            return Outlook()
+        try:
+            seen = {
+                node: Estimate(tasks, self.pools(node), self._trial(node, tasks))
+                for node in list(kinds.values())[:MOST_NODES]
+            }
+        except InvalidInputError:
+            return Outlook()  # `allocate` raises it, if it gets to that node
+        return outlook(seen, are_all=len(seen) == len(kinds))
+
+    @cached_property
+    def _kinds(self) -> Mapping[tuple[str, ...], str]:
+        return self._kinds_of(self._nodes)
+
+    def _kinds_of(self, nodes: Iterable[str]) -> Mapping[tuple[str, ...], str]:
+        """The first node of each kind, those with the most devices first."""
+        kinds: dict[tuple[str, ...], str] = {}
+        for node in nodes:
+            kinds.setdefault(self._index.kind(node), node)
+        return {kind: kinds[kind] for kind in sorted(kinds, key=len, reverse=True)}
 
     def _tasks(self, claims: Iterable[ResourceClaim]) -> list[ClaimTask]:
         return [
