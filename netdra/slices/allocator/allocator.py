@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -179,13 +180,10 @@ class Allocator:
         is_counted = any(wish.count > 1 for wishes in tasks[0].requests for wish in wishes)
         if not is_counted and at_most(tasks, max(map(len, kinds), default=0)) <= MOST_VISITS:
             return Outlook()
-        try:
-            seen = {
-                node: Estimate(tasks, self.pools(node), self._trial(node, tasks))
-                for node in list(kinds.values())[:MOST_NODES]
-            }
-        except InvalidInputError:
-            return Outlook()  # `allocate` raises it, if it gets to that node
+        seen: dict[str, Estimate] = {}
+        for node in list(kinds.values())[:MOST_NODES]:
+            with suppress(InvalidInputError):  # `allocate` raises it, if it gets to that node
+                seen[node] = Estimate(tasks, self.pools(node), self._trial(node, tasks))
         return outlook(seen, are_all=len(seen) == len(kinds))
 
     @cached_property

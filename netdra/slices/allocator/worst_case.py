@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from netdra.model.claim import MAX_RESULTS, DeviceConstraint
+from netdra.model.findings import Finding
 from netdra.slices.allocator.pools import Candidate, Pool
 from netdra.slices.allocator.trial import Trial, Values, attribute_values
 from netdra.slices.allocator.wishes import ClaimTask, Wish
@@ -61,30 +62,29 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
     order: tuple[str, ...] = ()
     shortages: tuple[Shortage, ...] = ()
 
-    def texts(self, named: str) -> list[str]:
-        """The warnings, one a sentence or two.
+    def findings(self, named: str) -> list[Finding]:
+        """The warnings.
 
         Args:
             named: the object that asks for the devices: `ResourceClaim "default/a"`.
         """
-        texts = [
-            f'{named}, request "{short.request}": {short.wanted} devices are requested, but only {short.matching} '
-            f"match{'es' * (short.matching == 1)} on any node, and a request never gets one shared device twice; "
-            "divide the pooled VFs into more lanes, or write several requests"
+        findings = [
+            Finding(
+                f'{named}, request "{short.request}": {short.wanted} devices are requested, but only {short.matching} '
+                f"match{'es' * (short.matching == 1)} on any node, and a request never gets one shared device twice",
+                hint="divide the pooled VFs into more lanes, or write several requests",
+            )
             for short in self.shortages
         ]
         if self.node:
-            texts.append(
+            what = (
                 f"{named}: if one of its requests cannot be met on node {self.node}, kube-scheduler visits up to "
                 f"{_number(self.visits)} devices to find out, and about {MOST_VISITS:,} fit into its timeout of 10 s: "
-                f"the pod then stays Pending although other nodes are free; {self._next_step}"
+                "the pod then stays Pending although other nodes are free"
             )
-        return texts
-
-    @property
-    def _next_step(self) -> str:
-        pool = "expose VFs as pooled devices with fewer lanes"
-        return f"write the requests in the order {', '.join(self.order)}, or {pool}" if self.order else pool
+            order = f"write the requests in the order {', '.join(self.order)}, or " if self.order else ""
+            findings.append(Finding(what, hint=f"{order}expose VFs as pooled devices with fewer lanes"))
+        return findings
 
 
 def _number(visits: int) -> str:
@@ -173,12 +173,23 @@ class Estimate:
         A group of independent requests fails if too few of its devices are free: one less than it wants, at most. Any
         other request may fail although its devices are free: what is taken before, or a constraint, is in the way.
         """
-        bounds = [self._walk(requests, _almost(requests, group)) for group in groups]
+        bounds = [self._walk(requests, self._almost(requests, group)) for group in groups]
         independent = {place for group in groups for place in group}
         dependent = [place for place in range(len(requests)) if place not in independent]
         if dependent:
             bounds.append(self._walk(requests[: dependent[-1] + 1], {}))
         return max(bounds, default=0)
+
+    def _almost(self, requests: Sequence[Request], group: Sequence[int]) -> dict[int, int]:
+        """What is left for each request of a group if one device, or share, less is free than they want together."""
+        matching = requests[group[0]].choices[0].matching
+        wanted = [requests[place].choices[0].wanted for place in group]
+        left = {}
+        for number, place in enumerate(group):
+            taken = sum(wanted[:number])
+            devices = len(matching) if self._has_shared(matching) else len(matching) - taken
+            left[place] = max(0, min(devices, sum(wanted) - 1 - taken))
+        return left
 
     def _walk(self, requests: Sequence[Request], free: Mapping[int, int]) -> int:
         """The visits where so many devices are left for some requests, by their place, and all for the others."""
@@ -369,13 +380,6 @@ def _shortages(nodes: Sequence[Estimate]) -> Iterator[Shortage]:
 def applies(constraint: DeviceConstraint, wish: Wish) -> bool:
     """Whether a wish is under a constraint."""
     return not constraint.requests or not set(constraint.requests).isdisjoint(wish.names)
-
-
-def _almost(requests: Sequence[Request], group: Sequence[int]) -> dict[int, int]:
-    """What is left for each request of a group if one device less is free than they want."""
-    wanted = [requests[place].choices[0].wanted for place in group]
-    free = min(len(requests[group[0]].choices[0].matching), sum(wanted) - 1)
-    return {place: max(0, free - sum(wanted[:number])) for number, place in enumerate(group)}
 
 
 def _visits(requests: Iterable[Iterable[tuple[int, int]]]) -> int:

@@ -170,7 +170,7 @@ class TestKnownCases:
     @pytest.mark.parametrize(("pfs", "lanes"), [(8, 1), (8, 2), (8, 4)])
     def test_with_few_lanes_it_does_not(self, pfs: int, lanes: int) -> None:
         allocator = Allocator(rails(pfs, lanes, lanes=True), [ANY])
-        assert not allocator.foresee(claim("c", *one_of_each(pfs))).texts("c")
+        assert not allocator.foresee(claim("c", *one_of_each(pfs))).findings("c")
 
     @pytest.mark.parametrize(
         ("requests", "constraints"),
@@ -183,7 +183,7 @@ class TestKnownCases:
     )
     def test_usual_claims_for_vfs_are_not_warned_of(self, requests: Any, constraints: Any) -> None:
         allocator = Allocator(rails(4, 63), [ANY])
-        assert not allocator.foresee(claim("c", *requests, constraints=constraints)).texts("c")
+        assert not allocator.foresee(claim("c", *requests, constraints=constraints)).findings("c")
 
     def test_distinct_pfs_of_one_class_are_few_ways_if_pooled_and_many_if_not(self) -> None:
         asked = claim(
@@ -211,8 +211,8 @@ class TestKnownCases:
         pf = request("pf", f"{ours}.type == 'pf' && {ours}.pf == 3")
         foreseen = allocator.foresee(claim("c", *one_of_each(3), pf))
         assert foreseen.order == ("pf", "r0", "r1", "r2")
-        assert "write the requests in the order pf, r0, r1, r2, or expose" in foreseen.texts("c")[0]
-        assert not allocator.foresee(claim("c", pf, *one_of_each(3))).texts("c")
+        assert "write the requests in the order pf, r0, r1, r2, or expose" in foreseen.findings("c")[0].text
+        assert not allocator.foresee(claim("c", pf, *one_of_each(3))).findings("c")
         assert allocator.foresee(claim("c", *one_of_each(4))).order == ()
 
     def test_the_node_with_the_longest_search_is_named_whatever_is_in_use_there(self) -> None:
@@ -225,8 +225,8 @@ class TestKnownCases:
         assert not allocator.foresee(asked, nodes=["n1", "n3"]).node
 
     def test_the_warning_names_object_value_rule_and_next_step(self) -> None:
-        (text,) = Allocator(rails(8, 16), [ANY]).foresee(claim("c", *one_of_each(8))).texts('ResourceClaim "c"')
-        assert text == (
+        (finding,) = Allocator(rails(8, 16), [ANY]).foresee(claim("c", *one_of_each(8))).findings('ResourceClaim "c"')
+        assert finding.text == (
             'ResourceClaim "c": if one of its requests cannot be met on node n1, kube-scheduler visits up to '
             "38,941,036,808 devices to find out, and about 2,000,000 fit into its timeout of 10 s: the pod then stays "
             "Pending although other nodes are free; expose VFs as pooled devices with fewer lanes"
@@ -241,9 +241,9 @@ class TestMoreThanThereAre:
         slices = [*rails(1, lanes, lanes=True, node="n1"), *rails(1, 1, lanes=True, node="n2")]
         allocator = Allocator(slices, [ANY])
         asked = claim("c", request("net", vf(), count=count))
-        (text,) = allocator.foresee(asked).texts('ResourceClaim "c"')
+        (finding,) = allocator.foresee(asked).findings('ResourceClaim "c"')
         matches = "matches" if lanes == 1 else "match"
-        assert text == (
+        assert finding.text == (
             f'ResourceClaim "c", request "net": {count} devices are requested, but only {lanes} {matches} on any node, '
             "and a request never gets one shared device twice; divide the pooled VFs into more lanes, or write several "
             "requests"
@@ -254,13 +254,13 @@ class TestMoreThanThereAre:
     def test_two_requests_may_share_a_device_and_an_alternative_may_do(self) -> None:
         allocator = Allocator(rails(1, 1, lanes=True), [ANY])
         two = claim("c", request("a", vf()), request("b", vf()))
-        assert not allocator.foresee(two).texts("c")
+        assert not allocator.foresee(two).findings("c")
         assert devices(allocator, two) == ["pf0-0", "pf0-0"]
         either = claim("d", alternatives("r", request("two", vf(), count=2), request("one", vf())))
-        assert not allocator.foresee(either).texts("d")
+        assert not allocator.foresee(either).findings("d")
 
     def test_a_count_above_devices_that_are_not_shared_needs_no_such_explanation(self) -> None:
-        assert not Allocator(rails(1, 4), [ANY]).foresee(claim("c", request("r", vf(), count=5))).texts("c")
+        assert not Allocator(rails(1, 4), [ANY]).foresee(claim("c", request("r", vf(), count=5))).findings("c")
 
 
 ATTRIBUTES = ("pf", "numa", "type")
