@@ -33,6 +33,8 @@ A scheduler with more CPUs, or with one long search alone, gets further.
 
 MOST_NODES = 20
 """How many nodes are looked at: one of each kind, those with the most devices first."""
+MOST_PARTS = 32
+"""How often the devices are divided by the values of attributes that must match."""
 _UNCOUNTED = 10**12
 
 Places = frozenset[int]
@@ -91,7 +93,7 @@ def _number(visits: int) -> str:
     return f"{visits:,}" if visits < _UNCOUNTED else f"more than {_UNCOUNTED:,}"
 
 
-class Choice(NamedTuple):
+class MatchedWish(NamedTuple):
     """A wish on a node: the devices that match it, whoever has them now, and how many of them are wanted."""
 
     wish: Wish
@@ -99,11 +101,11 @@ class Choice(NamedTuple):
     wanted: int
 
 
-class Request(NamedTuple):
+class MatchedRequest(NamedTuple):
     """A request on a node, with its alternatives; `claim` is the number of its claim."""
 
     claim: int
-    choices: tuple[Choice, ...]
+    choices: tuple[MatchedWish, ...]
 
 
 def at_most(tasks: Iterable[ClaimTask], devices: int) -> int:
@@ -135,22 +137,22 @@ class Estimate:
         self._candidates = [candidate for pool in pools if pool.state == "usable" for candidate in pool.candidates]
         self._values: dict[tuple[int, str], Values] = {}
         self.requests = [
-            Request(number, tuple(self._choice(wish, trial) for wish in wishes))
+            MatchedRequest(number, tuple(self._match(wish, trial) for wish in wishes))
             for number, task in enumerate(tasks)
             for wishes in task.requests
         ]
 
-    def _choice(self, wish: Wish, trial: Trial) -> Choice:
+    def _match(self, wish: Wish, trial: Trial) -> MatchedWish:
         matching = frozenset(
             place for place, candidate in enumerate(self._candidates) if _matches(wish, candidate, trial)
         )
-        return Choice(wish, matching, len(matching) if wish.everything else wish.count)
+        return MatchedWish(wish, matching, len(matching) if wish.everything else wish.count)
 
-    def has_shared(self, request: Request) -> bool:
+    def has_shared(self, request: MatchedRequest) -> bool:
         """Whether a device that matches the request is shared."""
         return any(self._has_shared(choice.matching) for choice in request.choices)
 
-    def visits(self, requests: Sequence[Request]) -> int:
+    def visits(self, requests: Sequence[MatchedRequest]) -> int:
         """How many devices the scheduler visits at most before it has an allocation, or knows that there is none.
 
         The requests are the node's, in this or another order.
@@ -158,21 +160,28 @@ class Estimate:
         Never below the true number. Where each request asks for one device, and requests have no device in common, this
         is the number of visits if all devices are free but those of the last request.
         """
-        groups = self._independent(requests)
-        bounds = [self._worst(requests, groups)]
+        parts: list[Sequence[MatchedRequest]] = [requests]
+        met: list[tuple[int, DeviceConstraint]] = []
+        bounds = [self._worst(requests, met)]
         for claim, constraints in enumerate(self._constraints):
             for constraint in constraints:
-                if constraint.match_attribute:
-                    kept = self._by_value(requests, claim, constraint, constraint.match_attribute)
-                    bounds.append(sum(self._worst(part, groups) for part in kept))
+                if constraint.match_attribute and len(parts) <= MOST_PARTS:
+                    met.append((claim, constraint))
+                    parts = [kept for part in parts for kept in self._by_value(part, *met[-1])]
+                    bounds.append(sum(self._worst(part, met) for part in parts))
         return min(bounds)
 
-    def _worst(self, requests: Sequence[Request], groups: Iterable[Sequence[int]]) -> int:
+    def _worst(self, requests: Sequence[MatchedRequest], met: Collection[tuple[int, DeviceConstraint]]) -> int:
         """The most visits, over the requests whose failure may end the search.
 
         A group of independent requests fails if too few of its devices are free: one less than it wants, at most. Any
         other request may fail although its devices are free: what is taken before, or a constraint, is in the way.
+
+        Args:
+            requests: the requests, with devices of one value each for the constraints that are met.
+            met: constraints that these devices meet, each with the number of its claim.
         """
+        groups = self._independent(requests, met)
         bounds = [self._walk(requests, self._almost(requests, group)) for group in groups]
         independent = {place for group in groups for place in group}
         dependent = [place for place in range(len(requests)) if place not in independent]
@@ -180,7 +189,7 @@ class Estimate:
             bounds.append(self._walk(requests[: dependent[-1] + 1], {}))
         return max(bounds, default=0)
 
-    def _almost(self, requests: Sequence[Request], group: Sequence[int]) -> dict[int, int]:
+    def _almost(self, requests: Sequence[MatchedRequest], group: Sequence[int]) -> dict[int, int]:
         """What is left for each request of a group if one device, or share, less is free than they want together."""
         matching = requests[group[0]].choices[0].matching
         wanted = [requests[place].choices[0].wanted for place in group]
@@ -191,7 +200,7 @@ class Estimate:
             left[place] = max(0, min(devices, sum(wanted) - 1 - taken))
         return left
 
-    def _walk(self, requests: Sequence[Request], free: Mapping[int, int]) -> int:
+    def _walk(self, requests: Sequence[MatchedRequest], free: Mapping[int, int]) -> int:
         """The visits where so many devices are left for some requests, by their place, and all for the others."""
         return _visits(
             [self._effort(requests, place, choice, free) for choice in request.choices]
@@ -199,7 +208,7 @@ class Estimate:
         )
 
     def _effort(
-        self, requests: Sequence[Request], place: int, choice: Choice, free: Mapping[int, int]
+        self, requests: Sequence[MatchedRequest], place: int, choice: MatchedWish, free: Mapping[int, int]
     ) -> tuple[int, int]:
         if choice.wish.everything:
             return choice.wanted, bool(choice.wanted)
@@ -209,7 +218,7 @@ class Estimate:
             left = len(choice.matching) - gone
         return _effort(len(self._candidates), max(0, left), choice.wanted)
 
-    def _taken(self, earlier: Sequence[Request], choice: Choice) -> int:
+    def _taken(self, earlier: Sequence[MatchedRequest], choice: MatchedWish) -> int:
         """How many of the matching devices earlier requests have taken in any case."""
         if choice.wish.admin:
             return 0
@@ -222,7 +231,7 @@ class Estimate:
             )
         )
 
-    def _apart(self, requests: Sequence[Request], place: int, choice: Choice) -> int:
+    def _apart(self, requests: Sequence[MatchedRequest], place: int, choice: MatchedWish) -> int:
         """How many of the matching devices distinctAttribute keeps out, after what earlier requests have taken."""
         claim = requests[place].claim
         return max(
@@ -235,7 +244,12 @@ class Estimate:
         )
 
     def _unlike(
-        self, earlier: Sequence[Request], claim: int, choice: Choice, constraint: DeviceConstraint, attribute: str
+        self,
+        earlier: Sequence[MatchedRequest],
+        claim: int,
+        choice: MatchedWish,
+        constraint: DeviceConstraint,
+        attribute: str,
     ) -> int:
         values = [self._value(device, attribute) for device in choice.matching]
         if any(len(value) > 1 for value in values):
@@ -255,11 +269,12 @@ class Estimate:
         return without + sum(sorted(groups.values())[:used])
 
     def _by_value(
-        self, requests: Sequence[Request], claim: int, constraint: DeviceConstraint, attribute: str
-    ) -> Iterator[list[Request]]:
+        self, requests: Sequence[MatchedRequest], claim: int, constraint: DeviceConstraint
+    ) -> Iterator[list[MatchedRequest]]:
         """The requests once for each value of an attribute that must match, each with the devices of that value."""
+        attribute = constraint.match_attribute or ""
 
-        def is_under(request: Request, choice: Choice) -> bool:
+        def is_under(request: MatchedRequest, choice: MatchedWish) -> bool:
             return request.claim == claim and applies(constraint, choice.wish)
 
         values: set[Any] = {
@@ -273,7 +288,7 @@ class Estimate:
         for value in values or {None}:
             with_value = {place for place in range(len(self._candidates)) if value in self._value(place, attribute)}
             yield [
-                Request(
+                MatchedRequest(
                     request.claim,
                     tuple(
                         choice._replace(matching=choice.matching & with_value)
@@ -285,14 +300,16 @@ class Estimate:
                 for request in requests
             ]
 
-    def _independent(self, requests: Sequence[Request]) -> list[list[int]]:
+    def _independent(
+        self, requests: Sequence[MatchedRequest], met: Collection[tuple[int, DeviceConstraint]]
+    ) -> list[list[int]]:
         """The requests that can only fail for want of free devices: the places of all those for the same devices.
 
         Shares are as good as devices where each request takes one, of the same size.
         """
         groups: dict[tuple[Places, Any], list[int]] = {}
         for place, request in enumerate(requests):
-            if self._is_plain(request):
+            if self._is_plain(request, met):
                 wish, matching, _ = request.choices[0]
                 amounts = tuple(sorted((name, wanted.amount) for name, wanted in wish.amounts.items()))
                 groups.setdefault((matching, self._has_shared(matching) and amounts), []).append(place)
@@ -308,13 +325,16 @@ class Estimate:
             )
         ]
 
-    def _is_plain(self, request: Request) -> bool:
+    def _is_plain(self, request: MatchedRequest, met: Collection[tuple[int, DeviceConstraint]]) -> bool:
         choice = request.choices[0]
         return (
             len(request.choices) == 1
             and not choice.wish.everything
             and not choice.wish.admin
-            and not any(applies(constraint, choice.wish) for constraint in self._constraints[request.claim])
+            and not any(
+                applies(constraint, choice.wish) and (request.claim, constraint) not in met
+                for constraint in self._constraints[request.claim]
+            )
             and self._has_own_counters(choice.matching)
         )
 

@@ -65,14 +65,6 @@ def template(name: str, *requests: dict[str, Any]) -> ResourceClaimTemplate:
     return ResourceClaimTemplate(metadata=ObjectMeta(name=name, namespace="apps"), spec=spec)
 
 
-def pod(name: str, **limits: int | str) -> PendingPod:
-    resources = {key.replace("_", "/"): value for key, value in limits.items()}
-    container = {"name": "main", "resources": {"limits": resources}}
-    return msgspec.convert(
-        {"metadata": {"name": name, "namespace": "apps"}, "spec": {"containers": [container]}}, PendingPod
-    )
-
-
 def test_a_topology_with_many_equal_vfs_is_warned_of_and_with_few_lanes_it_is_not() -> None:
     (found,) = verdicts(SchedulingFacts(slices=rails(8, 16), topologies=(topology(8),)))
     assert (found.where, found.check, found.level) == ("cluster", "searches of the scheduler", "warning")

@@ -179,6 +179,7 @@ class TestKnownCases:
             ([request(f"r{number}", vf()) for number in range(7)], []),
             ([request("a", vf(0)), request("b", vf(1))], [{"matchAttribute": f"{DRIVER}/type"}]),
             (one_of_each(3), [{"distinctAttribute": f"{DRIVER}/pf"}]),
+            ([request("r", vf(), count=8)], [{"matchAttribute": f"{DRIVER}/{name}"} for name in ("type", "pf")]),
         ],
     )
     def test_usual_claims_for_vfs_are_not_warned_of(self, requests: Any, constraints: Any) -> None:
@@ -194,7 +195,7 @@ class TestKnownCases:
 
     @pytest.mark.parametrize(("attribute", "is_long"), [("type", True), ("pf", False)])
     def test_the_values_that_must_match_divide_the_devices(self, attribute: str, is_long: bool) -> None:
-        requests = [request(f"r{number}", vf()) for number in range(4)]
+        requests = [request(f"r{number}", vf() if number % 2 else "true") for number in range(4)]
         constraints = [{"matchAttribute": f"{DRIVER}/{attribute}"}]
         foreseen = Allocator(rails(8, 9), [ANY]).foresee(claim("c", *requests, constraints=constraints))
         assert bool(foreseen.node) is is_long
@@ -306,7 +307,7 @@ def _claim(draw: st.DrawFn, name: str) -> ResourceClaim:
     count = draw(st.integers(1, 5))
     requests = [draw(_request(f"r{number}")) for number in range(count)]
     constraints = []
-    for kind in draw(st.lists(st.sampled_from(("matchAttribute", "distinctAttribute")), max_size=2)):
+    for kind in draw(st.lists(st.sampled_from(("matchAttribute", "matchAttribute", "distinctAttribute")), max_size=2)):
         constraint: dict[str, Any] = {kind: f"{DRIVER}/{draw(st.sampled_from(ATTRIBUTES))}"}
         if draw(st.booleans()):
             constraint["requests"] = draw(
