@@ -165,7 +165,7 @@ def _play(allocator: Allocator, claims: Sequence[ResourceClaim], nodes: Sequence
         if claim.status.allocation is not None:
             yield ClaimOutcome(claim=claim_key(claim), result="held", allocation=claim.status.allocation)
             continue
-        foreseen = allocator.foresee(claim, nodes).findings(f'claim "{shown(claim_key(claim))}"')
+        foreseen = allocator.foresee(claim, nodes=nodes).findings(f'claim "{shown(claim_key(claim))}"')
         warnings = tuple(finding.text for finding in foreseen)
         yield msgspec.structs.replace(_outcome(allocator, claim, nodes), warnings=warnings)
 

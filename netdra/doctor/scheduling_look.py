@@ -36,14 +36,14 @@ async def look(client: Client) -> SchedulingFacts:
     Raises:
         ApiError: the API server refuses, or does not answer.
     """
-    pending = Selection(field_selector="status.phase=Pending")
+    waiting = Selection(field_selector="status.phase=Pending,spec.nodeName=")
     slices, classes, topologies, templates, claims, pods = await asyncio.gather(
         _page(client, RESOURCE_SLICES),
         _page(client, DEVICE_CLASSES),
         _page(client, TOPOLOGIES),
         _page(client, TEMPLATES),
         _page(client, RESOURCE_CLAIMS),
-        _page(client, PODS, pending),
+        _page(client, PODS, waiting),
     )
     return SchedulingFacts(
         slices=slices[0],

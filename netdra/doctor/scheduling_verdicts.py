@@ -24,7 +24,7 @@ from netdra.model.claim import (
     ResourceClaimSpec,
     ResourceClaimTemplate,
 )
-from netdra.model.core import BareObject
+from netdra.model.core import BareObject, PodClaim
 from netdra.model.meta import ObjectMeta
 from netdra.model.resource import QuantityText, ResourceSlice, Wire
 from netdra.model.topology import NetworkTopology
@@ -36,6 +36,8 @@ IMPLICIT = "deviceclass.resource.kubernetes.io/"
 """What an extended resource's name begins with that means a DeviceClass by its name (KEP-5004)."""
 
 
+Claims = tuple[ResourceClaim, ...]
+"""The claims of one pod."""
 _finding = partial(Diagnosis, "cluster")
 
 
@@ -53,14 +55,15 @@ class LimitedContainer(Wire, frozen=True):
 
 
 class PendingSpec(Wire, frozen=True):
-    """A pod's containers."""
+    """A pod's containers and claims."""
 
     containers: tuple[LimitedContainer, ...] = ()
     init_containers: tuple[LimitedContainer, ...] = ()
+    resource_claims: tuple[PodClaim, ...] = ()
 
 
 class PendingPod(BareObject, frozen=True):
-    """A pod that is not scheduled, as far as it asks for extended resources."""
+    """A pod that is not scheduled, as far as it asks for devices."""
 
     spec: PendingSpec = PendingSpec()
 
@@ -70,7 +73,7 @@ class SchedulingFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         is_part: whether there are more slices, or more objects of another kind, than were read.
-        pods: those that are Pending.
+        pods: those that are not scheduled.
     """
 
     slices: tuple[ResourceSlice, ...] = ()
@@ -88,12 +91,15 @@ def verdicts(facts: SchedulingFacts | Unseen) -> list[Diagnosis]:
         return [_finding(CHECK, "warning", f"could not be seen: {facts.why}", AS_ADMINISTRATOR)]
     classes = known_classes(facts.topologies, facts.classes)
     # Objects that ask for the same have one finding, also if some of them are made of a template.
-    asking: dict[bytes, tuple[ResourceClaim, list[str]]] = {}
-    for named, claim in _asked(facts, classes.values()):
-        asking.setdefault(msgspec.json.encode(claim.spec), (claim, []))[1].append(named)
+    asking: dict[tuple[bytes, ...], tuple[Claims, list[str]]] = {}
+    for named, claims in _asked(facts, classes.values()):
+        specs = tuple(msgspec.json.encode(claim.spec) for claim in claims)
+        asking.setdefault(specs, (claims, []))[1].append(named)
     allocator = Allocator(facts.slices, classes.values())
     findings = [
-        finding for claim, objects in asking.values() for finding in allocator.foresee(claim).findings(_named(objects))
+        finding
+        for claims, objects in asking.values()
+        for finding in allocator.foresee(*claims).findings(_named(objects))
     ]
     part = f" on the first {len(facts.slices)} ResourceSlices" if facts.is_part else ""
     if not findings:
@@ -108,25 +114,25 @@ def _named(objects: Sequence[str]) -> str:
     return objects[0] + (f" and {len(objects) - 1} more" if len(objects) > 1 else "")
 
 
-def _asked(facts: SchedulingFacts, classes: Collection[DeviceClass]) -> Iterator[tuple[str, ResourceClaim]]:
-    """Each object that asks for devices of ours, with its claim; a topology asks for one device of each root step."""
+def _asked(facts: SchedulingFacts, classes: Collection[DeviceClass]) -> Iterator[tuple[str, Claims]]:
+    """Each object that asks for devices of ours, with its claims; a topology asks for one device of each root step."""
     ours = {entry.metadata.name for entry in classes if _is_about_us(entry.spec.selectors)}
     for topology in facts.topologies:
         wanted = [(step.name, class_name(topology.name, step.name), 1) for step in topology.spec.steps if step.is_root]
-        yield f'NetworkTopology "{topology.name}"', _claim(topology.metadata, wanted)
-    for template in facts.templates:
-        if _is_for(template.spec.spec.devices, ours):
-            claim = ResourceClaim(metadata=template.metadata, spec=template.spec.spec)
-            yield f'ResourceClaimTemplate "{claim_key(claim)}"', claim
-    for claim in facts.claims:
-        if claim.status.allocation is None and _is_for(claim.spec.devices, ours):
-            yield f'ResourceClaim "{claim_key(claim)}"', claim
+        yield f'NetworkTopology "{topology.name}"', (_claim(topology.metadata, wanted),)
+    templates = [ResourceClaim(metadata=entry.metadata, spec=entry.spec.spec) for entry in facts.templates]
+    for kind, claims in (("ResourceClaimTemplate", templates), ("ResourceClaim", facts.claims)):
+        for claim in claims:
+            if claim.status.allocation is None and _is_for(claim, ours):
+                yield f'{kind} "{claim_key(claim)}"', (claim,)
     by_resource = {f"{IMPLICIT}{name}": name for name in ours}
     by_resource |= {
         entry.spec.extended_resource_name: entry.metadata.name
         for entry in classes
         if entry.spec.extended_resource_name and entry.metadata.name in ours
     }
+    by_template = {claim_key(claim): claim for claim in templates}
+    by_name = {claim_key(claim): claim for claim in facts.claims if claim.status.allocation is None}
     for pod in facts.pods:
         limits = [
             (resource, by_resource[resource], int(limit))
@@ -134,9 +140,16 @@ def _asked(facts: SchedulingFacts, classes: Collection[DeviceClass]) -> Iterator
             for resource, limit in container.resources.limits.items()
             if resource in by_resource and str(limit).isdecimal() and int(limit)
         ]
-        if limits:
-            claim = _claim(pod.metadata, limits)
-            yield f'Pod "{claim_key(claim)}"', claim
+        own = [_claim(pod.metadata, limits)] if limits else []
+        beside = f"{pod.metadata.namespace or 'default'}/"
+        named = (
+            by_template.get(f"{beside}{entry.resource_claim_template_name}")
+            or by_name.get(f"{beside}{entry.resource_claim_name}")
+            for entry in pod.spec.resource_claims
+        )
+        asked = (*(claim for claim in named if claim is not None), *own)
+        if limits or (len(asked) > 1 and any(_is_for(claim, ours) for claim in asked)):
+            yield f'Pod "{beside}{pod.metadata.name}"', asked
 
 
 def _claim(metadata: ObjectMeta, wanted: Iterable[tuple[str, str, int]]) -> ResourceClaim:
@@ -148,11 +161,11 @@ def _claim(metadata: ObjectMeta, wanted: Iterable[tuple[str, str, int]]) -> Reso
     return ResourceClaim(metadata=metadata, spec=ResourceClaimSpec(devices=DeviceClaim(requests=requests)))
 
 
-def _is_for(devices: DeviceClaim, classes: Collection[str]) -> bool:
+def _is_for(claim: ResourceClaim, classes: Collection[str]) -> bool:
     """Whether a claim asks for devices of ours, by one of our classes or by its own selectors."""
     return any(
         choice.device_class_name in classes or _is_about_us(choice.selectors)
-        for request in devices.requests
+        for request in claim.spec.devices.requests
         for choice in ((request.exactly,) if request.exactly else request.first_available)
     )
 

@@ -163,21 +163,21 @@ class Allocator:
             return Explanation(str(problem))
         return Explanation("", tuple(reports))
 
-    def foresee(self, claim: ResourceClaim, nodes: Sequence[str] | None = None) -> Outlook:
-        """Whether the scheduler may fail at a claim although devices are free, whatever other claims have.
+    def foresee(self, *claims: ResourceClaim, nodes: Sequence[str] | None = None) -> Outlook:
+        """Whether the scheduler may fail at the claims of one pod although devices are free, whatever others have.
 
-        Looks at one node of each kind. A claim that is refused for good has no outlook.
+        Looks at one node of each kind. Claims that are refused for good have no outlook.
 
         Args:
-            claim: a claim, allocated or not.
+            claims: the pod's claims in its order, allocated or not.
             nodes: the nodes to look at; by default all.
         """
         try:
-            tasks = [task(claim, self._classes, self._selectors, self._admin_namespaces)]
+            tasks = [task(claim, self._classes, self._selectors, self._admin_namespaces) for claim in claims]
         except UnallocatableError:
             return Outlook()
         kinds = self._kinds if nodes is None else self._kinds_of(nodes)
-        is_counted = any(wish.count > 1 for wishes in tasks[0].requests for wish in wishes)
+        is_counted = any(wish.count > 1 for entry in tasks for wishes in entry.requests for wish in wishes)
         if not is_counted and at_most(tasks, max(map(len, kinds), default=0)) <= MOST_VISITS:
             return Outlook()
         seen: dict[str, Estimate] = {}

@@ -104,6 +104,25 @@ def test_a_pod_whose_limit_is_above_the_pooled_devices_is_pending_for_ever(resou
     assert found.level == "ok"
 
 
+def test_the_claims_of_a_pending_pod_are_searched_together() -> None:
+    spec = {
+        "containers": [{"name": "main"}],
+        "resourceClaims": [
+            *({"name": f"n{rail}", "resourceClaimTemplateName": f"t{rail}"} for rail in range(4)),
+            *({"name": f"n{rail}", "resourceClaimName": f"c{rail}"} for rail in range(4, 8)),
+        ],
+    }
+    facts = SchedulingFacts(
+        slices=rails(8, 16),
+        classes=(VF,),
+        templates=tuple(template(f"t{rail}", asked) for rail, asked in enumerate(of_each(8))),
+        claims=tuple(claim(f"c{rail}", asked, namespace="apps") for rail, asked in enumerate(of_each(8))),
+        pods=(msgspec.convert({"metadata": {"name": "p", "namespace": "apps"}, "spec": spec}, PendingPod),),
+    )
+    (found,) = verdicts(facts)
+    assert found.seen.startswith('Pod "apps/p": if one of its requests cannot be met on node n1')
+
+
 def test_claims_for_other_drivers_devices_and_allocated_claims_are_not_judged() -> None:
     gpu = class_of("gpu", 'device.driver == "gpu.example"')
     others = tuple(
