@@ -58,7 +58,6 @@ class PendingSpec(Wire, frozen=True):
     """A pod's containers and claims."""
 
     containers: tuple[LimitedContainer, ...] = ()
-    init_containers: tuple[LimitedContainer, ...] = ()
     resource_claims: tuple[PodClaim, ...] = ()
 
 
@@ -136,7 +135,7 @@ def _asked(facts: SchedulingFacts, classes: Collection[DeviceClass]) -> Iterator
     for pod in facts.pods:
         limits = [
             (resource, by_resource[resource], int(limit))
-            for container in (*pod.spec.init_containers, *pod.spec.containers)
+            for container in pod.spec.containers
             for resource, limit in container.resources.limits.items()
             if resource in by_resource and str(limit).isdecimal() and int(limit)
         ]
