@@ -36,6 +36,7 @@ class ClaimOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         allocation: the allocation that the scheduler would write into its status.
         reason: why it was refused, in one sentence; `why` in several, with the claims that are in the way.
         nodes: the same as data, node by node.
+        warnings: why the scheduler may leave the pod Pending although devices are free.
     """
 
     claim: str
@@ -45,6 +46,7 @@ class ClaimOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     reason: str = ""
     why: tuple[str, ...] = ()
     nodes: tuple[NodeExplanation, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @click.command(name="simulate")
@@ -88,7 +90,8 @@ def command(
 
     Claims are allocated one after the other in the order of the files, a template as one claim; those with an
     allocation in their status hold their devices from the start. Each goes to the first node by name that has room.
-    Of a NetworkTopology, the DeviceClasses are there that the controller would make.
+    Of a NetworkTopology, the DeviceClasses are there that the controller would make. Claims for which the scheduler's
+    search may take longer than its timeout, or that ask for one shared device twice, are warned of on stderr.
     The exit code is 1 if some claim does not fit.
     """
     inputs.check_stdin(*slice_paths, *claim_paths, *more_claims)
@@ -108,6 +111,8 @@ def command(
     refused = sum(outcome.result == "refused" for outcome in outcomes)
     if output == "table":
         _print_table(outcomes, refused)
+        for text in (text for outcome in outcomes for text in outcome.warnings):
+            terminal.tell(text)
     else:
         terminal.print_data({"claims": outcomes, "refused": refused}, output)
     context.exit(1 if refused else 0)
@@ -160,19 +165,24 @@ def _play(allocator: Allocator, claims: Sequence[ResourceClaim], nodes: Sequence
         if claim.status.allocation is not None:
             yield ClaimOutcome(claim=claim_key(claim), result="held", allocation=claim.status.allocation)
             continue
-        answer = allocator.allocate(claim, nodes=nodes)
-        if isinstance(answer, Allocation):
-            allocation = answer.claims[0].status.allocation
-            yield ClaimOutcome(claim=claim_key(claim), result="allocated", node=answer.node, allocation=allocation)
-            continue
-        explanation = allocator.explain(claim, nodes=nodes)
-        yield ClaimOutcome(
-            claim=claim_key(claim),
-            result="refused",
-            reason=answer.reason,
-            why=tuple(explanation.lines()),
-            nodes=explanation.nodes,
-        )
+        foreseen = allocator.foresee(claim, nodes=nodes).findings(f'claim "{shown(claim_key(claim))}"')
+        warnings = tuple(finding.text for finding in foreseen)
+        yield msgspec.structs.replace(_outcome(allocator, claim, nodes), warnings=warnings)
+
+
+def _outcome(allocator: Allocator, claim: ResourceClaim, nodes: Sequence[str] | None) -> ClaimOutcome:
+    answer = allocator.allocate(claim, nodes=nodes)
+    if isinstance(answer, Allocation):
+        allocation = answer.claims[0].status.allocation
+        return ClaimOutcome(claim=claim_key(claim), result="allocated", node=answer.node, allocation=allocation)
+    explanation = allocator.explain(claim, nodes=nodes)
+    return ClaimOutcome(
+        claim=claim_key(claim),
+        result="refused",
+        reason=answer.reason,
+        why=tuple(explanation.lines()),
+        nodes=explanation.nodes,
+    )
 
 
 def _watched(claims: Sequence[ResourceClaim]) -> Iterator[ResourceClaim]:

@@ -176,6 +176,33 @@ def test_a_process_asks_for_itself_and_says_what_it_may_not_see(installed: Contr
     assert code == 0
 
 
+def test_a_topology_that_the_scheduler_may_not_get_to_the_end_with_is_found(installed: ControlPlane, api: Api) -> None:
+    """8 PFs with 16 VFs each, and a VF of each of them."""
+    ours = 'device.attributes["dra.networking"]'
+    attributes = {"dra.networking/supportedCNIs": {"string": ",sriov,"}, "dra.networking/type": {"string": "vf"}}
+    for pf in range(8):
+        devices = [
+            {"name": f"vf{pf}-{n}", "attributes": attributes | {"dra.networking/pfName": {"string": f"pf{pf}"}}}
+            for n in range(16)
+        ]
+        pool = {"name": f"rails/{pf}", "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": "dra.networking", "nodeName": "rails", "pool": pool, "devices": devices}
+        api.create(objects.manifest(objects.SLICE, f"rails-{pf}", spec=spec))
+    steps = [{"name": f"r{pf}", "type": "sriov", "selector": {"cel": f'{ours}.pfName == "pf{pf}"'}} for pf in range(8)]
+    kind = "networking.dra.io/v1alpha1/NetworkTopology"
+    api.create(objects.manifest(kind, "rails", spec={"steps": steps}))
+    try:
+        _, found = doctor(installed.kubeconfig())
+    finally:
+        api.delete(kind, "rails")
+        for pf in range(8):
+            api.delete(objects.SLICE, f"rails-{pf}")
+    search = found["searches of the scheduler"]
+    assert search["level"] == "warning"
+    assert search["seen"].startswith('NetworkTopology "rails": if one of its requests cannot be met on node rails')
+    assert search["fix"] == "expose VFs as pooled devices with fewer lanes"
+
+
 def test_a_server_that_is_away_is_an_error_and_no_traceback(installed: ControlPlane, tmp_path: Path) -> None:
     config = json.loads(installed.kubeconfig().read_text())
     with closing(Ports("127.0.0.1")) as ports:

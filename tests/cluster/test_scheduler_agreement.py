@@ -1,4 +1,4 @@
-"""The allocator does what the real kube-scheduler does, on random devices, claims and sequences of them.
+"""The allocator does what the real kube-scheduler does: on pooled devices, on random devices and claims.
 
 `NETDRA_AGREEMENT_CASES` says how many sequences are drawn, `NETDRA_SEED` from what; a difference names its seed, and
 its slices and claims are written where pytest keeps the test's files.
@@ -9,33 +9,51 @@ from __future__ import annotations
 import itertools
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from testbed.commands import Settings
 from tests import draws
-from tests.cluster.agreement import DifferenceError, driver
+from tests.cluster.agreement import DifferenceError, Driver, driver
 from tests.cluster.conftest import StartControlPlane
 from tests.drawn.cases import Case, draw
+from tests.drawn.pooled import ROWS, case
 
 CASES = int(os.environ.get("NETDRA_AGREEMENT_CASES") or draws.count(50, 600))
 SEED = str(draws.seed())
 AT_ONCE = 50
 
 
+@pytest.fixture(scope="module")
+def running(start_control_plane: StartControlPlane) -> Iterator[Driver]:
+    """A control plane on which cases are played."""
+    with driver(start_control_plane(Settings(controller_manager=False)), max(AT_ONCE, len(ROWS))) as opened:
+        yield opened
+
+
+@pytest.mark.timeout(300)
+def test_allocator_and_scheduler_agree_on_pooled_devices(running: Driver, tmp_path: Path) -> None:
+    rows = [
+        case(row, f"pooled-{number}", node) for number, (row, node) in enumerate(zip(ROWS, running.nodes, strict=False))
+    ]
+    differences = running.run(rows)
+    for each in rows if differences else ():
+        _keep(each, tmp_path)
+    assert not differences, "\n".join(itertools.chain([f"files in {tmp_path}"], map(str, differences)))
+
+
 @pytest.mark.timeout(300 + 2 * CASES)
-def test_allocator_and_scheduler_agree_on_every_step(start_control_plane: StartControlPlane, tmp_path: Path) -> None:
-    plane = start_control_plane(Settings(controller_manager=False))
+def test_allocator_and_scheduler_agree_on_every_step(running: Driver, tmp_path: Path) -> None:
     differences: list[DifferenceError] = []
-    with driver(plane, min(AT_ONCE, CASES)) as running:
-        for start in range(0, CASES, AT_ONCE):
-            numbers = range(start, min(start + AT_ONCE, CASES))
-            batch = [draw(SEED, number, node) for number, node in zip(numbers, running.nodes, strict=False)]
-            found = running.run(batch)
-            differences += found
-            for case in batch if found else ():
-                _keep(case, tmp_path)
+    for start in range(0, CASES, AT_ONCE):
+        numbers = range(start, min(start + AT_ONCE, CASES))
+        batch = [draw(SEED, number, node) for number, node in zip(numbers, running.nodes, strict=False)]
+        found = running.run(batch)
+        differences += found
+        for each in batch if found else ():
+            _keep(each, tmp_path)
     assert not differences, "\n".join(itertools.chain([f"files in {tmp_path}"], map(str, differences[:5])))
 
 

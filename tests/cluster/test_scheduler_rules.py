@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
 import pytest
 
+from netdra.model.claim import DeviceClass, ResourceClaim
+from netdra.model.resource import ResourceSlice
+from netdra.slices.allocator import Allocator
 from testbed.api import Object
-from testbed.objects import POD, SLICE, manifest, scheduling
+from testbed.objects import CLASS, POD, SLICE, manifest, pod, scheduling
 from testbed.workspace import Workspace
+from tests.drawn import pooled
 
 DRIVER = "dra.networking"
 SET = "eth0-counters"
@@ -173,3 +178,63 @@ def test_a_reference_to_a_counter_that_is_not_there_makes_its_whole_pool_unusabl
     assert "invalid resource pools" in reason
     workspace.api.apply(function.counter_slice(COUNTERS))
     workspace.api.wait_for(POD, "pod", lambda found: scheduling(found)[0] != "", namespace=workspace.namespace)
+
+
+def test_the_limit_of_an_extended_resource_is_the_count_of_one_request(workspace: Workspace) -> None:
+    """So a container never gets two shares of one pooled device by it (`tests.drawn.pooled` has this for claims)."""
+    node = workspace.add_node()
+    name = workspace.name("pooled")
+    published = pooled.slices(name, node, 1)
+    workspace.publish(node, *published)
+    resources = {}
+    for base, condition in (("any", "true"), ("one", f'device.attributes["{DRIVER}"].pfName == "eth0"')):
+        resource = resources[base] = f"example.com/{workspace.name(base)}"
+        expression = f'device.driver == "{DRIVER}" && device.allowMultipleAllocations && {condition}'
+        workspace.add_class(base, expression, extendedResourceName=resource)
+    workspace.settle(node)
+
+    def schedule(base: str, limit: int) -> tuple[str, str]:
+        manifest = pod(workspace.namespace, f"{base}-{limit}", node=node)
+        manifest["spec"]["containers"][0]["resources"] = {"limits": {resources[base]: str(limit)}}
+        workspace.api.create(manifest)
+        return workspace.schedule(f"{base}-{limit}")
+
+    assert schedule("any", 2) == (node, "")
+    assert schedule("one", 1) == (node, "")
+    assert "cannot allocate all claims" in schedule("one", 2)[1]
+    assert "cannot allocate all claims" in schedule("any", 3)[1]
+
+
+@pytest.mark.parametrize(("vfs", "is_foreseen"), [(24, False), (64, True)])
+def test_a_search_that_is_not_warned_of_ends_in_time(workspace: Workspace, vfs: int, is_foreseen: bool) -> None:
+    """A VF of each of four PFs, of which the last has no link: 1.4 million visits of a device, and 68 million."""
+    node = workspace.add_node()
+    down = {"key": "example.com/no-link", "effect": "NoSchedule"}
+    published: list[Object] = []
+    for pf in range(4):
+        devices = [
+            {"name": f"vf{pf}-{number}", "attributes": {"pf": {"int": pf}}, "taints": [down] * (pf == 3)}
+            for number in range(vfs)
+        ]
+        pool = {"name": f"{node}/{pf}", "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": devices}
+        published.append(manifest(SLICE, f"{node}-{pf}", spec=spec))
+    workspace.publish(node, *published)
+    device_class = workspace.add_class("vf", f'device.driver == "{DRIVER}"')
+    workspace.settle(node)
+    requests: list[Object] = [
+        {
+            "name": f"r{pf}",
+            "exactly": {
+                "deviceClassName": device_class,
+                "selectors": [{"cel": {"expression": f'device.attributes["{DRIVER}"].pf == {pf}'}}],
+            },
+        }
+        for pf in range(4)
+    ]
+    claim = msgspec.convert({"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests}}}, ResourceClaim)
+    classes = [msgspec.convert(workspace.api.get(CLASS, device_class), DeviceClass)]
+    allocator = Allocator([msgspec.convert(each, ResourceSlice) for each in published], classes)
+    assert bool(allocator.foresee(claim).node) is is_foreseen
+    _, reason = workspace.place(*requests, node=node)
+    assert ("timed out" if is_foreseen else "cannot allocate all claims") in reason

@@ -127,7 +127,7 @@ def _policies(source: random.Random) -> list[DeviceExposurePolicy]:
 
 
 def _write(source: random.Random, node: Devices, pool: str) -> None:
-    kind: Callable[[random.Random, Devices, str], Pool] = source.choice((_nic, _counted, _plain))
+    kind: Callable[[random.Random, Devices, str], Pool] = source.choice((_nic, _pooled, _counted, _plain))
     driver, devices, counters = kind(source, node, pool)
     chunks = [devices]
     if len(devices) > 2 and source.random() < 0.4:
@@ -210,6 +210,25 @@ def _nic(source: random.Random, node: Devices, pool: str) -> Pool:
     }
     source.shuffle(devices)
     return DRIVER, devices, {"eth0-counters": counters}
+
+
+def _pooled(source: random.Random, node: Devices, pool: str) -> Pool:
+    """A PF whose VFs are a few pooled devices, each with a part of the VFs and of the bandwidth, and the PF itself."""
+    lanes, vfs = source.choice((1, 1, 2, 3)), source.choice((1, 2, 4))
+    slots = lanes * vfs + 1
+    devices: list[Object] = []
+    for number in range(lanes):
+        lane = _device(source, f"eth0-{number}", "vf", {"exclusion-slots": vfs})
+        one = {"default": "1", "validRange": {"min": "1", "max": "1"}}
+        rate = {"default": source.choice(("2", "4")), "validRange": {"min": "2", "max": "10", "step": "2"}}
+        capacity: Object = {f"{DRIVER}/slots": {"value": str(vfs), "requestPolicy": one}}
+        if source.random() < 0.8:
+            capacity[CAPACITIES[0]] = {"value": "10", "requestPolicy": rate}
+        devices.append(lane | {"allowMultipleAllocations": True, "capacity": capacity})
+    node.exclusive |= {_pair(pool, "eth0", lane["name"]) for lane in devices}
+    devices.append(_device(source, "eth0", "pf", {"exclusion-slots": slots}))
+    source.shuffle(devices)
+    return DRIVER, devices, {"eth0-counters": {"exclusion-slots": slots}}
 
 
 def _counted(source: random.Random, node: Devices, pool: str) -> Pool:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -33,6 +35,7 @@ from netdra.slices.allocator.ledger import Counters, Ledger
 from netdra.slices.allocator.pools import Pool, SliceIndex
 from netdra.slices.allocator.trial import Taken, Trial
 from netdra.slices.allocator.wishes import ClaimTask, SelectorCache, UnallocatableError, Wish, claim_key, shown, task
+from netdra.slices.allocator.worst_case import MOST_NODES, MOST_VISITS, Estimate, Outlook, at_most, outlook
 from netdra.slices.nodes import NodeSelector, Requirement, SchedulerNode, Term, named, parse_selector, selects
 
 _SHARES = uuid.uuid5(uuid.NAMESPACE_DNS, "shares.dra.networking")
@@ -159,6 +162,40 @@ class Allocator:
         except UnallocatableError as problem:
             return Explanation(str(problem))
         return Explanation("", tuple(reports))
+
+    def foresee(self, *claims: ResourceClaim, nodes: Sequence[str] | None = None) -> Outlook:
+        """Whether the scheduler may fail at the claims of one pod although devices are free, whatever others have.
+
+        Looks at one node of each kind. Claims that are refused for good have no outlook.
+
+        Args:
+            claims: the pod's claims in its order, allocated or not.
+            nodes: the nodes to look at; by default all.
+        """
+        try:
+            tasks = [task(claim, self._classes, self._selectors, self._admin_namespaces) for claim in claims]
+        except UnallocatableError:
+            return Outlook()
+        kinds = self._kinds if nodes is None else self._kinds_of(nodes)
+        is_counted = any(wish.count > 1 for entry in tasks for wishes in entry.requests for wish in wishes)
+        if not is_counted and at_most(tasks, max(map(len, kinds), default=0)) <= MOST_VISITS:
+            return Outlook()
+        seen: dict[str, Estimate] = {}
+        for node in list(kinds.values())[:MOST_NODES]:
+            with suppress(InvalidInputError):  # `allocate` raises it, if it gets to that node
+                seen[node] = Estimate(tasks, self.pools(node), self._trial(node, tasks))
+        return outlook(seen, are_all=len(seen) == len(kinds))
+
+    @cached_property
+    def _kinds(self) -> Mapping[tuple[str, ...], str]:
+        return self._kinds_of(self._nodes)
+
+    def _kinds_of(self, nodes: Iterable[str]) -> Mapping[tuple[str, ...], str]:
+        """The first node of each kind, those with the most devices first."""
+        kinds: dict[tuple[str, ...], str] = {}
+        for node in nodes:
+            kinds.setdefault(self._index.kind(node), node)
+        return {kind: kinds[kind] for kind in sorted(kinds, key=len, reverse=True)}
 
     def _tasks(self, claims: Iterable[ResourceClaim]) -> list[ClaimTask]:
         return [

@@ -97,6 +97,14 @@ class SliceIndex:
         """The nodes that slices name, in the order of their names."""
         return sorted(self._of_node)
 
+    def kind(self, node: str) -> tuple[str, ...]:
+        """The names of a node's devices. Nodes with the same names have, as a rule, the same devices."""
+        return tuple(
+            device.name
+            for published in (*self._of_node.get(node, ()), *self._of_none)
+            for device in published.spec.devices
+        )
+
     def pools(self, node: SchedulerNode) -> tuple[Pool, ...]:
         """The pools with something for the node, in the order in which they are tried.
 

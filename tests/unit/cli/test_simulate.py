@@ -41,10 +41,12 @@ CLASSES = [
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
     """Runs the command on documents, and returns the exit code, stdout and stderr."""
 
-    def run(*documents: dict[str, Any], arguments: tuple[str, ...] = (), claims: str = "") -> tuple[int, str, str]:
+    def run(
+        *documents: dict[str, Any], arguments: tuple[str, ...] = (), claims: str = "", slices: Path = SLICES
+    ) -> tuple[int, str, str]:
         path = tmp_path / "claims.yaml"
         path.write_text(yaml_text.dump(documents))
-        command = ["netdra", "simulate", "--slices", str(SLICES), "--claims", claims or str(path), *arguments]
+        command = ["netdra", "simulate", "--slices", str(slices), "--claims", claims or str(path), *arguments]
         monkeypatch.setattr(sys, "argv", command)
         with pytest.raises(SystemExit) as end:
             main()
@@ -148,3 +150,69 @@ def test_the_classes_of_topologies_are_there_and_one_that_is_written_stands_abov
     assert code == 1
     code, out, _ = run(topology("macvlan"), device_class("net-nic", f'{TYPE} == "vf"'), wanted)
     assert code == 0
+
+
+def slices(pfs: int, each: int, *, lanes: bool) -> list[dict[str, Any]]:
+    """ResourceSlices of a node with so many PFs, each with so many VFs or lanes."""
+    room = {"dra.networking/vfs": {"value": "8", "requestPolicy": {"default": "1"}}}
+    shared = {"allowMultipleAllocations": True, "capacity": room} if lanes else {}
+    return [
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": {"name": f"n1-{pf}"},
+            "spec": {
+                "driver": "dra.networking",
+                "nodeName": "n1",
+                "pool": {"name": f"n1/{pf}", "generation": 1, "resourceSliceCount": 1},
+                "devices": [
+                    {
+                        "name": f"pf{pf}-{number}",
+                        "attributes": {"type": {"string": "vf"}, "pfName": {"string": f"pf{pf}"}},
+                        **shared,
+                    }
+                    for number in range(each)
+                ],
+            },
+        }
+        for pf in range(pfs)
+    ]
+
+
+def rails(count: int) -> dict[str, Any]:
+    """A claim for a device of each of so many PFs."""
+    asked = claim("rails", "vf")
+    asked["spec"]["devices"]["requests"] = [
+        {
+            "name": f"r{pf}",
+            "exactly": {
+                "deviceClassName": "vf",
+                "selectors": [{"cel": {"expression": f'device.attributes["dra.networking"].pfName == "pf{pf}"'}}],
+            },
+        }
+        for pf in range(count)
+    ]
+    return asked
+
+
+def test_a_claim_that_fits_and_that_the_scheduler_may_not_get_to_the_end_with_is_warned_of(
+    run: Any, tmp_path: Path
+) -> None:
+    def of(*documents: dict[str, Any], there: list[dict[str, Any]], output: str = "table") -> tuple[int, str, str]:
+        path = tmp_path / "slices.yaml"
+        path.write_text(yaml_text.dump(there))
+        return run(*documents, slices=path, arguments=("--output", output))  # type: ignore[no-any-return]
+
+    there = slices(8, 16, lanes=False)
+    code, out, err = of(*CLASSES, rails(8), there=there)
+    assert (code, out.splitlines()[1].split()[:3]) == (0, ["rails", "allocated", "n1"])
+    assert 'claim "rails": if one of its requests cannot be met on node n1, kube-scheduler visits up to' in err
+    assert "expose VFs as pooled devices with fewer lanes" in err
+    _, out, err = of(*CLASSES, rails(8), there=there, output="json")
+    assert err == ""
+    assert [len(each["warnings"]) for each in json.loads(out)["claims"]] == [1]
+    assert of(*CLASSES, rails(8), there=slices(8, 4, lanes=True))[2] == ""
+    code, out, err = of(*CLASSES, claim("two", "vf", count=2), there=slices(1, 1, lanes=True))
+    assert (code, "1 claim refused" in out) == (1, True)
+    assert 'claim "two", request "net": 2 devices are requested, but only 1 matches on any node' in err
+    assert "a request never gets one shared device twice" in err

@@ -1,0 +1,173 @@
+"""Whether the scheduler can do what topologies, claims and pods ask of it, on the slices that are published. Pure.
+
+The facts are filled by `scheduling_look`; called by `netdra doctor`. The webhook and the controller keep no slices, so
+these warnings are here and in `netdra simulate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+
+import msgspec
+
+from netdra.doctor.cluster_verdicts import AS_ADMINISTRATOR, NAMED
+from netdra.doctor.diagnosis import Diagnosis, Unseen
+from netdra.model import names
+from netdra.model.claim import (
+    DeviceClaim,
+    DeviceClass,
+    DeviceRequest,
+    DeviceSelector,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimSpec,
+    ResourceClaimTemplate,
+)
+from netdra.model.core import BareObject, PodClaim
+from netdra.model.meta import ObjectMeta
+from netdra.model.resource import QuantityText, ResourceSlice, Wire
+from netdra.model.topology import NetworkTopology
+from netdra.slices.allocator import Allocator, claim_key
+from netdra.topology.classes import class_name, known_classes
+
+CHECK = "searches of the scheduler"
+IMPLICIT = "deviceclass.resource.kubernetes.io/"
+"""What an extended resource's name begins with that means a DeviceClass by its name (KEP-5004)."""
+
+
+Claims = tuple[ResourceClaim, ...]
+"""The claims of one pod."""
+_finding = partial(Diagnosis, "cluster")
+
+
+class ContainerResources(Wire, frozen=True):
+    """A container's limits."""
+
+    limits: Mapping[str, QuantityText] = {}
+
+
+class LimitedContainer(Wire, frozen=True):
+    """A container's name and resources."""
+
+    name: str
+    resources: ContainerResources = ContainerResources()
+
+
+class PendingSpec(Wire, frozen=True):
+    """A pod's containers and claims."""
+
+    containers: tuple[LimitedContainer, ...] = ()
+    resource_claims: tuple[PodClaim, ...] = ()
+
+
+class PendingPod(BareObject, frozen=True):
+    """A pod that is not scheduled, as far as it asks for devices."""
+
+    spec: PendingSpec = PendingSpec()
+
+
+class SchedulingFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the scheduler goes by, and what is asked of it.
+
+    Attributes:
+        is_part: whether there are more slices, or more objects of another kind, than were read.
+        pods: those that are not scheduled.
+    """
+
+    slices: tuple[ResourceSlice, ...] = ()
+    classes: tuple[DeviceClass, ...] = ()
+    topologies: tuple[NetworkTopology, ...] = ()
+    templates: tuple[ResourceClaimTemplate, ...] = ()
+    claims: tuple[ResourceClaim, ...] = ()
+    pods: tuple[PendingPod, ...] = ()
+    is_part: bool = False
+
+
+def verdicts(facts: SchedulingFacts | Unseen) -> list[Diagnosis]:
+    """One finding for each object that the scheduler may leave Pending although devices are free."""
+    if isinstance(facts, Unseen):
+        return [_finding(CHECK, "warning", f"could not be seen: {facts.why}", AS_ADMINISTRATOR)]
+    classes = known_classes(facts.topologies, facts.classes)
+    # Objects that ask for the same have one finding, also if some of them are made of a template.
+    asking: dict[tuple[bytes, ...], tuple[Claims, list[str]]] = {}
+    for named, claims in _asked(facts, classes.values()):
+        specs = tuple(msgspec.json.encode(claim.spec) for claim in claims)
+        asking.setdefault(specs, (claims, []))[1].append(named)
+    allocator = Allocator(facts.slices, classes.values())
+    findings = [
+        finding
+        for claims, objects in asking.values()
+        for finding in allocator.foresee(*claims).findings(_named(objects))
+    ]
+    part = f" on the first {len(facts.slices)} ResourceSlices" if facts.is_part else ""
+    if not findings:
+        return [_finding(CHECK, "ok", f"{len(asking)} different requests for devices can be searched in time{part}")]
+    found = [_finding(CHECK, "warning", finding.what, finding.hint) for finding in findings[:NAMED]]
+    if len(findings) > NAMED:
+        found.append(_finding(CHECK, "warning", f"{len(findings) - NAMED} more warnings of this kind", "see the first"))
+    return found
+
+
+def _named(objects: Sequence[str]) -> str:
+    return objects[0] + (f" and {len(objects) - 1} more" if len(objects) > 1 else "")
+
+
+def _asked(facts: SchedulingFacts, classes: Collection[DeviceClass]) -> Iterator[tuple[str, Claims]]:
+    """Each object that asks for devices of ours, with its claims; a topology asks for one device of each root step."""
+    ours = {entry.metadata.name for entry in classes if _is_about_us(entry.spec.selectors)}
+    for topology in facts.topologies:
+        wanted = [(step.name, class_name(topology.name, step.name), 1) for step in topology.spec.steps if step.is_root]
+        yield f'NetworkTopology "{topology.name}"', (_claim(topology.metadata, wanted),)
+    templates = [ResourceClaim(metadata=entry.metadata, spec=entry.spec.spec) for entry in facts.templates]
+    for kind, claims in (("ResourceClaimTemplate", templates), ("ResourceClaim", facts.claims)):
+        for claim in claims:
+            if claim.status.allocation is None and _is_for(claim, ours):
+                yield f'{kind} "{claim_key(claim)}"', (claim,)
+    by_resource = {f"{IMPLICIT}{name}": name for name in ours}
+    by_resource |= {
+        entry.spec.extended_resource_name: entry.metadata.name
+        for entry in classes
+        if entry.spec.extended_resource_name and entry.metadata.name in ours
+    }
+    by_template = {claim_key(claim): claim for claim in templates}
+    by_name = {claim_key(claim): claim for claim in facts.claims if claim.status.allocation is None}
+    for pod in facts.pods:
+        limits = [
+            (resource, by_resource[resource], int(limit))
+            for container in pod.spec.containers
+            for resource, limit in container.resources.limits.items()
+            if resource in by_resource and str(limit).isdecimal() and int(limit)
+        ]
+        own = [_claim(pod.metadata, limits)] if limits else []
+        beside = f"{pod.metadata.namespace or 'default'}/"
+        named = (
+            by_template.get(f"{beside}{entry.resource_claim_template_name}")
+            or by_name.get(f"{beside}{entry.resource_claim_name}")
+            for entry in pod.spec.resource_claims
+        )
+        asked = (*(claim for claim in named if claim is not None), *own)
+        if limits or (len(asked) > 1 and any(_is_for(claim, ours) for claim in asked)):
+            yield f'Pod "{beside}{pod.metadata.name}"', asked
+
+
+def _claim(metadata: ObjectMeta, wanted: Iterable[tuple[str, str, int]]) -> ResourceClaim:
+    """A claim with requests, each with its name, its class and how many devices it wants."""
+    requests = tuple(
+        DeviceRequest(name=name, exactly=ExactDeviceRequest(device_class_name=of, count=count))
+        for name, of, count in wanted
+    )
+    return ResourceClaim(metadata=metadata, spec=ResourceClaimSpec(devices=DeviceClaim(requests=requests)))
+
+
+def _is_for(claim: ResourceClaim, classes: Collection[str]) -> bool:
+    """Whether a claim asks for devices of ours, by one of our classes or by its own selectors."""
+    return any(
+        choice.device_class_name in classes or _is_about_us(choice.selectors)
+        for request in claim.spec.devices.requests
+        for choice in ((request.exactly,) if request.exactly else request.first_available)
+    )
+
+
+def _is_about_us(selectors: Iterable[DeviceSelector]) -> bool:
+    return any(selector.cel is not None and names.DRIVER in selector.cel.expression for selector in selectors)
