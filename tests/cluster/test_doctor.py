@@ -200,7 +200,7 @@ def test_a_topology_that_the_scheduler_may_not_get_to_the_end_with_is_found(inst
     search = found["searches of the scheduler"]
     assert search["level"] == "warning"
     assert search["seen"].startswith('NetworkTopology "rails": if one of its requests cannot be met on node rails')
-    assert search["fix"] == "expose VFs as pooled devices with fewer lanes"
+    assert search["fix"] == "offer the VFs together (pooledVFs in their policy), in few lanes"
 
 
 def test_a_server_that_is_away_is_an_error_and_no_traceback(installed: ControlPlane, tmp_path: Path) -> None:

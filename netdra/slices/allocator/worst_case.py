@@ -85,7 +85,9 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
                 "the pod then stays Pending although other nodes are free"
             )
             order = f"write the requests in the order {', '.join(self.order)}, or " if self.order else ""
-            findings.append(Finding(what, hint=f"{order}expose VFs as pooled devices with fewer lanes"))
+            findings.append(
+                Finding(what, hint=f"{order}offer the VFs together (pooledVFs in their policy), in few lanes")
+            )
         return findings
 
 

@@ -207,7 +207,7 @@ def test_a_claim_that_fits_and_that_the_scheduler_may_not_get_to_the_end_with_is
     code, out, err = of(*CLASSES, rails(8), there=there)
     assert (code, out.splitlines()[1].split()[:3]) == (0, ["rails", "allocated", "n1"])
     assert 'claim "rails": if one of its requests cannot be met on node n1, kube-scheduler visits up to' in err
-    assert "expose VFs as pooled devices with fewer lanes" in err
+    assert "offer the VFs together (pooledVFs in their policy), in few lanes" in err
     _, out, err = of(*CLASSES, rails(8), there=there, output="json")
     assert err == ""
     assert [len(each["warnings"]) for each in json.loads(out)["claims"]] == [1]

@@ -69,7 +69,7 @@ def test_a_topology_with_many_equal_vfs_is_warned_of_and_with_few_lanes_it_is_no
     (found,) = verdicts(SchedulingFacts(slices=rails(8, 16), topologies=(topology(8),)))
     assert (found.where, found.check, found.level) == ("cluster", "searches of the scheduler", "warning")
     assert found.seen.startswith('NetworkTopology "rails": if one of its requests cannot be met on node n1')
-    assert found.fix == "expose VFs as pooled devices with fewer lanes"
+    assert found.fix == "offer the VFs together (pooledVFs in their policy), in few lanes"
     (found,) = verdicts(SchedulingFacts(slices=rails(8, 4, lanes=True), topologies=(topology(8),)))
     assert (found.level, found.fix) == ("ok", "")
 

@@ -211,7 +211,7 @@ class TestKnownCases:
         pf = request("pf", f"{ours}.type == 'pf' && {ours}.pf == 3")
         foreseen = allocator.foresee(claim("c", *one_of_each(3), pf))
         assert foreseen.order == ("pf", "r0", "r1", "r2")
-        assert "write the requests in the order pf, r0, r1, r2, or expose" in foreseen.findings("c")[0].text
+        assert "write the requests in the order pf, r0, r1, r2, or offer" in foreseen.findings("c")[0].text
         assert not allocator.foresee(claim("c", pf, *one_of_each(3))).findings("c")
         assert allocator.foresee(claim("c", *one_of_each(4))).order == ()
 
@@ -236,7 +236,7 @@ class TestKnownCases:
         assert finding.text == (
             'ResourceClaim "c": if one of its requests cannot be met on node n1, kube-scheduler visits up to '
             "38,941,036,808 devices to find out, and about 2,000,000 fit into its timeout of 10 s: the pod then stays "
-            "Pending although other nodes are free; expose VFs as pooled devices with fewer lanes"
+            "Pending although other nodes are free; offer the VFs together (pooledVFs in their policy), in few lanes"
         )
 
 
