@@ -376,7 +376,7 @@ def path_of(directory: Path, sandbox: str) -> Path:
         or len(sandbox.encode("utf-8", "replace")) > 200
     ):
         raise InvalidInputError(f"sandbox id {sandbox[:200]!r} cannot be the name of a file")
-    return directory / f"{sandbox}{SUFFIX}"
+    return files.joined(directory, f"{sandbox}{SUFFIX}")
 
 
 def _files(directory: Path) -> Iterator[Path]:
@@ -405,6 +405,6 @@ def _record_lock(kind: int) -> bytes:
 def _is_still(path: Path, lock: int) -> bool:
     """Whether the open file is the one of that name: it may have been removed while we waited for its lock."""
     try:
-        return os.path.samestat(path.stat(), os.fstat(lock))
+        return os.path.samestat(os.stat(path), os.fstat(lock))  # noqa: PTH116 (a pod waits for it)
     except FileNotFoundError:
         return False

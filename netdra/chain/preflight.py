@@ -46,7 +46,7 @@ def preflight(tasks: Mapping[str, ChainStep], site: Site) -> None:
             a config is wrong.
     """
     pod = site.inside
-    if pod.cookie == netns.cookie():
+    if pod.cookie == netns.cookie(site.host):
         raise InvalidInputError(
             f'sandbox {site.container_id}: "{pod.path}" is the host\'s own network namespace',
             hint="a pod with hostNetwork has no network that devices could be moved into",

@@ -62,7 +62,7 @@ def open_pod(path: str) -> Iterator[PodSpace]:
     """
     with Namespace.open(path) as namespace:
         try:
-            sock, cookie = namespace.visit(lambda: (Socket(), netns.cookie()))
+            sock = namespace.visit(Socket)
         except KernelError as problem:
             if problem.errno == errno.EINVAL:  # setns(2): the file is of no namespace of that kind
                 raise InvalidInputError(f'"{path}" is no network namespace') from None
@@ -73,7 +73,7 @@ def open_pod(path: str) -> Iterator[PodSpace]:
                 ) from None
             raise
         with sock:
-            yield PodSpace(namespace=namespace, sock=sock, path=path, cookie=cookie)
+            yield PodSpace(namespace=namespace, sock=sock, path=path, cookie=netns.cookie(sock))
 
 
 @contextmanager

@@ -188,7 +188,7 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
         mounts = self._describe(claim, own)
         text = spec.encode(spec.render(claim, own, mounts))
         path = self.spec_path(claim.claim.uid)
-        if not self.cdi.is_dir():
+        if not os.path.isdir(self.cdi):  # noqa: PTH112 (a pod waits for it)
             self._make_folder()
         files.place(path, text, _LOCK_SECONDS, mode=_READABLE)
 
@@ -251,7 +251,7 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             InvalidInputError: the uid cannot be part of a file's name.
         """
-        return self.cdi / f"{_PREFIX}{_uid(uid)}{_SUFFIX}"
+        return files.joined(self.cdi, f"{_PREFIX}{_uid(uid)}{_SUFFIX}")
 
     def metadata_path(self, uid: str, request: str) -> Path:
         """Where the metadata of a claim's request is.
@@ -261,7 +261,7 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             InvalidInputError: uid or request cannot be part of a file's name.
         """
-        return self._folder / f"{_uid(uid)}.{_part(request)}.json"
+        return files.joined(self._folder, f"{_uid(uid)}.{_part(request)}.json")
 
     def _make_folder(self) -> None:
         try:
@@ -282,7 +282,7 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def _folder(self) -> Path:
         # One for all claims: to remove a folder takes ext4 a millisecond, and the kubelet waits for it.
-        return self.plugin / METADATA_FOLDER
+        return files.joined(self.plugin, METADATA_FOLDER)
 
 
 def _part(name: str) -> str:

@@ -14,7 +14,7 @@ from netdra.model.errors import InvalidInputError, PermanentError, TemporaryErro
 from netdra.model.findings import refuse
 from netdra.model.plan import Binding, ClaimReference, Plan
 from netdra.model.topology import MOVING_TYPES
-from netdra.node.claims.store import PreparedClaim, TopologyVersion
+from netdra.node.claims.store import PreparedClaim
 from netdra.node.view import NodeView
 from netdra.rules.claims import check_own_configuration
 from netdra.slices.nodes import parse_selector
@@ -142,7 +142,7 @@ def changed_topologies(record: PreparedClaim, view: NodeView) -> tuple[str, ...]
         topology = view.topologies.get(name)
         if topology is None:
             what = "was deleted"
-        elif TopologyVersion.of(topology).digest != version.digest:
+        elif not version.is_of(topology):
             what = f"is at generation {topology.metadata.generation}"
         else:
             continue

@@ -175,7 +175,7 @@ class Recovery:
         except NetdraError as problem:
             unknown = problem
         if saved is not None:
-            await self.hooks.restore_records(claims, LOOKUP_SECONDS)
+            await self.hooks.restore_records(claims, time.monotonic() + LOOKUP_SECONDS)
             await self._confirm(sandbox, claims, saved)
             self._mark_seen(sandbox.id)
             await self._report_drift(sandbox, claims)
@@ -196,8 +196,7 @@ class Recovery:
         return self.network.standing(sandbox_of(saved)) is not None
 
     async def _confirm(self, sandbox: Sandbox, claims: tuple[ClaimReference, ...], saved: Saved) -> None:
-        devices = self.hooks.devices_of(claims)
-        self.hooks.writer.update(await self.hooks.in_thread(lambda: self.network.confirm(sandbox, devices, saved)))
+        self.hooks.writer.update(await self.hooks.confirmed(sandbox, claims, saved))
 
     async def _report_drift(self, sandbox: Sandbox, claims: tuple[ClaimReference, ...]) -> None:
         """Report the drift of a pod's network. It is left so: the pod itself may have changed its network."""
