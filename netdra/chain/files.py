@@ -12,7 +12,7 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -290,9 +290,11 @@ def _linked(path: Path, content: bytes, mode: int) -> bool:
     if fd is None:
         return False
     try:
-        with suppress(FileNotFoundError):  # of a process that was killed: the folder is locked
+        try:
+            _named(fd, temporary)
+        except FileExistsError:  # of a process that was killed: the folder is locked
             os.unlink(temporary)  # noqa: PTH108 (a pod waits for each of these)
-        _named(fd, temporary)
+            _named(fd, temporary)
         os.rename(temporary, path)  # noqa: PTH104
     finally:
         os.close(fd)

@@ -119,8 +119,11 @@ def _builtin(
 
 def _resolved(task: ChainStep, expected: Mapping[str, StepResult]) -> Mapping[str, Any] | None:
     """A step's config with example values for its references; None if it refers to an address, which has no example."""
-    if any(reference.field == "ips" for _, reference in find(task.step.config)):
+    references = find(task.step.config)
+    if any(reference.field == "ips" for _, reference in references):
         return None
+    if not references:
+        return task.step.config
     return resolve(task.step.config, {name: expected[key] for name, key in task.ancestors.items()})
 
 
