@@ -94,6 +94,12 @@ def reopen_pod(wanted: NamespaceId, *others: str, same_boot: bool) -> Iterator[P
         yield None
 
 
+def is_there(namespace: NamespaceId) -> bool:
+    """Whether the namespace at the path still has the cookie."""
+    with reopen_pod(namespace, same_boot=True) as space:
+        return space is not None
+
+
 @contextmanager
 def opened(
     pod: PodIdentity,

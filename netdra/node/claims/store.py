@@ -269,6 +269,14 @@ class ClaimStore(msgspec.Struct, frozen=True):
         log.error("prepared claim %s cannot be read (%s) and is kept as %s", path, problem, aside)
         return None
 
+    def of(self, claims: Iterable[ClaimReference]) -> list[PreparedClaim]:
+        """The records of claims, of those that have one.
+
+        Raises:
+            NetdraError: as `get`.
+        """
+        return [record for claim in claims if (record := self.get(claim.uid)) is not None]
+
     def has(self, uid: str) -> bool:
         """Whether a claim is written down, readable or not. Takes microseconds.
 

@@ -13,13 +13,11 @@ import asyncio
 import contextvars
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from netdra.chain.checkpoint import Saved
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.model.plan import ClaimReference
 from netdra.node.claims.checks import changed_topologies, check_shared
@@ -146,7 +144,7 @@ class Attachments:
         if self.tracker.knows_to_be_claimless(sandbox):
             return
         try:
-            with _about(sandbox):
+            with about(**sandbox.fields):
                 await self.table.act(sandbox, lambda: self._run(sandbox, deadline))
         except BaseException:
             self.table.mark_ended(sandbox.id)
@@ -166,7 +164,7 @@ class Attachments:
             raise TemporaryError(
                 f"sandbox {sandbox.id}: it is undone in the background, since a plugin does not answer"
             )
-        with _about(sandbox):
+        with about(**sandbox.fields):
             await self.take_down(sandbox, budget)
 
     async def remove(self, sandbox: Sandbox) -> None:
@@ -186,7 +184,7 @@ class Attachments:
         """Take a sandbox down in the background, in a share of the threads; `recover` goes on with it."""
         if sandbox.id in self._background:
             return
-        with _about(sandbox):
+        with about(**sandbox.fields):
             task = self._background[sandbox.id] = asyncio.create_task(self._undo_quietly(sandbox))
         task.add_done_callback(lambda _: self._background.pop(sandbox.id, None))
 
@@ -219,18 +217,19 @@ class Attachments:
                 outcomes = await self._attached(sandbox, records, deadline)
             else:
                 await self.restore_records(claims, until)
-                outcomes = await self.confirmed(sandbox, claims, saved)
+                outcomes = await self.in_thread(lambda: self.network.confirm(sandbox, claims, saved))
         except StoppedError:
             raise  # the pod has ended, or has another sandbox by now: it gets no status and no event
         except NetdraError as problem:
+            devices = self.devices_of(claims)
+            self.writer.update(failed(sandbox, devices, reason_of(problem), message_of(problem)))
             if self.network.has_checkpoint(sandbox.id):
                 self.table.set_trouble(sandbox.id, message_of(problem))
-            self.writer.update(failed(sandbox, self.devices_of(claims), reason_of(problem), message_of(problem)))
             self.events.report_failure(sandbox, problem)
             raise
         self.writer.update(outcomes)
         self.events.forget(sandbox)
-        self.report_changed_topologies(sandbox, claims)
+        self.events.report_topologies(sandbox, changed_topologies(self.table.prepared.of(claims), self.view))
         self.signals.held_changed.emit()
 
     def devices_of(self, claims: Iterable[ClaimReference]) -> tuple[ClaimDevices, ...]:
@@ -244,13 +243,6 @@ class Attachments:
             else:
                 devices.append(ClaimDevices.of_claim(stored) if stored is not None else ClaimDevices(claim))
         return tuple(devices)
-
-    def report_changed_topologies(self, sandbox: Sandbox, claims: Iterable[ClaimReference]) -> None:
-        """Report a pod whose network is not that of its topologies today: it keeps the one that was prepared (D52)."""
-        records = filter(None, (self.table.prepared.get(claim.uid) for claim in claims))
-        changes = [change for record in records for change in changed_topologies(record, self.view)]
-        if changes:
-            self.events.report_topology(sandbox, "; ".join(changes))
 
     async def take_down(self, sandbox: Sandbox, seconds: float) -> None:
         """Take a sandbox down, when its turn comes.
@@ -318,15 +310,6 @@ class Attachments:
             if self.table.prepared.get(claim.uid) is None:
                 await self.claims.for_hook(claim, until)
 
-    async def confirmed(self, sandbox: Sandbox, claims: Iterable[ClaimReference], saved: Saved) -> tuple[Outcome, ...]:
-        """Let the containers of a sandbox whose network stands be created; returns the outcomes of its claims.
-
-        Raises:
-            NetdraError: a CDI specification cannot be written.
-        """
-        devices = self.devices_of(claims)
-        return await self.in_thread(lambda: self.network.confirm(sandbox, devices, saved))
-
     async def _attached(
         self, sandbox: Sandbox, records: Sequence[PreparedClaim], deadline: float
     ) -> tuple[Outcome, ...]:
@@ -359,10 +342,3 @@ class Attachments:
             pass  # it was reported
         except Exception:
             log.exception("sandbox %s: netdra has a defect", sandbox.id)
-
-
-@contextmanager
-def _about(sandbox: Sandbox) -> Iterator[None]:
-    """Name a sandbox and its pod in the log lines of work that is done meanwhile."""
-    with about(sandbox=sandbox.id, pod=f"{sandbox.namespace}/{sandbox.name}"):
-        yield
