@@ -101,11 +101,6 @@ def device_metadata(prepared: PreparedClaim, request: str, outcomes: Sequence[De
     )
 
 
-def _text(metadata: DeviceMetadata) -> bytes:
-    """The metadata as the text of its file."""
-    return msgspec.json.format(msgspec.json.encode(metadata), indent=2) + b"\n"
-
-
 def container_path(prepared: PreparedClaim, request: str) -> str:
     """Where a container finds the file: by the name by which its pod knows the claim.
 
@@ -275,7 +270,8 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
             path = self.metadata_path(claim.claim.uid, request)
             # The old file is removed first: no container has it by this name now, and ext4 writes out a file that is
             # renamed over another one (auto_da_alloc), which is a quarter of the time that all files of a pod take.
-            files.appear(path, _text(device_metadata(claim, request, outcomes)), _LOCK_SECONDS, mode=_READABLE)
+            text = spec.encode(device_metadata(claim, request, outcomes))
+            files.appear(path, text, _LOCK_SECONDS, mode=_READABLE)
             mounts.append((request, _mount(claim, request, str(path))))
         return mounts
 

@@ -16,12 +16,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import msgspec
 
 from netdra.chain.checkpoint import boot_id
-from netdra.kube.backoff import Backoff
+from netdra.kube.backoff import patiently
 from netdra.kube.client import Client
 from netdra.kube.errors import ApiError, NotFoundError
 from netdra.kube.resources import RESOURCE_CLAIMS, Resource
@@ -56,8 +56,6 @@ from netdra.topology.ports import asked_for, with_ports
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 
 class WatchedPods(Protocol):
     """Pods and their claims without asking the API server: `netdra.node.sandboxes.tracker`."""
@@ -70,29 +68,6 @@ class WatchedPods(Protocol):
 
 
 _PODS = Resource("v1", "pods", ClusterPod, namespaced=True)
-
-
-async def patiently(attempt: Callable[[], Awaitable[T]], seconds: float) -> T:
-    """An attempt's result, repeated while it fails for a reason that may pass.
-
-    Args:
-        attempt: the work.
-        seconds: for how long to go on; the time of the last attempt is not counted.
-
-    Raises:
-        NetdraError: of the last attempt, or of an attempt that failed for good.
-    """
-    backoff, clock = Backoff(), asyncio.get_running_loop().time
-    deadline = clock() + seconds
-    while True:
-        try:
-            return await attempt()
-        except TemporaryError as problem:
-            wait = backoff.next(problem.retry_after if isinstance(problem, ApiError) else 0.0)
-            if clock() + wait > deadline:
-                raise
-            log.info("tried again in %.1f s: %s", wait, problem.what)
-            await asyncio.sleep(wait)
 
 
 async def get_claim(client: Client, wanted: ClaimReference) -> ResourceClaim:
