@@ -67,7 +67,7 @@ _READS = {uapi.RTM_GETLINK, uapi.RTM_GETADDR, uapi.RTM_GETROUTE}
 _CLAIM = "claim"
 _PHASES = (
     "netdra.node.sandboxes.tracker:Tracker.claims_of",
-    "netdra.node.sandboxes.hooks:Attachments._plans",
+    "netdra.node.permits:NodePermits.confirm",
     "netdra.node.sandboxes.table:Table.begin_attach",
     "netdra.node.sandboxes.table:Table.complete_attach",
     "netdra.node.sandboxes.table:Table.begin_detach",
@@ -287,7 +287,7 @@ _TOPOLOGY = msgspec.convert(
     {
         "apiVersion": "networking.dra.io/v1alpha1",
         "kind": "NetworkTopology",
-        "metadata": {"name": "whole"},
+        "metadata": {"name": "whole", "uid": "5d1c5a2e-0000-4000-8000-000000000001", "generation": 1},
         "spec": {"steps": [{"name": "nic", "type": "host-device", "selector": {"cel": "true"}}]},
     },
     NetworkTopology,

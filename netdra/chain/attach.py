@@ -76,9 +76,11 @@ def attach(checked: CheckedPlans, pod: PodIdentity, netns: str, settings: ChainS
                 preflight(graph, site)
                 # Another process may have begun since: the next round waits for it.
                 with suppress(CheckpointExistsError):
-                    lasting = any(map(_outlives_the_machine, graph.values()))
-                    journal = checkpoint.create(settings.state, header, site.remaining(), lasting=lasting)
-                    journal.hold()
+                    # What programs keep on the disk outlives a power failure: then the checkpoint must, too.
+                    programs = any(task.runs_programs for task in graph.values())
+                    journal = checkpoint.create(settings.state, header, site.remaining(), lasting=programs)
+                    if programs:
+                        journal.hold()
                     with closing(Executor(graph, journal, site, settings)) as executor:
                         report = _run(executor, settings, started)
                     return msgspec.structs.replace(report, problems=tuple(problems))
@@ -172,11 +174,6 @@ def _is_done(saved: Saved, header: Header) -> bool:
         and (earlier.boot_id, earlier.namespace.cookie) == (header.boot_id, header.namespace.cookie)
         and earlier.plans == header.plans
     )
-
-
-def _outlives_the_machine(task: ChainStep) -> bool:
-    """Whether a step leaves something that outlives a power failure: then its checkpoint must outlive it too."""
-    return task.is_binary or bool(task.step.config.get("ipam"))
 
 
 def _repeated(graph: Mapping[str, ChainStep], saved: Saved) -> AttachReport:

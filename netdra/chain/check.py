@@ -13,7 +13,7 @@ import msgspec
 
 from netdra.chain import checkpoint
 from netdra.chain import site as sites
-from netdra.chain.checkpoint import BadCheckpointError, NamespaceId, Saved
+from netdra.chain.checkpoint import BadCheckpointError, Saved
 from netdra.chain.execute import Executor
 from netdra.chain.files import NewerStateError
 from netdra.chain.flow import ChainStep, tasks
@@ -46,16 +46,7 @@ def standing(directory: Path, sandbox: str, netns: str) -> Saved | None:
     saved = load(directory, sandbox)
     if saved is None or not is_complete(saved):
         return None
-    return saved if is_there(msgspec.structs.replace(saved.header.namespace, path=netns)) else None
-
-
-def is_there(namespace: NamespaceId) -> bool:
-    """Whether the namespace at the path still has the cookie."""
-    try:
-        with sites.open_pod(namespace.path) as space:
-            return space.cookie == namespace.cookie
-    except NetdraError:
-        return False
+    return saved if sites.is_there(msgspec.structs.replace(saved.header.namespace, path=netns)) else None
 
 
 def is_complete(saved: Saved) -> bool:

@@ -201,14 +201,16 @@ class CheckpointJournal:
     Several threads may append to it. Programs that act for a step inherit the descriptor `inherited`: as long as one of
     them runs, `await_programs` waits, so the next process, after a crash, does not undo what is still being done.
     Closing ends that: a daemon that a program has left running after its end is not waited for.
+
+    Attributes:
+        inherited: -1 until `hold` or `await_programs` is called: most chains run no programs.
     """
 
     def __init__(self, path: Path, lock: int, saved: Saved, size: int) -> None:
         self.path, self.saved = path, saved
         self._lock, self._size = lock, size
         self._one_at_a_time = threading.Lock()
-        # A lock of another kind, on an open file of its own: it lives on in programs that inherit the file.
-        self.inherited = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self.inherited = -1
 
     def append(self, entry: Entry) -> None:
         """Write one entry down.
@@ -229,7 +231,7 @@ class CheckpointJournal:
 
     def hold(self) -> None:
         """From now on, programs that are given `inherited` are waited for."""
-        fcntl.fcntl(self.inherited, fcntl.F_OFD_SETLK, _record_lock(fcntl.F_RDLCK))
+        self._lock_inherited(fcntl.F_RDLCK)
 
     def await_programs(self, timeout: float) -> bool:
         """Wait until the programs of a process that is gone have ended; False if they do not in time.
@@ -239,7 +241,7 @@ class CheckpointJournal:
         deadline = time.monotonic() + timeout
         while True:
             try:
-                fcntl.fcntl(self.inherited, fcntl.F_OFD_SETLK, _record_lock(fcntl.F_WRLCK))
+                self._lock_inherited(fcntl.F_WRLCK)
             except (BlockingIOError, PermissionError):
                 if time.monotonic() > deadline:
                     return False
@@ -249,10 +251,17 @@ class CheckpointJournal:
 
     def close(self) -> None:
         """Let other processes have the checkpoint, which stays."""
-        with suppress(OSError):
-            fcntl.fcntl(self.inherited, fcntl.F_OFD_SETLK, _record_lock(fcntl.F_UNLCK))
-        os.close(self.inherited)
+        if self.inherited >= 0:
+            with suppress(OSError):
+                self._lock_inherited(fcntl.F_UNLCK)
+            os.close(self.inherited)
         os.close(self._lock)
+
+    def _lock_inherited(self, kind: int) -> None:
+        if self.inherited < 0:
+            # A lock of another kind, on an open file of its own: it lives on in programs that inherit the file.
+            self.inherited = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        fcntl.fcntl(self.inherited, fcntl.F_OFD_SETLK, _record_lock(kind))
 
     def remove(self) -> None:
         """Remove the checkpoint: nothing is left to undo.
@@ -376,7 +385,7 @@ def path_of(directory: Path, sandbox: str) -> Path:
         or len(sandbox.encode("utf-8", "replace")) > 200
     ):
         raise InvalidInputError(f"sandbox id {sandbox[:200]!r} cannot be the name of a file")
-    return directory / f"{sandbox}{SUFFIX}"
+    return files.joined(directory, f"{sandbox}{SUFFIX}")
 
 
 def _files(directory: Path) -> Iterator[Path]:
@@ -405,6 +414,6 @@ def _record_lock(kind: int) -> bytes:
 def _is_still(path: Path, lock: int) -> bool:
     """Whether the open file is the one of that name: it may have been removed while we waited for its lock."""
     try:
-        return os.path.samestat(path.stat(), os.fstat(lock))
+        return os.path.samestat(os.stat(path), os.fstat(lock))  # noqa: PTH116 (a pod waits for it)
     except FileNotFoundError:
         return False

@@ -6,7 +6,6 @@ Used by `attach`, `detach` and `check`, which decide on the order; `flow` makes 
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -70,12 +69,12 @@ class Executor:
     ) -> None:
         decoders.build(*_IN_THREADS)
         self.tasks, self.journal, self._settings = tasks, journal, settings
-        self.site = dataclasses.replace(site, lock=journal.inherited)
+        self.site = msgspec.structs.replace(site, lock=journal.inherited)
         self._stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def until(self, deadline: float) -> None:
         """From now on, act until another time on the monotonic clock; an interrupt before is over."""
-        self.site = dataclasses.replace(self.site, deadline=deadline)
+        self.site = msgspec.structs.replace(self.site, deadline=deadline)
         with suppress(BlockingIOError):
             os.eventfd_read(self._stop)
 
@@ -299,8 +298,8 @@ class Executor:
         with ExitStack() as closing:
             host, pod = closing.enter_context(Socket()), self.site.pod
             if pod is not None:
-                pod = dataclasses.replace(pod, sock=closing.enter_context(pod.namespace.visit(Socket)))
-            yield dataclasses.replace(self.site, host=host, pod=pod, notes=[])
+                pod = msgspec.structs.replace(pod, sock=closing.enter_context(pod.namespace.visit(Socket)))
+            yield msgspec.structs.replace(self.site, host=host, pod=pod, notes=[])
 
     def _delete(self, task: ChainStep, config: Mapping[str, Any]) -> tuple[str, ...]:
         attachment, path = self._attachment(task), self._path_that_was()

@@ -58,6 +58,11 @@ class ChainStep(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it is a process of its own."""
         return self.step.execution == "Binary"
 
+    @property
+    def runs_programs(self) -> bool:
+        """Whether a program acts for it, its own or one that gives addresses, which may keep data on the disk."""
+        return self.is_binary or bool(self.step.config.get("ipam"))
+
 
 def tasks(plans: Sequence[Plan], first: int = 0) -> dict[str, ChainStep]:
     """All steps of a pod's plans by key, in the order in which they run.

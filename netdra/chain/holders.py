@@ -58,7 +58,7 @@ def give_up(directory: Path, device: str, sandbox: str) -> None:
 def forget(directory: Path, sandbox: str) -> None:
     """Note that a sandbox has no device any more; a process may have died before its checkpoint, and left a link."""
     try:
-        noted = os.listdir(directory / _FOLDER)  # noqa: PTH208 (names alone)
+        noted = os.listdir(files.joined(directory, _FOLDER))  # noqa: PTH208 (names alone)
     except FileNotFoundError:
         return
     for device in noted:
@@ -107,7 +107,7 @@ def written(state: StepState) -> tuple[str, ...]:
 
 
 def _path(directory: Path, device: str) -> Path:
-    return directory / _FOLDER / device.replace("/", "_")
+    return files.joined(files.joined(directory, _FOLDER), device.replace("/", "_"))
 
 
 def _target(path: Path) -> str:

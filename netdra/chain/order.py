@@ -7,7 +7,7 @@ alone uses its sockets. Called by `netdra.chain.attach` and `netdra.chain.detach
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 Act = Callable[[str], None]
@@ -46,32 +46,50 @@ def run(
             end soon. They are waited for, and nothing more begins.
         workers: how many threads there may be.
     """
-    run = _Run(edges, act, beside, stop_on_failure)
     if not any(map(beside, edges)):
-        return run.to_the_end(None)  # as most chains; an executor takes longer to make than some steps take
+        return _run_in_turn(edges, act, stop_on_failure)  # as most chains
     # Threads are made by the executor as they are needed, from this thread and so in its network namespace.
     with ThreadPoolExecutor(workers, thread_name_prefix="netdra-step") as threads:
         try:
-            return run.to_the_end(threads)
+            return _Run(edges, act, beside, stop_on_failure, threads).to_the_end()
         except BaseException:
             threads.shutdown(wait=False, cancel_futures=True)
             interrupt()
             raise
 
 
+def _run_in_turn(edges: Iterable[str], act: Act, stop_on_failure: bool) -> dict[str, Exception]:
+    """Act on steps that all run in this thread: in the order in which they are given, which the edges allow."""
+    failed: dict[str, Exception] = {}
+    for key in edges:
+        try:
+            act(key)
+        except Exception as problem:  # noqa: BLE001 (the caller reports it, after undoing)
+            failed[key] = problem
+            if stop_on_failure:
+                break
+    return failed
+
+
 class _Run:
     def __init__(
-        self, edges: Mapping[str, Sequence[str]], act: Act, beside: Callable[[str], bool], stop_on_failure: bool
+        self,
+        edges: Mapping[str, Sequence[str]],
+        act: Act,
+        beside: Callable[[str], bool],
+        stop_on_failure: bool,
+        threads: ThreadPoolExecutor,
     ) -> None:
         self._edges, self._act, self._beside, self._stop = edges, act, beside, stop_on_failure
+        self._threads = threads
         self._waiting = list(edges)
         self._over: set[str] = set()
         self._running: dict[Future[None], str] = {}
         self._failed: dict[str, Exception] = {}
 
-    def to_the_end(self, threads: ThreadPoolExecutor | None) -> dict[str, Exception]:
+    def to_the_end(self) -> dict[str, Exception]:
         while not self._is_over():
-            self._begin_some(threads)
+            self._begin_some()
             if self._running:
                 self._await_one()
         return self._failed
@@ -80,7 +98,7 @@ class _Run:
         stopped = self._stop and self._failed
         return not self._running and (not self._waiting or bool(stopped))
 
-    def _begin_some(self, threads: ThreadPoolExecutor | None) -> None:
+    def _begin_some(self) -> None:
         """Begin the steps that can run beside others, then do one of the rest here."""
         if self._stop and self._failed:
             return
@@ -90,9 +108,8 @@ class _Run:
         if not here and not self._running:
             here = [apart.pop()] if apart else []
         for key in apart:
-            assert threads is not None
             self._waiting.remove(key)
-            self._running[threads.submit(self._act, key)] = key
+            self._running[self._threads.submit(self._act, key)] = key
         if here:
             self._waiting.remove(here[0])
             self._do(here[0])

@@ -85,12 +85,10 @@ def recorded_outcomes(saved: Saved) -> tuple[DeviceOutcome, ...]:
 
 
 def _of_plan(plan: Plan, reports: Mapping[str, StepReport]) -> Iterator[DeviceOutcome]:
-    graph = tasks([plan])
-    results = {key: reports[task.step.name].result for key, task in graph.items()}
     roots = [step for step in plan.steps if step.device is not None]
     if not roots:
         return
-    network = expected(next(iter(graph)), graph, results)
+    network = _whole(plan, reports)
     for root in roots:
         stack = _standing_on(plan, root)
         given = tuple(_handed_out(root, [reports[step.name].result for step in stack], roots))
@@ -105,6 +103,14 @@ def _of_plan(plan: Plan, reports: Mapping[str, StepReport]) -> Iterator[DeviceOu
             numbers={node: device.number for device in given if device.number for node in device.device_nodes},
             port=root.port,
         )
+
+
+def _whole(plan: Plan, reports: Mapping[str, StepReport]) -> StepResult:
+    """The results of all steps of a plan, each interface as the last step to change it left it."""
+    if len(plan.steps) == 1:
+        return reports[plan.steps[0].name].result
+    graph = tasks([plan])
+    return expected(next(iter(graph)), graph, {key: reports[task.step.name].result for key, task in graph.items()})
 
 
 def _standing_on(plan: Plan, root: PlannedStep) -> list[PlannedStep]:

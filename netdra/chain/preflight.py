@@ -46,7 +46,7 @@ def preflight(tasks: Mapping[str, ChainStep], site: Site) -> None:
             a config is wrong.
     """
     pod = site.inside
-    if pod.cookie == netns.cookie():
+    if pod.cookie == netns.cookie(site.host):
         raise InvalidInputError(
             f'sandbox {site.container_id}: "{pod.path}" is the host\'s own network namespace',
             hint="a pod with hostNetwork has no network that devices could be moved into",
@@ -119,8 +119,11 @@ def _builtin(
 
 def _resolved(task: ChainStep, expected: Mapping[str, StepResult]) -> Mapping[str, Any] | None:
     """A step's config with example values for its references; None if it refers to an address, which has no example."""
-    if any(reference.field == "ips" for _, reference in find(task.step.config)):
+    references = find(task.step.config)
+    if any(reference.field == "ips" for _, reference in references):
         return None
+    if not references:
+        return task.step.config
     return resolve(task.step.config, {name: expected[key] for name, key in task.ancestors.items()})
 
 

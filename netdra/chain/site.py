@@ -62,7 +62,7 @@ def open_pod(path: str) -> Iterator[PodSpace]:
     """
     with Namespace.open(path) as namespace:
         try:
-            sock, cookie = namespace.visit(lambda: (Socket(), netns.cookie()))
+            sock = namespace.visit(Socket)
         except KernelError as problem:
             if problem.errno == errno.EINVAL:  # setns(2): the file is of no namespace of that kind
                 raise InvalidInputError(f'"{path}" is no network namespace') from None
@@ -73,7 +73,7 @@ def open_pod(path: str) -> Iterator[PodSpace]:
                 ) from None
             raise
         with sock:
-            yield PodSpace(namespace=namespace, sock=sock, path=path, cookie=cookie)
+            yield PodSpace(namespace=namespace, sock=sock, path=path, cookie=netns.cookie(sock))
 
 
 @contextmanager
@@ -92,6 +92,12 @@ def reopen_pod(wanted: NamespaceId, *others: str, same_boot: bool) -> Iterator[P
                 yield space
                 return
         yield None
+
+
+def is_there(namespace: NamespaceId) -> bool:
+    """Whether the namespace at the path still has the cookie."""
+    with reopen_pod(namespace, same_boot=True) as space:
+        return space is not None
 
 
 @contextmanager

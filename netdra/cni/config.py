@@ -22,6 +22,8 @@ MAX_NETWORK_NAME = 255
 MAX_IF_NAME = 15
 """Bytes: IFNAMSIZ of include/uapi/linux/if.h, without the NUL at the end."""
 _RUNTIME_CONFIG = "runtimeConfig"
+_NOT_IN_IF_NAME = re.compile(r"[\s/:%\0]")
+_NOT_IN_ARGUMENT = re.compile(r"[;\0\n]")
 VALID_ATTACHMENTS = "cni.dev/valid-attachments"
 
 
@@ -68,7 +70,7 @@ def check_attachment(attachment: Attachment) -> None:
     if "\0" in attachment.netns:
         raise InvalidInputError(f"namespace path {attachment.netns!r} cannot be a path")
     for key, value in attachment.arguments.items():
-        if not key or any(char in ";=\0\n" for char in key) or any(char in ";\0\n" for char in value):
+        if not key or "=" in key or _NOT_IN_ARGUMENT.search(key) or _NOT_IN_ARGUMENT.search(value):
             raise InvalidInputError(f"CNI argument {key!r}={value!r} cannot be passed: CNI_ARGS has no way to quote")
 
 
@@ -92,7 +94,7 @@ def check_if_name(name: str) -> None:
         InvalidInputError: the name cannot be an interface's.
     """
     too_long = len(name.encode(errors="surrogateescape")) > MAX_IF_NAME
-    if not name or too_long or name in {".", ".."} or any(char in "/:%\0" or char.isspace() for char in name):
+    if not name or too_long or name in {".", ".."} or _NOT_IN_IF_NAME.search(name):
         raise InvalidInputError(
             f"{name!r} cannot be the name of an interface",
             hint=f"a name has 1 to {MAX_IF_NAME} bytes, without white space and any of / : %",

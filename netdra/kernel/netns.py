@@ -158,8 +158,13 @@ def status_at(path: str) -> os.stat_result | None:
         status = os.stat(path)  # noqa: PTH116 (many at once)
     except OSError:
         return None
-    # All namespaces are files of one file system (nsfs): another device means the file below the mount.
-    return status if status.st_dev == os.stat(_OWN).st_dev else None  # noqa: PTH116
+    return status if status.st_dev == _file_system() else None
+
+
+@cache
+def _file_system() -> int:
+    """The device number of nsfs, which has the files of all namespaces: a file of another one is below a mount."""
+    return os.stat(_OWN).st_dev  # noqa: PTH116
 
 
 def delete(name: str, folder: str = NAMED) -> None:
@@ -243,17 +248,16 @@ def _inside(descriptor: int, work: Callable[[], T], leave: Callable[[int], None]
         os.close(home)
 
 
-def cookie() -> int:
-    """The number of the calling thread's namespace, which no other one has until the next boot (SO_NETNS_COOKIE).
+def cookie(sock: Socket) -> int:
+    """The number of a socket's namespace, which no other one has until the next boot (SO_NETNS_COOKIE).
 
     Raises:
         KernelError: the kernel is older than 5.14.
     """
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as handle:
-        try:
-            return int.from_bytes(handle.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8), sys.byteorder)
-        except OSError as problem:
-            raise from_os_error(problem, "cannot tell network namespaces apart") from None
+    try:
+        return int.from_bytes(sock.handle.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8), sys.byteorder)
+    except OSError as problem:
+        raise from_os_error(problem, "cannot tell network namespaces apart") from None
 
 
 def _make(path: str = "") -> int:

@@ -6,8 +6,18 @@ jumps changes nothing.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from netdra.kube.errors import ApiError
+from netdra.model.errors import TemporaryError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 FIRST_SECONDS = 0.2
 MOST_SECONDS = 3.0
@@ -49,3 +59,26 @@ class Backoff:
     def reset(self) -> None:
         """Begin with the shortest wait again, after a success."""
         self._failures = 0
+
+
+async def patiently(attempt: Callable[[], Awaitable[T]], seconds: float) -> T:
+    """An attempt's result, repeated while it fails for a reason that may pass.
+
+    Args:
+        attempt: the work.
+        seconds: for how long to go on; the time of the last attempt is not counted.
+
+    Raises:
+        NetdraError: of the last attempt, or of an attempt that failed for good.
+    """
+    backoff, clock = Backoff(), asyncio.get_running_loop().time
+    deadline = clock() + seconds
+    while True:
+        try:
+            return await attempt()
+        except TemporaryError as problem:
+            wait = backoff.next(problem.retry_after if isinstance(problem, ApiError) else 0.0)
+            if clock() + wait > deadline:
+                raise
+            log.info("tried again in %.1f s: %s", wait, problem.what)
+            await asyncio.sleep(wait)

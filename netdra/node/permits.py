@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from netdra.model.errors import InvalidInputError, TemporaryError
@@ -71,16 +72,20 @@ class NodePermits:
         """
         schemas = self.schemas()
         is_same = schemas is None or checked.schemas == schemas_digest(schemas)
-        if is_same and checked.permits == permits_digest(self._permits) and not self._has_links:
+        if is_same and checked.permits == self._permits_digest and not self._has_links:
             return checked
         return self.check(checked.plans)
 
-    @property
+    @cached_property
+    def _permits_digest(self) -> str:
+        return permits_digest(self._permits)
+
+    @cached_property
     def _has_links(self) -> bool:
         """Whether a path that was allowed may lead elsewhere by now: somebody may have put a link into a folder."""
         return bool(self.folders) and Path("/") not in self.folders
 
-    @property
+    @cached_property
     def _permits(self) -> confine.Permits:
         folders = tuple(map(str, self.folders))
         return confine.Permits(plugins=frozenset(self.plugins), folders=folders, allows=self._why_not)

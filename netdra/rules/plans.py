@@ -8,6 +8,7 @@ and `combined` puts the plans of a pod's claims together when the pod begins.
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import InitVar, dataclass
 from typing import Any
@@ -116,10 +117,23 @@ def combined(several: Sequence[CheckedPlans]) -> CheckedPlans:
     )
 
 
+_last_schemas: tuple[tuple[CNIPluginSchema, ...], str] = (), ""
+
+
 def schemas_digest(schemas: Iterable[CNIPluginSchema]) -> str:
-    """The hexadecimal digest of a cluster's own plugin schemas; another order is no other digest."""
-    own = sorted(shipped.own_of(schemas), key=lambda schema: schema.metadata.name)
-    return _digest([[schema.metadata.name, schema.spec] for schema in own])
+    """The hexadecimal digest of a cluster's own plugin schemas; another order is no other digest.
+
+    It is computed again only for other objects: a reflector's store has the same ones until one of them changes.
+    """
+    global _last_schemas
+    given = tuple(schemas)
+    known, digest = _last_schemas
+    if digest and len(given) == len(known) and all(map(operator.is_, given, known)):
+        return digest
+    own = sorted(shipped.own_of(given), key=lambda schema: schema.metadata.name)
+    digest = _digest([[schema.metadata.name, schema.spec] for schema in own])
+    _last_schemas = given, digest
+    return digest
 
 
 def permits_digest(permits: confine.Permits | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
@@ -85,8 +85,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
         return f"{called(self.topology, self.step)} ({self.type})"
 
 
-@dataclass(frozen=True)
-class PodSpace:
+class PodSpace(msgspec.Struct, frozen=True):
     """The pod's network namespace, open.
 
     Attributes:
@@ -101,8 +100,7 @@ class PodSpace:
     cookie: int
 
 
-@dataclass(frozen=True)
-class Site:
+class Site(msgspec.Struct, frozen=True):
     """Where a chain acts. The calling thread's network namespace is the host's.
 
     Attributes:
@@ -128,8 +126,8 @@ class Site:
     deadline: float
     lock: int
     holder: Callable[[str], str]
-    device_files: DeviceFiles = field(default_factory=DeviceFiles)
-    notes: list[str] = field(default_factory=list)
+    device_files: DeviceFiles = msgspec.field(default_factory=DeviceFiles)
+    notes: list[str] = []
 
     @property
     def inside(self) -> PodSpace:

@@ -26,8 +26,8 @@ def merge(results: Sequence[StepResult]) -> StepResult:
     Raises:
         InvalidInputError: an address names an interface that its result does not have.
     """
-    if len(results) == 1:
-        return results[0]
+    if len(results) < 2:
+        return results[0] if results else StepResult()
     interfaces: dict[tuple[str, str], CNIInterface] = {}
     for result in results:
         for interface in result.interfaces:

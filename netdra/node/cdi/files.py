@@ -101,11 +101,6 @@ def device_metadata(prepared: PreparedClaim, request: str, outcomes: Sequence[De
     )
 
 
-def _text(metadata: DeviceMetadata) -> bytes:
-    """The metadata as the text of its file."""
-    return msgspec.json.format(msgspec.json.encode(metadata), indent=2) + b"\n"
-
-
 def container_path(prepared: PreparedClaim, request: str) -> str:
     """Where a container finds the file: by the name by which its pod knows the claim.
 
@@ -188,7 +183,7 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
         mounts = self._describe(claim, own)
         text = spec.encode(spec.render(claim, own, mounts))
         path = self.spec_path(claim.claim.uid)
-        if not self.cdi.is_dir():
+        if not os.path.isdir(self.cdi):  # noqa: PTH112 (a pod waits for it)
             self._make_folder()
         files.place(path, text, _LOCK_SECONDS, mode=_READABLE)
 
@@ -251,7 +246,7 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             InvalidInputError: the uid cannot be part of a file's name.
         """
-        return self.cdi / f"{_PREFIX}{_uid(uid)}{_SUFFIX}"
+        return files.joined(self.cdi, f"{_PREFIX}{_uid(uid)}{_SUFFIX}")
 
     def metadata_path(self, uid: str, request: str) -> Path:
         """Where the metadata of a claim's request is.
@@ -261,7 +256,7 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             InvalidInputError: uid or request cannot be part of a file's name.
         """
-        return self._folder / f"{_uid(uid)}.{_part(request)}.json"
+        return files.joined(self._folder, f"{_uid(uid)}.{_part(request)}.json")
 
     def _make_folder(self) -> None:
         try:
@@ -275,14 +270,15 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
             path = self.metadata_path(claim.claim.uid, request)
             # The old file is removed first: no container has it by this name now, and ext4 writes out a file that is
             # renamed over another one (auto_da_alloc), which is a quarter of the time that all files of a pod take.
-            files.appear(path, _text(device_metadata(claim, request, outcomes)), _LOCK_SECONDS, mode=_READABLE)
+            text = spec.encode(device_metadata(claim, request, outcomes))
+            files.appear(path, text, _LOCK_SECONDS, mode=_READABLE)
             mounts.append((request, _mount(claim, request, str(path))))
         return mounts
 
     @property
     def _folder(self) -> Path:
         # One for all claims: to remove a folder takes ext4 a millisecond, and the kubelet waits for it.
-        return self.plugin / METADATA_FOLDER
+        return files.joined(self.plugin, METADATA_FOLDER)
 
 
 def _part(name: str) -> str:

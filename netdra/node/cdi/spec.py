@@ -124,9 +124,9 @@ def render(
     return CDISpec(cdi_version=_version(devices), kind=CDI_KIND, devices=devices)
 
 
-def encode(spec: CDISpec) -> bytes:
-    """The specification as the text of its file."""
-    return msgspec.json.format(msgspec.json.encode(spec), indent=2) + b"\n"
+def encode(content: Wire) -> bytes:
+    """A specification, or a claim's metadata, as the text of its file."""
+    return msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"
 
 
 def _device(

@@ -6,7 +6,7 @@ a device is in a pod already. Reasons in the node are in `netdra.slices.exclusio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from netdra.model import names
 from netdra.model.claim import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
@@ -14,7 +14,7 @@ from netdra.model.errors import InvalidInputError, PermanentError, TemporaryErro
 from netdra.model.findings import refuse
 from netdra.model.plan import Binding, ClaimReference, Plan
 from netdra.model.topology import MOVING_TYPES
-from netdra.node.claims.store import PreparedClaim, TopologyVersion
+from netdra.node.claims.store import PreparedClaim
 from netdra.node.view import NodeView
 from netdra.rules.claims import check_own_configuration
 from netdra.slices.nodes import parse_selector
@@ -130,26 +130,26 @@ def check_shared(claim: ClaimReference, plans: Sequence[Plan], pods: Sequence[st
                 )
 
 
-def changed_topologies(record: PreparedClaim, view: NodeView) -> tuple[str, ...]:
-    """Topologies that are not what they were when a claim was prepared, in words; none while they are not known.
+def changed_topologies(records: Iterable[PreparedClaim], view: NodeView) -> tuple[str, ...]:
+    """Topologies that are not what they were when claims were prepared, in words; none while they are not known.
 
     The prepared plan counts (decision D52): this is a report, and no reason to refuse a pod.
     """
-    if record.plan is None or not view.ready:
-        return ()
     changes = []
-    for name, version in record.plan.topologies.items():
-        topology = view.topologies.get(name)
-        if topology is None:
-            what = "was deleted"
-        elif TopologyVersion.of(topology).digest != version.digest:
-            what = f"is at generation {topology.metadata.generation}"
-        else:
-            continue
-        changes.append(
-            f'{named(record.claim)} was prepared with generation {version.generation} of NetworkTopology "{name}", '
-            f"which {what} now"
-        )
+    for record in records if view.ready else ():
+        versions = record.plan.topologies if record.plan is not None else {}
+        for name, version in versions.items():
+            topology = view.topologies.get(name)
+            if topology is None:
+                what = "was deleted"
+            elif not version.is_of(topology):
+                what = f"is at generation {topology.metadata.generation}"
+            else:
+                continue
+            changes.append(
+                f'{named(record.claim)} was prepared with generation {version.generation} of NetworkTopology "{name}", '
+                f"which {what} now"
+            )
     return tuple(changes)
 
 

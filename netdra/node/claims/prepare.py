@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import msgspec
 
 from netdra.chain.checkpoint import boot_id
-from netdra.kube.backoff import Backoff
+from netdra.kube.backoff import patiently
 from netdra.kube.client import Client
 from netdra.kube.errors import ApiError, NotFoundError
 from netdra.kube.resources import RESOURCE_CLAIMS, Resource
@@ -57,8 +58,6 @@ from netdra.topology.ports import asked_for, with_ports
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 
 class WatchedPods(Protocol):
     """Pods and their claims without asking the API server: `netdra.node.sandboxes.tracker`."""
@@ -71,29 +70,6 @@ class WatchedPods(Protocol):
 
 
 _PODS = Resource("v1", "pods", ClusterPod, namespaced=True)
-
-
-async def patiently(attempt: Callable[[], Awaitable[T]], seconds: float) -> T:
-    """An attempt's result, repeated while it fails for a reason that may pass.
-
-    Args:
-        attempt: the work.
-        seconds: for how long to go on; the time of the last attempt is not counted.
-
-    Raises:
-        NetdraError: of the last attempt, or of an attempt that failed for good.
-    """
-    backoff, clock = Backoff(), asyncio.get_running_loop().time
-    deadline = clock() + seconds
-    while True:
-        try:
-            return await attempt()
-        except TemporaryError as problem:
-            wait = backoff.next(problem.retry_after if isinstance(problem, ApiError) else 0.0)
-            if clock() + wait > deadline:
-                raise
-            log.info("tried again in %.1f s: %s", wait, problem.what)
-            await asyncio.sleep(wait)
 
 
 async def get_claim(client: Client, wanted: ClaimReference) -> ResourceClaim:
@@ -212,16 +188,28 @@ class Claims:
             await act(claim.uid)
         await asyncio.to_thread(self._forget, claim.uid)
 
-    async def for_hook(self, claim: ClaimReference) -> PreparedClaim:
+    async def for_hook(self, claim: ClaimReference, until: float) -> PreparedClaim:
         """The record of a claim with its plan, for a pod that begins; the claim is prepared again if there is none.
 
-        It is prepared in the claim's turn, which a caller that is cancelled does not end: the next hook finds it.
+        It is prepared in the claim's turn, which a caller that leaves does not end: the next hook finds it. A record
+        that is in memory costs one system call.
+
+        Args:
+            claim: the claim.
+            until: when the caller leaves, on the monotonic clock.
 
         Raises:
-            NetdraError: there is no usable record, and the claim cannot be prepared.
+            NetdraError: there is no usable record, and the claim cannot be prepared, or not in time.
         """
-        record = self._usable(claim.uid)
-        return record if record is not None else await self._turns.run_alone(claim.uid, lambda: self._with_plan(claim))
+        record = self._store.get(claim.uid)
+        if record is not None and record.plan is not None and record.boot_id == boot_id():
+            return record
+        try:
+            async with asyncio.timeout(max(0.0, until - time.monotonic())):
+                return await self._turns.run_alone(claim.uid, lambda: self._with_plan(claim))
+        except TimeoutError:
+            what = f"{named(claim)} has no record on this node, and is being prepared again"
+            raise TemporaryError(what, hint="the pod is tried again by itself") from None
 
     async def release(self, claim: ClaimReference) -> None:
         """Give up a claim that no pod has, in its turn.
@@ -258,11 +246,6 @@ class Claims:
             if pod.metadata.uid == uid and pod.spec.node_name == self._node:
                 return True
         return False
-
-    def _usable(self, uid: str) -> PreparedClaim | None:
-        """The record of this boot, with a plan. A record that is in memory costs one system call."""
-        record = self._store.get(uid)
-        return record if record is not None and record.plan is not None and record.boot_id == boot_id() else None
 
     async def _prepared(self, claim: ClaimReference) -> PreparedClaim:
         began = asyncio.get_running_loop().time()

@@ -81,16 +81,27 @@ class KeptDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
 
 class TopologyVersion(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A NetworkTopology as it was when a claim was prepared: its generation, and a digest of its spec."""
+    """A NetworkTopology as it was when a claim was prepared: its uid and generation, and a digest of its spec."""
 
+    uid: str = ""
     generation: int = 0
     digest: str = ""
 
     @classmethod
     def of(cls, topology: NetworkTopology) -> TopologyVersion:
         """The version of a topology as it is now."""
-        spec = msgspec.json.encode(topology.spec, order="deterministic")
-        return cls(generation=topology.metadata.generation, digest=hashlib.sha256(spec).hexdigest()[:16])
+        metadata = topology.metadata
+        return cls(uid=metadata.uid, generation=metadata.generation, digest=_digest(topology))
+
+    def is_of(self, topology: NetworkTopology) -> bool:
+        """Whether a topology has the spec of this version: the API server counts changes of the spec as generations."""
+        metadata = topology.metadata
+        is_same = bool(self.uid) and (self.uid, self.generation) == (metadata.uid, metadata.generation)
+        return is_same or self.digest == _digest(topology)
+
+
+def _digest(topology: NetworkTopology) -> str:
+    return hashlib.sha256(msgspec.json.encode(topology.spec, order="deterministic")).hexdigest()[:16]
 
 
 class PreparedPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -258,6 +269,14 @@ class ClaimStore(msgspec.Struct, frozen=True):
         log.error("prepared claim %s cannot be read (%s) and is kept as %s", path, problem, aside)
         return None
 
+    def of(self, claims: Iterable[ClaimReference]) -> list[PreparedClaim]:
+        """The records of claims, of those that have one.
+
+        Raises:
+            NetdraError: as `get`.
+        """
+        return [record for claim in claims if (record := self.get(claim.uid)) is not None]
+
     def has(self, uid: str) -> bool:
         """Whether a claim is written down, readable or not. Takes microseconds.
 
@@ -325,4 +344,4 @@ class ClaimStore(msgspec.Struct, frozen=True):
     def _path(self, uid: str) -> Path:
         if not names.is_label(uid):
             raise InvalidInputError(f"claim uid {uid[:80]!r} cannot be the name of a file")
-        return self.folder / f"{uid}{_SUFFIX}"
+        return files.joined(self.folder, f"{uid}{_SUFFIX}")

@@ -19,6 +19,7 @@ import msgspec
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.node.metrics import HOOK_SECONDS
 from netdra.node.priority import PriorityGate
+from netdra.ops.logs import Fields
 from netdra.ops.metrics import outcome_of
 
 
@@ -42,6 +43,11 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
     netns: str = ""
     pid: int = 0
+
+    @property
+    def fields(self) -> Fields:
+        """The sandbox and its pod, as log lines name them."""
+        return Fields(pod=f"{self.namespace}/{self.name}", sandbox=self.id)
 
     def is_of_pod_of(self, other: Sandbox) -> bool:
         """Whether two sandboxes are of one pod. The uid alone proves nothing: a sandbox's maker chooses it."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from netdra.chain.report import AttachError
@@ -48,12 +49,30 @@ class Circuits:
     clock: Callable[[], float] = time.monotonic
     _circuits: dict[str, _Circuit] = field(default_factory=dict)
 
-    def admit(self, plugins: Collection[str]) -> None:
-        """Let a sandbox try its plugins; the caller reports the outcome by `report`.
+    @contextmanager
+    def trying(self, plugins: Collection[str]) -> Iterator[None]:
+        """Let a sandbox try its plugins in the body, which raises an error that names those that did not answer.
 
         Raises:
-            NotAnsweringError: one of them is left alone, or another sandbox tries it just now.
+            NotAnsweringError: one of them is left alone, or another sandbox tries it just now. Errors of the body come
+                through.
         """
+        self._admit(plugins)
+        tried = [self._circuits[plugin] for plugin in plugins if plugin in self._circuits]
+        for circuit in tried:
+            circuit.trying = True
+        try:
+            yield
+        except NetdraError as problem:
+            self.open(hung_of(problem))
+            raise
+        else:
+            self._close(plugins)
+        finally:
+            for circuit in tried:
+                circuit.trying = False
+
+    def _admit(self, plugins: Collection[str]) -> None:
         now = self.clock()
         for plugin in sorted(plugins):
             circuit = self._circuits.get(plugin)
@@ -62,21 +81,12 @@ class Circuits:
                     f'CNI plugin "{plugin}" did not answer in time, and is left alone for {circuit.seconds:.0f} s',
                     hint="nothing was begun; see what the plugin waits for",
                 )
-        for plugin in plugins:
-            if plugin in self._circuits:
-                self._circuits[plugin].trying = True
 
-    def report(self, plugins: Collection[str], problem: NetdraError | None) -> None:
-        """An admitted sandbox is done: all of its plugins answered, or `problem` names those that did not."""
-        hung = hung_of(problem) if problem is not None else ()
+    def _close(self, plugins: Collection[str]) -> None:
+        """All of these plugins have answered."""
         for plugin in plugins:
-            circuit = self._circuits.get(plugin)
-            if circuit is not None:
-                circuit.trying = False
-                if problem is None:
-                    del self._circuits[plugin]
-                    CIRCUITS_OPEN.labels(step_type(plugin)).set(0)
-        self.open(hung)
+            if self._circuits.pop(plugin, None) is not None:
+                CIRCUITS_OPEN.labels(step_type(plugin)).set(0)
 
     def open(self, plugins: Iterable[str]) -> None:
         """These plugins did not answer in time."""

@@ -7,7 +7,7 @@ time with another sandbox; an event with the same text but for the sandbox is no
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from netdra.chain.report import AttachError
@@ -68,9 +68,11 @@ class PodEvents:
             log.warning("the network is not as it was made: %s", drift, extra=_about(sandbox))
             self._emit_of(sandbox, "Warning", "NetworkChanged", "Check", drift)
 
-    def report_topology(self, sandbox: Sandbox, changes: str) -> None:
-        """A pod got the network that its claims were prepared with, and their topologies are others by now."""
-        text = f"{changes}: the pod keeps the network that was prepared; delete the pod to get the new one"
+    def report_topologies(self, sandbox: Sandbox, changes: Sequence[str]) -> None:
+        """A pod has the network that its claims were prepared with (D52), and these topologies are others by now."""
+        if not changes:
+            return
+        text = f"{'; '.join(changes)}: the pod keeps the network that was prepared; delete the pod to get the new one"
         if self._is_new(sandbox, text):
             log.info("%s", text, extra=_about(sandbox))
             self._emit_of(sandbox, "Normal", "TopologyChanged", "Attach", text)
@@ -124,7 +126,7 @@ def reason_of(problem: NetdraError) -> str:
 
 def _about(sandbox: Sandbox, problem: NetdraError | None = None) -> dict[str, object]:
     """The fields of a log line: the pod, and the first step that failed."""
-    about = Fields(pod=f"{sandbox.namespace}/{sandbox.name}", sandbox=sandbox.id)
+    about = sandbox.fields
     if isinstance(problem, AttachError) and problem.report.failures:
         first = problem.report.failures[0]
         about |= Fields(topology=first.topology, step=first.step)

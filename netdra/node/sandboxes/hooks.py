@@ -13,13 +13,11 @@ import asyncio
 import contextvars
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from netdra.chain.checkpoint import Saved
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.model.plan import ClaimReference
 from netdra.node.claims.checks import changed_topologies, check_shared
@@ -36,7 +34,7 @@ from netdra.node.sandboxes.writer import StatusWriter
 from netdra.node.signals import Signals
 from netdra.node.view import NodeView
 from netdra.ops.logs import about
-from netdra.rules.plans import CheckedPlans, combined
+from netdra.rules.plans import combined
 
 log = logging.getLogger(__name__)
 
@@ -54,11 +52,11 @@ UNDO_WORKERS = 2
 class PlannedClaims(Protocol):
     """The prepared claims: `netdra.node.claims.prepare`."""
 
-    async def for_hook(self, claim: ClaimReference) -> PreparedClaim:
+    async def for_hook(self, claim: ClaimReference, until: float) -> PreparedClaim:
         """A claim's record with its plan; the claim is prepared again if there is none.
 
         Raises:
-            NetdraError: it cannot be prepared.
+            NetdraError: it cannot be prepared, or not until that time on the monotonic clock.
         """
 
 
@@ -146,7 +144,7 @@ class Attachments:
         if self.tracker.knows_to_be_claimless(sandbox):
             return
         try:
-            with _about(sandbox):
+            with about(**sandbox.fields):
                 await self.table.act(sandbox, lambda: self._run(sandbox, deadline))
         except BaseException:
             self.table.mark_ended(sandbox.id)
@@ -166,7 +164,7 @@ class Attachments:
             raise TemporaryError(
                 f"sandbox {sandbox.id}: it is undone in the background, since a plugin does not answer"
             )
-        with _about(sandbox):
+        with about(**sandbox.fields):
             await self.take_down(sandbox, budget)
 
     async def remove(self, sandbox: Sandbox) -> None:
@@ -186,7 +184,7 @@ class Attachments:
         """Take a sandbox down in the background, in a share of the threads; `recover` goes on with it."""
         if sandbox.id in self._background:
             return
-        with _about(sandbox):
+        with about(**sandbox.fields):
             task = self._background[sandbox.id] = asyncio.create_task(self._undo_quietly(sandbox))
         task.add_done_callback(lambda _: self._background.pop(sandbox.id, None))
 
@@ -208,27 +206,30 @@ class Attachments:
         Raises:
             NetdraError: it is not attached; claim, pod and log say why.
         """
+        now = time.monotonic()
+        until = now + max(0.0, deadline - now) * PREPARE_SHARE
+        saved = None
         try:
-            saved = await self._standing(sandbox)
-            if saved is not None:
-                await self.restore_records(claims, max(0.0, deadline - time.monotonic()) * PREPARE_SHARE)
-                devices = self.devices_of(claims)
-                outcomes = await self.in_thread(lambda: self.network.confirm(sandbox, devices, saved))
-            else:
-                left = max(0.0, deadline - time.monotonic())
-                records = await self._records(claims, left * PREPARE_SHARE)
+            if self.network.has_checkpoint(sandbox.id):
+                saved = await self.in_thread(lambda: self.network.standing(sandbox))
+            if saved is None:
+                records = [await self.claims.for_hook(claim, until) for claim in claims]
                 outcomes = await self._attached(sandbox, records, deadline)
+            else:
+                await self.restore_records(claims, until)
+                outcomes = await self.in_thread(lambda: self.network.confirm(sandbox, claims, saved))
         except StoppedError:
             raise  # the pod has ended, or has another sandbox by now: it gets no status and no event
         except NetdraError as problem:
+            devices = self.devices_of(claims)
+            self.writer.update(failed(sandbox, devices, reason_of(problem), message_of(problem)))
             if self.network.has_checkpoint(sandbox.id):
                 self.table.set_trouble(sandbox.id, message_of(problem))
-            self.writer.update(failed(sandbox, self.devices_of(claims), reason_of(problem), message_of(problem)))
             self.events.report_failure(sandbox, problem)
             raise
         self.writer.update(outcomes)
         self.events.forget(sandbox)
-        self.report_changed_topologies(sandbox, claims)
+        self.events.report_topologies(sandbox, changed_topologies(self.table.prepared.of(claims), self.view))
         self.signals.held_changed.emit()
 
     def devices_of(self, claims: Iterable[ClaimReference]) -> tuple[ClaimDevices, ...]:
@@ -242,13 +243,6 @@ class Attachments:
             else:
                 devices.append(ClaimDevices.of_claim(stored) if stored is not None else ClaimDevices(claim))
         return tuple(devices)
-
-    def report_changed_topologies(self, sandbox: Sandbox, claims: Iterable[ClaimReference]) -> None:
-        """Report a pod whose network is not that of its topologies today: it keeps the one that was prepared (D52)."""
-        records = filter(None, (self.table.prepared.get(claim.uid) for claim in claims))
-        changes = [change for record in records for change in changed_topologies(record, self.view)]
-        if changes:
-            self.events.report_topology(sandbox, "; ".join(changes))
 
     async def take_down(self, sandbox: Sandbox, seconds: float) -> None:
         """Take a sandbox down, when its turn comes.
@@ -306,85 +300,40 @@ class Attachments:
         if claims:
             await self.attach(sandbox, claims, deadline)
 
-    async def _standing(self, sandbox: Sandbox) -> Saved | None:
-        if not self.network.has_checkpoint(sandbox.id):
-            return None
-        return await self.in_thread(lambda: self.network.standing(sandbox))
-
-    async def restore_records(self, claims: Iterable[ClaimReference], seconds: float) -> None:
+    async def restore_records(self, claims: Iterable[ClaimReference], until: float) -> None:
         """Have claims prepared again that have no record: without one no container of their pods can be made.
 
         Raises:
-            NetdraError: a claim cannot be prepared again, or not in time.
+            NetdraError: a claim cannot be prepared again, or not until that time on the monotonic clock.
         """
-        await self._records([claim for claim in claims if self.table.prepared.get(claim.uid) is None], seconds)
-
-    async def _records(self, claims: Sequence[ClaimReference], seconds: float) -> tuple[PreparedClaim, ...]:
-        """The records of a pod's claims, each with its plan.
-
-        Raises:
-            NetdraError: a claim has no record, and cannot be prepared again, or not in time.
-        """
-        try:
-            async with asyncio.timeout(seconds):
-                return tuple([await self.claims.for_hook(claim) for claim in claims])
-        except TimeoutError:
-            raise TemporaryError(
-                "a claim of the pod has no record on this node, and is being prepared again",
-                hint="the pod is tried again by itself",
-            ) from None
+        for claim in claims:
+            if self.table.prepared.get(claim.uid) is None:
+                await self.claims.for_hook(claim, until)
 
     async def _attached(
         self, sandbox: Sandbox, records: Sequence[PreparedClaim], deadline: float
     ) -> tuple[Outcome, ...]:
-        claims = [ClaimDevices.of_record(record) for record in records]
-        checked = self._plans(sandbox, records)
-        self._succeed(sandbox)
-        if self.table.running(sandbox.id) is None:
-            raise StoppedError(f"sandbox {sandbox.id} was stopped before its network was attached")
-        plugins = programs(checked.plans)
-        self.table.set_plugins(sandbox.id, plugins)
-        self.circuits.admit(plugins)
-        problem: NetdraError | None = PermanentError(f"sandbox {sandbox.id}: attaching it was cut off")
-        try:
-            outcomes = await self.in_thread(lambda: self.network.attach(sandbox, claims, checked, deadline))
-            problem = None
-        except NetdraError as error:
-            problem = error
-            raise
-        finally:
-            self.circuits.report(plugins, problem)
-        return outcomes
-
-    def _succeed(self, sandbox: Sandbox) -> None:
-        """A pod has one sandbox at a time: if a former one has a device, the next try of this one finds it free."""
-        former = [
-            other for other in self.table.all_running.values() if other.id != sandbox.id and other.is_of_pod_of(sandbox)
-        ]
-        for other in former:
-            self.table.mark_ended(other.id)
-        if former:
-            self.signals.ended_unseen.emit()
-
-    def _plans(self, sandbox: Sandbox, records: Sequence[PreparedClaim]) -> CheckedPlans:
-        """The plans of all of a pod's claims, with their interfaces numbered.
+        """Attach a sandbox by the plans of all of its claims, with their interfaces numbered.
 
         Raises:
             NetdraError: the networks of two claims do not fit together, another pod has a device that only one can
-                have, or the node allows a plan no longer.
+                have, the node allows a plan no longer, or the sandbox is not attached.
         """
         checked = []
         for record in records:
             assert record.plan is not None
             checked.append(self.permits.confirm(record.plan.checked))
-            check_shared(record.claim, record.plan.plans, self._pods_of(record.claim, sandbox))
-        return combined(checked)
-
-    def _pods_of(self, claim: ClaimReference, sandbox: Sandbox) -> tuple[str, ...]:
-        """The pods that have a claim now, and the sandbox's pod, which is to have it too."""
-        users = map(self.table.running, self.table.users(claim.uid))
-        others = (user.name for user in users if user is not None and user.uid != sandbox.uid)
-        return (*dict.fromkeys(others), sandbox.name)
+            check_shared(record.claim, record.plan.plans, self.table.pods_of(record.claim.uid, sandbox))
+        plans = combined(checked)
+        if self.table.end_former(sandbox):  # the next try of this sandbox finds their devices free
+            self.signals.ended_unseen.emit()
+        if self.table.running(sandbox.id) is None:
+            raise StoppedError(f"sandbox {sandbox.id} was stopped before its network was attached")
+        plugins = programs(plans.plans)
+        self.table.set_plugins(sandbox.id, plugins)
+        claims = [ClaimDevices.of_record(record) for record in records]
+        with self.circuits.trying(plugins):
+            return await self.in_thread(lambda: self.network.attach(sandbox, claims, plans, deadline))
 
     async def _undo_quietly(self, sandbox: Sandbox) -> None:
         try:
@@ -393,10 +342,3 @@ class Attachments:
             pass  # it was reported
         except Exception:
             log.exception("sandbox %s: netdra has a defect", sandbox.id)
-
-
-@contextmanager
-def _about(sandbox: Sandbox) -> Iterator[None]:
-    """Name a sandbox and its pod in the log lines of work that is done meanwhile."""
-    with about(sandbox=sandbox.id, pod=f"{sandbox.namespace}/{sandbox.name}"):
-        yield

@@ -5,8 +5,9 @@ Called by `netdra.node.sandboxes.hooks` and `recover`, which have the sandbox's 
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -18,7 +19,7 @@ from netdra.chain.collect import collect
 from netdra.chain.detach import detach
 from netdra.chain.outcome import DeviceOutcome, device_outcomes, recorded_outcomes
 from netdra.chain.report import AttachError, CollectReport, DetachReport
-from netdra.chain.site import ChainSettings
+from netdra.chain.site import ChainSettings, is_there
 from netdra.kernel import netns
 from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
 from netdra.model.plan import ClaimReference, Plan, PlannedDevice
@@ -65,7 +66,7 @@ class Network:
         Raises:
             InvalidInputError: the id cannot be a sandbox's.
         """
-        return checkpoint.path_of(self.settings.state, sandbox).exists()
+        return os.path.exists(checkpoint.path_of(self.settings.state, sandbox))  # noqa: PTH110 (a pod waits for it)
 
     def alive(self, sandboxes: Sequence[Sandbox]) -> tuple[Sandbox, ...]:
         """The sandboxes that have a network namespace of their own now; of one pod's sandboxes the newest.
@@ -91,7 +92,7 @@ class Network:
     def hold(self, saved: Saved) -> None:
         """Hold the namespace of a sandbox that a former process left, if it is there."""
         namespace = saved.header.namespace
-        if checks.is_there(namespace):
+        if is_there(namespace):
             self.table.hold(sandbox_of(saved))
 
     def standing(self, sandbox: Sandbox) -> Saved | None:
@@ -130,14 +131,20 @@ class Network:
         faults.point("attach-guarded")
         return outcomes
 
-    def confirm(self, sandbox: Sandbox, claims: Sequence[ClaimDevices], saved: Saved) -> tuple[Outcome, ...]:
+    def confirm(self, sandbox: Sandbox, claims: Iterable[ClaimReference], saved: Saved) -> tuple[Outcome, ...]:
         """Let the containers of a sandbox whose network stands be created; returns the outcomes of its claims.
+
+        Args:
+            sandbox: the pod's.
+            claims: its claims, as far as they are known; those in the checkpoint need not be among them.
+            saved: its checkpoint.
 
         Raises:
             NetdraError: a CDI specification cannot be written.
         """
         self.table.hold(sandbox)
-        outcomes = attached(sandbox, claims, recorded_outcomes(saved))
+        devices = [ClaimDevices.of_record(record) for record in self.table.prepared.of(claims)]
+        outcomes = attached(sandbox, devices, recorded_outcomes(saved))
         self.table.complete_attach(sandbox, outcomes)
         return outcomes
 
@@ -235,7 +242,7 @@ class Network:
         header = saved.header
         if header.boot_id != checkpoint.boot_id():
             return True
-        return not checks.is_there(header.namespace)
+        return not is_there(header.namespace)
 
     def collect(self, plans: Sequence[Plan]) -> CollectReport:
         """Have plugins free leases that belong to no sandbox of this node any more; see `netdra.chain.collect`.
@@ -252,7 +259,8 @@ class Network:
         """Run the chains, and count their steps."""
         try:
             self.table.hold(sandbox)
-            report = attach(checked, _pod(sandbox), sandbox.netns, self._within(deadline))
+            pod = PodIdentity(sandbox=sandbox.id, name=sandbox.name, namespace=sandbox.namespace, uid=sandbox.uid)
+            report = attach(checked, pod, sandbox.netns, self._within(deadline))
             metrics.count_attach(report)
             return device_outcomes(checked.plans, report.steps)
         except AttachError as problem:
@@ -287,10 +295,6 @@ def _releases_namespace(report: DetachReport, *, give_up: bool) -> bool:
     longer, or a pod that has ended would go on answering on the network.
     """
     return report.is_undone or (report.namespace_gone and (report.is_tried or give_up))
-
-
-def _pod(sandbox: Sandbox) -> PodIdentity:
-    return PodIdentity(sandbox=sandbox.id, name=sandbox.name, namespace=sandbox.namespace, uid=sandbox.uid)
 
 
 def _host_network(sandbox: Sandbox, claims: Sequence[ClaimDevices]) -> InvalidInputError:

@@ -27,6 +27,7 @@ from netdra.chain.checkpoint import Saved
 from netdra.kube.queue import AGAIN, WorkQueue
 from netdra.model.errors import NetdraError, PermanentError
 from netdra.model.plan import ClaimReference, Plan
+from netdra.node.claims.checks import changed_topologies
 from netdra.node.claims.prepare import Claims
 from netdra.node.metrics import ORPHANS, REPAIRS
 from netdra.node.nri.hooks import Sandbox
@@ -175,7 +176,7 @@ class Recovery:
         except NetdraError as problem:
             unknown = problem
         if saved is not None:
-            await self.hooks.restore_records(claims, LOOKUP_SECONDS)
+            await self.hooks.restore_records(claims, time.monotonic() + LOOKUP_SECONDS)
             await self._confirm(sandbox, claims, saved)
             self._mark_seen(sandbox.id)
             await self._report_drift(sandbox, claims)
@@ -196,8 +197,7 @@ class Recovery:
         return self.network.standing(sandbox_of(saved)) is not None
 
     async def _confirm(self, sandbox: Sandbox, claims: tuple[ClaimReference, ...], saved: Saved) -> None:
-        devices = self.hooks.devices_of(claims)
-        self.hooks.writer.update(await self.hooks.in_thread(lambda: self.network.confirm(sandbox, devices, saved)))
+        self.hooks.writer.update(await self.hooks.in_thread(lambda: self.network.confirm(sandbox, claims, saved)))
 
     async def _report_drift(self, sandbox: Sandbox, claims: tuple[ClaimReference, ...]) -> None:
         """Report the drift of a pod's network. It is left so: the pod itself may have changed its network."""
@@ -205,7 +205,8 @@ class Recovery:
         if drift:
             self.hooks.events.report_drift(sandbox, "; ".join(drift))
         else:
-            self.hooks.report_changed_topologies(sandbox, claims)
+            changes = changed_topologies(self.table.prepared.of(claims), self.hooks.view)
+            self.hooks.events.report_topologies(sandbox, changes)
 
     def _mark_seen(self, sandbox: str) -> None:
         """A sandbox has its network, or no claim whose specification is withheld."""

@@ -219,6 +219,17 @@ class Table:
         """The sandboxes that run, by id."""
         return {record.sandbox.id: record.sandbox for record in self._all() if record.life is Life.RUNNING}
 
+    def end_former(self, sandbox: Sandbox) -> bool:
+        """Mark the other sandboxes of a sandbox's pod as ended: a pod has one at a time; returns whether any ran."""
+        former = [
+            record
+            for record in self._all()
+            if record.life is Life.RUNNING and record.sandbox.id != sandbox.id and record.sandbox.is_of_pod_of(sandbox)
+        ]
+        for record in former:
+            self.mark_ended(record.sandbox.id)
+        return bool(former)
+
     # Whose turn it is.
 
     @asynccontextmanager
@@ -369,6 +380,15 @@ class Table:
     def users(self, uid: str) -> tuple[str, ...]:
         """The sandboxes that have a claim, or are just being attached with it."""
         return tuple(record.sandbox.id for record in self._all() if uid in record.claims)
+
+    def pods_of(self, uid: str, sandbox: Sandbox) -> tuple[str, ...]:
+        """The names of the pods that have a claim now, and of the sandbox's pod, which is to have it too."""
+        others = (
+            record.sandbox.name
+            for record in self._all()
+            if uid in record.claims and record.life is Life.RUNNING and record.sandbox.uid != sandbox.uid
+        )
+        return (*dict.fromkeys(others), sandbox.name)
 
     def withhold(self, uids: Iterable[str]) -> None:
         """Until `stop_withholding`, write no specification of these claims that is not there now.

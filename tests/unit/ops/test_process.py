@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -108,3 +109,24 @@ def test_the_garbage_collector_passes_over_what_is_loaded() -> None:
         "spare_what_is_loaded(); print(len(gc.get_objects()) < 100 < gc.get_freeze_count())"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True).stdout == "True\n"
+
+
+def test_code_that_only_the_start_ran_is_not_in_memory_and_runs_again_when_it_is_called() -> None:
+    code = """
+        import re
+        from pathlib import Path
+        from netdra.cel import compile_selector
+        from netdra.ops.process import spare_what_is_loaded
+
+        def files() -> int:
+            return int(re.search(r"RssFile:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+
+        compile_selector("device.driver == 'a'")
+        before = files()
+        spare_what_is_loaded()
+        after = files()
+        compile_selector("device.driver == 'b' && 'c'.matches('[a-z]+')")
+        print(after < before / 2, files() > after)
+    """
+    ran = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], cwd=ROOT, capture_output=True, text=True)
+    assert (ran.stdout, ran.stderr) == ("True True\n", "")

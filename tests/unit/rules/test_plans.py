@@ -6,6 +6,8 @@ import ast
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import netdra
@@ -108,6 +110,16 @@ def test_the_digest_of_schemas_is_that_of_their_content() -> None:
     assert len({schemas_digest(each) for each in ([], [first], [first, second], [schema("a", parameter="x")])}) == 4
     shipped = replace(first.metadata, labels={"networking.dra.io/shipped": "a"})
     assert schemas_digest([replace(first, metadata=shipped)]) == schemas_digest([])
+
+
+@given(st.lists(st.lists(st.sampled_from("abcd"), unique=True), max_size=6))
+def test_the_digest_of_schemas_is_that_of_the_last_ones_asked_for(asked: list[list[str]]) -> None:
+    schemas = {name: schema(name) for name in "abcd"}
+    for names in asked:
+        copies = [replace(schemas[name]) for name in names]
+        assert schemas_digest([schemas[name] for name in names]) == schemas_digest(copies)
+        changed = [*copies[1:], *(schema(name, parameter="x") for name in names[:1])]
+        assert (schemas_digest(changed) == schemas_digest(copies)) == (not names)
 
 
 def test_the_digest_of_permits_is_that_of_the_options() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
@@ -41,25 +43,36 @@ def hanging(plugin: str = "slow", waited: float = 0.9) -> NetdraError:
     return plugin_error(PluginFailure(plugin=plugin, verb="ADD", kind="timeout", message="", waited=waited))
 
 
-def tried(circuits: Circuits, problem: NetdraError | None, *plugins: str) -> None:
-    circuits.admit(plugins or ("slow",))
-    circuits.report(plugins or ("slow",), problem)
+@pytest.fixture
+def sandboxes() -> Iterator[ExitStack]:
+    """The sandboxes that are just being attached."""
+    with ExitStack() as stack:
+        yield stack
 
 
-def refused(circuits: Circuits, *plugins: str) -> bool:
+def tried(circuits: Circuits, problem: NetdraError, *plugins: str) -> None:
+    with pytest.raises(type(problem)) as raised, circuits.trying(plugins or ("slow",)):
+        raise problem
+    assert raised.value is problem
+
+
+def refused(circuits: Circuits, sandboxes: ExitStack, *plugins: str) -> bool:
     try:
-        circuits.admit(plugins or ("slow",))
+        sandboxes.enter_context(circuits.trying(plugins or ("slow",)))
     except NotAnsweringError:
         return True
     return False
 
 
-def test_the_pods_of_a_plugin_that_hung_are_refused_and_those_of_others_are_not(circuits: Circuits) -> None:
+def test_the_pods_of_a_plugin_that_hung_are_refused_and_those_of_others_are_not(
+    circuits: Circuits, sandboxes: ExitStack
+) -> None:
     tried(circuits, hanging())
-    with pytest.raises(NotAnsweringError, match='"slow" did not answer in time, and is left alone for 5 s'):
-        circuits.admit(["slow"])
-    assert refused(circuits, "other", "slow")
-    assert not refused(circuits, "other")
+    text = '"slow" did not answer in time, and is left alone for 5 s'
+    with pytest.raises(NotAnsweringError, match=text), circuits.trying(["slow"]):
+        raise AssertionError("it is not tried")
+    assert refused(circuits, sandboxes, "other", "slow")
+    assert not refused(circuits, sandboxes, "other")
 
 
 def test_it_is_left_alone_twice_as_long_each_time_up_to_five_minutes(
@@ -71,41 +84,58 @@ def test_it_is_left_alone_twice_as_long_each_time_up_to_five_minutes(
     assert [seconds for _, seconds in told] == [5, 10, 20, 40, 80, 160, 300, 300, 300]
 
 
-def test_one_sandbox_tries_it_and_lets_the_others_in_when_it_answers(circuits: Circuits, clock: Clock) -> None:
+def test_one_sandbox_tries_it_and_lets_the_others_in_when_it_answers(
+    circuits: Circuits, clock: Clock, sandboxes: ExitStack
+) -> None:
     tried(circuits, hanging())
     clock.now += 5
-    assert not refused(circuits)
-    assert refused(circuits)
-    circuits.report(("slow",), None)
-    assert not refused(circuits)
-    assert not refused(circuits)
+    with circuits.trying(("slow",)):
+        assert refused(circuits, sandboxes)
+    assert not refused(circuits, sandboxes)
+    assert not refused(circuits, sandboxes)
+
+
+def test_a_trial_that_is_cut_off_says_nothing_of_it_and_the_next_one_tries(
+    circuits: Circuits, clock: Clock, sandboxes: ExitStack
+) -> None:
+    tried(circuits, hanging())
+    clock.now += 5
+    with pytest.raises(KeyboardInterrupt), circuits.trying(("slow",)):
+        raise KeyboardInterrupt
+    assert not refused(circuits, sandboxes)
+    assert refused(circuits, sandboxes)
 
 
 def test_who_failed_for_another_reason_says_nothing_of_it_and_the_next_one_tries(
-    circuits: Circuits, clock: Clock
+    circuits: Circuits, clock: Clock, sandboxes: ExitStack
 ) -> None:
     tried(circuits, hanging())
     clock.now += 5
     tried(circuits, PermanentError("no such device"))
-    assert not refused(circuits)
-    assert refused(circuits)
+    assert not refused(circuits, sandboxes)
+    assert refused(circuits, sandboxes)
 
 
 def test_many_that_hang_at_once_count_once(circuits: Circuits, told: list[tuple[str, float]]) -> None:
-    for _ in range(8):
-        circuits.admit(["slow"])
-    for _ in range(8):
-        circuits.report(["slow"], hanging())
+    def attach(others: int) -> None:
+        with circuits.trying(["slow"]):
+            if others:
+                with suppress(NetdraError):
+                    attach(others - 1)
+            raise hanging()
+
+    with suppress(NetdraError):
+        attach(8)
     assert told == [("slow", 5)]
 
 
-def test_a_plugin_that_was_called_too_late_does_not_count_as_hanging(circuits: Circuits) -> None:
+def test_a_plugin_that_was_called_too_late_does_not_count_as_hanging(circuits: Circuits, sandboxes: ExitStack) -> None:
     tried(circuits, hanging(waited=0.1))
-    assert not refused(circuits)
+    assert not refused(circuits, sandboxes)
 
 
 def test_undoing_that_hangs_counts_and_so_does_a_plugin_that_gives_addresses(
-    circuits: Circuits, told: list[tuple[str, float]]
+    circuits: Circuits, told: list[tuple[str, float]], sandboxes: ExitStack
 ) -> None:
     named: dict[str, Any] = {"topology": "t", "step": "s", "plugin": "host-device", "execution": "Builtin"}
     failure = StepFailure(**named, message="", kind="timeout", hung="host-local")
@@ -114,7 +144,7 @@ def test_undoing_that_hangs_counts_and_so_does_a_plugin_that_gives_addresses(
     tried(circuits, attach_error(report), "host-local", "far")
     assert told == [("host-local", 5), ("far", 5)]
     circuits.open(["more"])
-    assert refused(circuits, "more")
+    assert refused(circuits, sandboxes, "more")
 
 
 def test_programs_are_the_binaries_of_a_plan_and_those_that_give_addresses() -> None:
