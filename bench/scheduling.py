@@ -1,6 +1,6 @@
 """What a pod's claim costs kube-scheduler, beside a minimal driver with as many devices; and claims of many rails.
 
-Nodes are API objects; their slices are made by netdra's own exposure and packing, and the DeviceClasses by its topologies.
+Nodes are API objects; their slices are made by netdra's own exposure and packing, the DeviceClasses by its topologies.
 Each driver has a control plane of its own, because the scheduler looks through all slices of a cluster. One pod comes
 after the other, and what is measured is the scheduler's CPU time: walls say nothing on a machine with neighbours.
 
@@ -123,7 +123,8 @@ def minimal() -> Driver:
 
     def published(node: str) -> list[Object]:
         devices = [
-            {"name": f"device-{number}", "attributes": {"pfName": {"string": kind}}} for number, kind in enumerate(kinds)
+            {"name": f"device-{number}", "attributes": {"pfName": {"string": kind}}}
+            for number, kind in enumerate(kinds)
         ]
         parts = [devices[at : at + _ADVANCED] for at in range(0, len(devices), _ADVANCED)]
         return [_slice(node, MINIMAL, number, len(parts), part) for number, part in enumerate(parts)]
@@ -336,7 +337,11 @@ def _rails(mode: str, fault: str, *, without_carrier: bool) -> list[Figure]:
 
 
 def _vf_step(name: str, pf: str) -> Object:
-    return {"name": name, "type": "sriov", "selector": {"cel": _ours('type == "vf"') + " && " + _ours(f'pfName == "{pf}"')}}
+    return {
+        "name": name,
+        "type": "sriov",
+        "selector": {"cel": _ours('type == "vf"') + " && " + _ours(f'pfName == "{pf}"')},
+    }
 
 
 def _ours(condition: str) -> str:
@@ -360,7 +365,5 @@ def _slice(node: str, driver: str, number: int, of: int, devices: Sequence[Objec
 
 
 def _devices(*classes: str, **constraint: Any) -> Object:
-    requests = [
-        {"name": f"r{number}", "exactly": {"deviceClassName": called}} for number, called in enumerate(classes)
-    ]
+    requests = [{"name": f"r{number}", "exactly": {"deviceClassName": called}} for number, called in enumerate(classes)]
     return {"requests": requests, "constraints": [constraint] if constraint else []}
