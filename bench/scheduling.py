@@ -65,7 +65,7 @@ class Mode(NamedTuple):
 MODES: Mapping[str, Mode] = {
     # Limits of what is reached: 28 attributes and counters cost more than one attribute, and the scheduler's search
     # does not end (decision D56).
-    "one device per VF": Mode({}, ratio=3.5, bound=0.0, beside=0.0),
+    "one device per VF": Mode({}, ratio=3.0, bound=0.0, beside=0.0),
 }
 HOME = "bench"
 SETTLED = "settled.example.com"

@@ -17,7 +17,6 @@ from typing import Literal, NamedTuple
 from netdra.cel.engine import MAX_EXPRESSION, compile_selector
 from netdra.cel.errors import CelCompileError
 from netdra.cel.syntax import Chain, Choice, FieldAccess, Index, Invocation, Leaf, Node, Not, Parenthesized, parse
-from netdra.model import names
 from netdra.model.errors import InvalidInputError
 
 Place = Literal["device", "domains", "keys", ""]
@@ -25,7 +24,6 @@ Place = Literal["device", "domains", "keys", ""]
 
 MAX_PARTS = 50_000
 """Steps that are taken for one expression: conditions within conditions grow faster than they look."""
-_OURS = f'device.attributes["{names.DRIVER}"]'
 _DOMAINS = frozenset({"attributes", "capacity"})
 _LOOPS = frozenset({"all", "exists", "exists_one", "existsOne", "filter", "map"})
 _OPTIONAL_LOOPS = frozenset({"optMap", "optFlatMap"})
@@ -61,8 +59,8 @@ def guarded(expression: str, known: Collection[str] = ()) -> str:
 
     Args:
         expression: a selector.
-        known: attributes of `device.attributes["dra.networking"]` that no device lacks for which it is evaluated. They
-            are read without a guard.
+        known: attributes, as `domain/name`, that no device lacks for which it is evaluated. Where they are read from
+            `device.attributes["domain"]` itself, they have no guard.
 
     Raises:
         CelCompileError: it is none.
@@ -114,7 +112,8 @@ class _Guards:
 
     def __init__(self, expression: str, known: Collection[str]) -> None:
         self._expression = expression
-        self._known = {f'"{name}"' for name in known}
+        parted = (name.partition("/") for name in known)
+        self._known = {(f'device.attributes["{domain}"]', f'"{name}"') for domain, _, name in parted}
         self._left = MAX_PARTS
         self.reads = False
 
@@ -233,7 +232,7 @@ class _Guards:
         """That a key is there, if what it is looked up in can lack it; an unknown domain is an empty map."""
         if self._place(operand, scope) != "keys":
             return ()
-        if key in self._known and self._text(operand) == _OURS and scope.get("device"):
+        if (self._text(operand), key) in self._known:
             return ()
         self.reads = True
         return (Is(f"{key} in {self._text(operand)}"),)

@@ -92,7 +92,7 @@ def test_what_the_author_wrote_stays_as_it_was_written() -> None:
 def test_what_no_device_lacks_is_read_without_asking(selector: str, expected: str) -> None:
     written = selector.replace("D", D)
     wanted = expected.replace("*", written).replace("D", D) if "*" in expected else expected.replace("D", D)
-    assert guarded(written, known={"a"}) == wanted
+    assert guarded(written, known={"dra.networking/a"}) == wanted
 
 
 @pytest.mark.parametrize(
