@@ -6,7 +6,7 @@ The only importer of the CEL engine. Used by `netdra.exposure` (policies), `netd
 
 from netdra.cel.engine import CompiledSelector, DeviceVariables, compile_selector, device_variables, load_all
 from netdra.cel.errors import CelCompileError, CelEvaluationError
-from netdra.cel.guards import guarded
+from netdra.cel.guards import guarded, joined
 from netdra.cel.values import Version
 
 __all__ = [
@@ -18,5 +18,6 @@ __all__ = [
     "compile_selector",
     "device_variables",
     "guarded",
+    "joined",
     "load_all",
 ]

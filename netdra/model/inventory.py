@@ -210,6 +210,9 @@ PUBLISHED_FIELDS: tuple[tuple[str, str], ...] = tuple(
     (field.name, field.field) for field in ATTRIBUTES if field.reach != "policies" and not field.listed
 )
 """Attributes by qualified name with the field that each is of, so far as it can be read back from a device."""
+ALWAYS_KNOWN = frozenset(map(names.qualified, ("type", "pfName", "vfIndex")))
+"""Attributes that no device lacks, whatever could not be read of it: there is always a type, and what is
+no VF, or whose PF is not known, has no PF's name. Generated classes read them without a guard (decision D19)."""
 _NAMES = tuple(field.name for field in ATTRIBUTES)
 _VALUES = attrgetter(*(field.field for field in ATTRIBUTES))
 
@@ -221,7 +224,7 @@ def attributes(interface: Interface) -> dict[str, AttributeValue]:
         values[name] = ",".join(values[name])
     if interface.unreadable:
         for field in ATTRIBUTES:
-            if field.field in interface.unreadable:
+            if field.field in interface.unreadable and field.name not in ALWAYS_KNOWN:
                 del values[field.name]
     return values
 

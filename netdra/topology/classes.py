@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from netdra.cel import guarded
+from netdra.cel import CelCompileError, guarded, joined
 from netdra.model import documents, names
 from netdra.model.claim import (
     CELDeviceSelector,
@@ -20,19 +20,21 @@ from netdra.model.claim import (
 )
 from netdra.model.device import Features
 from netdra.model.errors import InvalidInputError
+from netdra.model.inventory import ALWAYS_KNOWN
 from netdra.model.meta import ObjectMeta
 from netdra.model.topology import NetworkTopology, NetworkTopologyReference, Step, TopologyParameters
 from netdra.topology.graph import Graph, compile_topology
 
 _MAX_LABEL_VALUE = 63
+_OURS = f'device.driver == "{names.DRIVER}"'
 
 
 def device_classes(topology: NetworkTopology, features: Features | None = None) -> tuple[DeviceClass, ...]:
     """The topology's DeviceClasses, in the order of its root steps.
 
-    Each begins with a selector of its own that keeps other drivers' devices, and devices that the step's plugin cannot
-    attach, away from the step's selector. This first selector asks for each key before it reads it: a selector that
-    meets a missing key fails the whole allocation (decision D19).
+    Each is true of the driver's own devices alone that the step's selector matches and its plugin can attach. It asks
+    for each key that a device can lack before it reads it: a selector that meets a missing key fails the whole
+    allocation (decision D19).
 
     Args:
         topology: as administrators wrote it.
@@ -123,17 +125,32 @@ def only_topology(configs: Iterable[OpaqueDeviceConfiguration | None], origin: s
 
 def guard(cni_type: str, features: Features) -> str:
     """The CEL condition that a device is one of ours and can be attached by the plugin."""
-    attributes = f'device.attributes["{names.DRIVER}"]'
-    published = f"{attributes}.{names.SUPPORTED_CNIS}"
+    return f"{_OURS} && {_attachable(cni_type, features)}"
+
+
+def _selectors(step: Step, features: Features) -> tuple[str, ...]:
+    """The class's selectors: one, unless it would be more than Kubernetes takes.
+
+    The driver is asked for first, so that no more is read of other drivers' devices. Then comes the step's selector,
+    which rejects the devices of one's own that are not meant, and only for the rest is the list of plugins searched.
+    """
+    assert step.selector is not None
+    selector = guarded(step.selector.cel, known=ALWAYS_KNOWN)
+    try:
+        return (joined(_OURS, selector, _attachable(step.type, features)),)
+    except CelCompileError:
+        return (guard(step.type, features), selector)
+
+
+def _attachable(cni_type: str, features: Features) -> str:
+    published = f'device.attributes["{names.DRIVER}"].{names.SUPPORTED_CNIS}'
     test = f'includes("{cni_type}")' if features.list_attributes else f'contains(",{cni_type},")'
-    return f'device.driver == "{names.DRIVER}" && has({published}) && {published}.{test}'
+    return f"has({published}) && {published}.{test}"
 
 
 def _device_class(graph: Graph, step: Step, features: Features) -> DeviceClass:
     name = class_name(graph.topology, step.name)
     check_name(graph.topology, step.name)
-    assert step.selector is not None
-    expressions = (guard(step.type, features), guarded(step.selector.cel))
     meant = TopologyParameters(network_topology_ref=NetworkTopologyReference(name=graph.topology), step=step.name)
     opaque = OpaqueDeviceConfiguration(driver=names.DRIVER, parameters=documents.plain(meant))
     return DeviceClass(
@@ -141,7 +158,9 @@ def _device_class(graph: Graph, step: Step, features: Features) -> DeviceClass:
             name=name, labels={names.TOPOLOGY_LABEL: topology_label(graph.topology), names.STEP_LABEL: step.name}
         ),
         spec=DeviceClassSpec(
-            selectors=tuple(DeviceSelector(cel=CELDeviceSelector(expression=text)) for text in expressions),
+            selectors=tuple(
+                DeviceSelector(cel=CELDeviceSelector(expression=text)) for text in _selectors(step, features)
+            ),
             config=(DeviceClassConfiguration(opaque=opaque),),
             extended_resource_name=step.extended_resource_name or None,
         ),

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import example, given, reject
 from hypothesis import strategies as st
 
-from netdra.cel import CelEvaluationError, DeviceVariables, compile_selector, device_variables, guarded
+from netdra.cel import (
+    CelCompileError,
+    CelEvaluationError,
+    DeviceVariables,
+    compile_selector,
+    device_variables,
+    guarded,
+    joined,
+)
 from netdra.model.errors import InvalidInputError
 
 D = 'device.attributes["dra.networking"]'
@@ -68,6 +76,54 @@ def test_each_key_is_asked_for_where_it_is_read(selector: str, expected: str) ->
 def test_what_the_author_wrote_stays_as_it_was_written() -> None:
     written = f'{D}.name == r"""a"b""" // why\n  && {D}.c // and so on'
     assert guarded(written) == f'"name" in {D} && {D}.name == r"""a"b""" && "c" in {D} && {D}.c'
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        ("D.a == 1 && D.b == 2", 'D.a == 1 && "b" in D && D.b == 2'),
+        ("D.b == 2 || D.a == 1", '"b" in D && D.b == 2 || D.a == 1'),
+        ('device.attributes["x.org"].a == 1', '"a" in device.attributes["x.org"] && device.attributes["x.org"].a == 1'),
+        ("device.capacity[device.driver].a.isInteger()", '"a" in device.capacity[device.driver] && *'),
+        ("cel.bind(d, D, d.a == 1)", 'cel.bind(d, D, "a" in d && d.a == 1)'),
+        ("!(D.a == 1) // why", "!(D.a == 1) // why"),
+    ],
+)
+def test_what_no_device_lacks_is_read_without_asking(selector: str, expected: str) -> None:
+    written = selector.replace("D", D)
+    wanted = expected.replace("*", written).replace("D", D) if "*" in expected else expected.replace("D", D)
+    assert guarded(written, known={"dra.networking/a"}) == wanted
+
+
+@pytest.mark.parametrize(
+    ("expressions", "expected"),
+    [
+        (("true", "false"), "true && false"),
+        (("true && false", "true"), "true && false"),
+        (("true || false", "true"), "(true || false) && true"),
+        (("true ? false : true", "true"), "(true ? false : true) && true"),
+        (("!true // why", "(true || false) // not"), "!true && (true || false)"),
+        (("true // a\n && 1 == // b\n 1", "true"), "true && 1 == // b\n 1"),
+    ],
+)
+def test_selectors_are_joined_into_one(expressions: tuple[str, ...], expected: str) -> None:
+    assert joined(*expressions) == expected
+
+
+TRUTHS = ("true", "false", "D.c", "D.a == 1", "D.a == 1 || D.c", "D.c ? true : D.a == 2", "!(D.c && true)")
+
+
+@given(texts=st.lists(st.sampled_from(TRUTHS), min_size=1, max_size=4), has_c=st.booleans(), has_a=st.booleans())
+def test_what_is_joined_is_true_where_all_are(texts: list[str], has_c: bool, has_a: bool) -> None:
+    one = device(**({"c": True} if has_c else {}), **({"a": 1} if has_a else {}))
+    expressions = [guarded(text.replace("D", D)) for text in texts]
+    every = all(compile_selector(expression).matches(one) for expression in expressions)
+    assert compile_selector(joined(*expressions)).matches(one) == every
+
+
+def test_what_is_too_long_together_is_not_joined() -> None:
+    with pytest.raises(CelCompileError):
+        joined(f'device.driver == "{"a" * 6000}"', f'device.driver == "{"b" * 6000}"')
 
 
 @pytest.mark.parametrize("attribute", ["`a`", "`c-d`"])

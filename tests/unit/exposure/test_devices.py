@@ -5,12 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from netdra.exposure import expose
 from netdra.exposure.additional import PCIE_ROOTS, ROOM
+from netdra.exposure.facts import publishable
 from netdra.model import names
 from netdra.model.device import Features
-from netdra.model.inventory import ATTRIBUTES, PUBLISHED_ATTRIBUTES, PUBLISHED_IF_ANY, Interface
+from netdra.model.inventory import (
+    ALWAYS_KNOWN,
+    ATTRIBUTES,
+    PUBLISHED_ATTRIBUTES,
+    PUBLISHED_IF_ANY,
+    Interface,
+    attributes,
+)
 from tests.builders import OURS, exclusive, inventory, named, pf, policy, shared, sriov, vf
 
 DEVICE_FILE = "dra.networking/deviceFile"
@@ -49,6 +60,14 @@ def test_the_published_facts_and_what_policies_may_add_are_no_more_than_a_device
     ).devices
     assert device.attributes["resource.kubernetes.io/pcieRoot"] == "pci0000:00"
     assert len(device.attributes) + len(["bandwidth"]) <= 32
+
+
+@given(unread=st.lists(st.sampled_from([each.field for each in ATTRIBUTES])).map(tuple))
+def test_what_classes_read_without_asking_is_on_every_device_whatever_could_not_be_read(
+    unread: tuple[str, ...],
+) -> None:
+    found = attributes(replace(NIC, unreadable=unread))
+    assert publishable(found).keys() >= ALWAYS_KNOWN
 
 
 def test_a_device_says_what_its_policy_says() -> None:

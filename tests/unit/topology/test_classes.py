@@ -45,19 +45,36 @@ def test_there_is_one_class_for_each_root_step_and_none_for_the_rest(recorded: T
 
 
 @pytest.mark.parametrize(("lists", "test"), [(False, 'contains(",sriov,")'), (True, 'includes("sriov")')])
-def test_the_step_s_selector_stands_behind_one_that_keeps_other_devices_away(
+def test_a_class_has_one_selector_that_begins_with_the_driver_and_ends_with_the_plugin(
     recorded: Topology, lists: bool, test: str
 ) -> None:
-    guard, selector = device_classes(recorded("ai-bonded-rdma"), Features(list_attributes=lists))[0].spec.selectors
-    assert guard.cel is not None
+    (selector,) = device_classes(recorded("ai-bonded-rdma"), Features(list_attributes=lists))[0].spec.selectors
     assert selector.cel is not None
-    published = 'device.attributes["dra.networking"].supportedCNIs'
-    assert guard.cel.expression == f'device.driver == "dra.networking" && has({published}) && {published}.{test}'
+    published = f"{ATTRIBUTES}.supportedCNIs"
     assert selector.cel.expression == (
         'device.driver == "dra.networking" && '
-        f'"pfName" in {ATTRIBUTES} && {ATTRIBUTES}.pfName == "enp3s0f0" && '
-        f'"rdma" in {ATTRIBUTES} && {ATTRIBUTES}.rdma == true'
+        f'{ATTRIBUTES}.pfName == "enp3s0f0" && '
+        f'"rdma" in {ATTRIBUTES} && {ATTRIBUTES}.rdma == true && '
+        f"has({published}) && {published}.{test}"
     )
+
+
+def test_a_step_s_alternatives_stay_together(topology: Topology) -> None:
+    steps = [{"name": "a", "type": "sriov", "selector": {"cel": f"{ATTRIBUTES}.a == 1 || {ATTRIBUTES}.c // why"}}]
+    (selector,) = device_classes(topology(yaml.safe_dump(steps)))[0].spec.selectors
+    assert selector.cel is not None
+    alternatives = f'"a" in {ATTRIBUTES} && {ATTRIBUTES}.a == 1 || "c" in {ATTRIBUTES} && {ATTRIBUTES}.c'
+    assert selector.cel.expression.startswith(f'device.driver == "dra.networking" && ({alternatives}) && has(')
+
+
+def test_a_selector_that_fills_what_kubernetes_takes_stays_one_of_its_own(topology: Topology) -> None:
+    cel = f'{ATTRIBUTES}.pfName != "{"a" * 10_170}"'
+    steps = [{"name": "a", "type": "sriov", "selector": {"cel": cel}}]
+    guard, selector = device_classes(topology(yaml.safe_dump(steps)))[0].spec.selectors
+    assert guard.cel is not None
+    assert selector.cel is not None
+    assert guard.cel.expression.startswith('device.driver == "dra.networking" && has(')
+    assert selector.cel.expression == cel
 
 
 @pytest.mark.parametrize("plain", ["enp4s0f0", "enp8s0f0"])
