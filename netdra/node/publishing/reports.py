@@ -257,7 +257,9 @@ def _is_counted(row: Row) -> bool:
 def _group(members: Sequence[Row]) -> InterfaceGroup:
     first = members[0]
     counted = _is_counted(first)
-    common, varying, unreadable = _common([_offerable(row.interface) for row in members])
+    # Of pooled VFs, the entry of the VFs has the rest.
+    interfaces = [Interface(type="vf", pf_name=row.interface.pf_name) for row in members if row.interface.is_pool]
+    common, varying, unreadable = _common(interfaces or [_offerable(row.interface) for row in members])
     return InterfaceGroup(
         type=first.interface.type,
         state="" if counted else _state(first),
