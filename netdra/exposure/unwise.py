@@ -93,8 +93,9 @@ def _pooled(selector: str, exposure: Exposure) -> Iterator[str]:
         default = _whole(capacity.request_policy.default) if capacity.request_policy is not None else None
         if value and default and value // lanes < default:
             yield (
-                f'spec.exposure.capacity["{name}"]: where a PF has VFs for {lanes} lanes, each has {value // lanes} of {value}, '
-                f"less than the default of {default}, so none is offered; lower requestPolicy.default or pooledVFs.lanes"
+                f'spec.exposure.capacity["{name}"]: where a PF has VFs for {lanes} lanes, each has {value // lanes} of '
+                f"{value}, less than the default of {default}, so none is offered; lower requestPolicy.default or "
+                "pooledVFs.lanes"
             )
 
 
