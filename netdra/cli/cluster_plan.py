@@ -32,6 +32,8 @@ _PF_NAME = names.qualified("pfName")
 _ROOTS = frozenset({"pf", "nic", "representor"})
 """Types of interfaces that have pools of their own."""
 _NONE = "-"
+_AWAY = "away"
+"""The state of an interface in a pod, in a node's report."""
 
 
 class DeviceChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -155,6 +157,7 @@ class _Node:
         self._foresight = foresight
         self.unknown = 0
         self._pooled: Counter[tuple[str, VFPooling]] = Counter()
+        self._away: Counter[str] = Counter()
         self._pfs_of_unknown: set[str] = set()
 
     def lines(self) -> Iterator[DeviceChange]:
@@ -188,6 +191,8 @@ class _Node:
             pooled = self._foresight.pooled_now(group.policies) if change is UNCHANGED else change.pooled
             if pooled is not None:
                 self._pooled[pf_name, pooled] += 1
+            elif group.state == _AWAY:
+                self._away[pf_name] += 1
         gone = change.removed if change is not None else ()
         taken = change.reassigned if change is not None else {}
         for device in group.devices:
@@ -212,6 +217,12 @@ class _Node:
             for (pf_name, pooled), count in self._pooled.items()
             for name in lane_names(pf_name, pooled.lanes)[:count]
         }
+        # A VF in a pod may match no policy there, and its claim has it as a part of the device all the same.
+        kept = {
+            names.label(name + pooled.suffix): (pf_name, pooled.policy)
+            for (pf_name, pooled), count in self._pooled.items()
+            for name in lane_names(pf_name, pooled.lanes)[count : count + self._away[pf_name]]
+        }
         for group in self._groups:
             for device, published in group.published() if group.pools_vfs else ():
                 pf_name = str(group.facts()[0].get(_PF_NAME, ""))
@@ -221,7 +232,7 @@ class _Node:
                     pool=self._pools.get(device, "?"),
                     device=device,
                     now=published.policy or "?",
-                    after=after.pop(device, (pf_name, missing))[1],
+                    after=after.pop(device, kept.get(device, (pf_name, missing)))[1],
                     allocated=published.allocated,
                 )
         for device, (pf_name, policy) in after.items():

@@ -18,8 +18,9 @@ from netdra.model.meta import ObjectMeta
 from netdra.model.node_network import NodeNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
+from netdra.node.view import HeldDevice
 from tests.builders import OURS, exclude, exclusive, named, policy, shared, sriov
-from tests.unit.node.publishing.scene import NODE, POOL, Scene
+from tests.unit.node.publishing.scene import NODE, POOL, Scene, without_netdev
 
 VFS = exclusive("vfs", f'{OURS}.type == "vf"', "sriov")
 PFS = exclusive("pfs", f'{OURS}.type == "pf"')
@@ -188,3 +189,25 @@ def test_the_pooled_devices_that_are_foreseen_are_those_that_the_node_makes(
     made = {each.name for slices in reported(second, single).slices for each in slices.spec.devices}
     assert notes == []
     assert {each.device for each in lines if each.after} == made
+
+
+def test_a_lane_of_vfs_in_pods_stays_though_no_policy_matches_these_there() -> None:
+    driven = pooled_vfs("pooled", 3, cel=f'{OURS}.type == "vf" && {OURS}.mtu > 0')
+    scene = Scene()
+    scene.offering.follow((driven,), DEFAULT_FEATURES)
+    pf, first, second, third = sriov("p0", 3)
+    scene.see(pf, first, second, third)
+    scene.holding = [HeldDevice(key=(POOL, "p0-vfs2"), claim="c", vf=third.pci_address)]
+    scene.see(pf, first, second, without_netdev(third))
+    report = NodeNetwork(
+        metadata=ObjectMeta(name=NODE),
+        api_version="networking.dra.io/v1alpha1",
+        kind="NodeNetwork",
+        status=scene.offering.report(),
+    )
+    slices = [each for pool in scene.slices.values() for each in pool]
+    now = ClusterNow(labels={NODE: {}}, reports=(report,), policies=(driven,), slices=slices)
+    assert [(each.device, each.now, each.after) for each in compare(now, [PFS])[0]] == [
+        ("p0", "", "pfs"),
+        *((f"p0-vfs{number}", "pooled", "pooled") for number in range(3)),
+    ]
