@@ -51,6 +51,8 @@ def added(policies: Iterable[DeviceExposurePolicy], custom_devices: Iterable[Cus
         for name, value in policy.spec.exposure.additional_attributes.items():
             kinds_of.setdefault(names.qualified(name), set()).update(_kinds(value))
         capacity.update(map(names.qualified, policy.spec.exposure.capacity))
+        if policy.spec.exposure.pooled_vfs is not None:
+            capacity.update((names.qualified(names.VFS), names.qualified(names.BANDWIDTH)))
     for custom in custom_devices:
         for name, attribute in custom.spec.attributes.items():
             kinds = {_FIELDS[field] for field in _FIELDS if getattr(attribute, field) is not None}

@@ -6,7 +6,7 @@ claim that cannot be read: the API server itself judges that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 import msgspec
@@ -14,13 +14,15 @@ from msgspec.structs import replace
 
 from netdra.admission.cluster import Cluster, topologies_of_class
 from netdra.admission.messages import ALLOWED, AdmissionRequest, Verdict
+from netdra.exposure.pooled_selectors import single_vf
 from netdra.model import suggestions
 from netdra.model.claim import DeviceClaim, DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.errors import UNREADABLE
 from netdra.model.findings import Finding, Path
 from netdra.model.names import DRIVER
+from netdra.model.policy import DeviceExposurePolicy
 from netdra.rules.claims import check_claim
-from netdra.topology.selectors import device_claim
+from netdra.topology.selectors import Written, device_claim, expressions
 
 MAX_GUESSES, MAX_COMPARED, MAX_DIFFERENCE = 8, 200, 3
 """How many unknown classes of a claim are named, with how many others each is compared, and by how much longer ones."""
@@ -143,4 +145,13 @@ def warnings(claim: ResourceClaim | ResourceClaimTemplate, cluster: Cluster) -> 
         if device_class is not None and topologies_of_class(device_class):
             what = f'{named}, request "{request.name}": with adminAccess the device is looked at, and never attached'
             yield Finding(what=what, path=(*path, "requests", at, "exactly", "adminAccess"))
+    yield from of_single_vfs(claim, cluster.policies.values())
     yield from _guesses(claim, cluster)
+
+
+def of_single_vfs(value: Written, policies: Iterable[DeviceExposurePolicy]) -> Iterator[Finding]:
+    """Warnings for selectors of a claim, a template or a class that never select a device of pooled VFs."""
+    given = tuple(policies)
+    for path, selector in expressions(value):
+        if selector.cel is not None and (why := single_vf(selector.cel.expression, given)):
+            yield Finding(what=f'{value.kind} "{value.metadata.name}": {why}', path=(*path, "cel", "expression"))

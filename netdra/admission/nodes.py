@@ -84,7 +84,7 @@ class _Selection:
             if not self.counts[kind]:
                 del self.counts[kind], self.nodes[kind], self._kinds[kind.key]
         counts: dict[_Kind, int] = {}
-        for key, count in (part for group in groups for part in _parts(group, asked)):
+        for key, count in (part for group in groups if not group.pools_vfs for part in _parts(group, asked)):
             made = self._kinds.get(key) or self._kinds.setdefault(key, _Kind(key))
             counts[made] = counts.get(made, 0) + count
         for kind, count in counts.items():

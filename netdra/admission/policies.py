@@ -59,6 +59,7 @@ class _Effect:
     def __init__(self, policy: str) -> None:
         self._policy = policy
         self.hidden = self.allocated = self.offered = self.taken = self.left = self.unknown = self.matched = 0
+        self.pooled = self.alone = self.pooled_on = self.alone_on = 0
         self.hidden_on = self.offered_on = self.taken_on = self.left_on = 0
 
     def add(self, seen: SimilarInterfaces, change: DeviceForecast | None) -> None:
@@ -72,6 +73,12 @@ class _Effect:
         self.hidden += seen.count * len(change.removed)
         self.allocated += seen.count * sum(device.allocated for device in change.removed)
         self.offered += seen.count * len(change.added)
+        pooled = change.pooled is not None and change.pooled != change.was_pooled
+        alone = change.was_pooled is not None and change.pooled is None
+        self.pooled += seen.count * pooled
+        self.alone += seen.count * alone
+        self.pooled_on |= nodes if pooled else 0
+        self.alone_on |= nodes if alone else 0
         taken = sum(policy == self._policy for policy in change.reassigned.values())
         left = len(change.reassigned) - taken
         self.taken += seen.count * taken
@@ -121,6 +128,10 @@ def _sentence(change: _Effect, reported: InterfaceReports, *, written: bool) -> 
         parts.append(f"hides {_counted(change.hidden, 'device')} on {_nodes(change.hidden_on)}{allocated}")
     if change.offered:
         parts.append(f"offers {_counted(change.offered, 'device')} more on {_nodes(change.offered_on)}")
+    if change.pooled:
+        parts.append(f"pools {_counted(change.pooled, 'VF')} on {_nodes(change.pooled_on)}")
+    if change.alone:
+        parts.append(f"pools {_counted(change.alone, 'VF')} on {_nodes(change.alone_on)} no longer")
     if change.taken:
         parts.append(f"takes {_counted(change.taken, 'device')} on {_nodes(change.taken_on)} over from other policies")
     if change.left:

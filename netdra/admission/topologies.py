@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from netdra.admission.cluster import Cluster, topologies_of_class
 from netdra.admission.messages import Verdict
+from netdra.exposure.pooled_selectors import single_vf
 from netdra.model.findings import Finding, about
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.suggestions import closest, listed
@@ -41,6 +42,10 @@ def warnings(new: NetworkTopology, cluster: Cluster) -> Iterator[Finding]:
     yield from _foreign(new, cluster)
     yield from _unchecked(new, sound(cluster.schemas))
     yield from check_unwise(new)
+    for at, step in enumerate(new.spec.steps):
+        why = single_vf(step.selector.cel, cluster.policies.values()) if step.selector is not None else ""
+        if why:
+            yield about(new.name, step.name, f"its selector {why}", path=("spec", "steps", at, "selector", "cel"))
     yield from (finding for finding, wrong in check_names(new, cluster.added) if not wrong)
 
 

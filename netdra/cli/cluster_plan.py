@@ -7,6 +7,7 @@ nothing is written. Facts that a node's report lacks are not guessed, but named 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import click
@@ -15,8 +16,9 @@ import msgspec
 from netdra.cli import terminal
 from netdra.cli.shared import ClusterAccess
 from netdra.exposure.check import check
-from netdra.exposure.foresight import Foresight, SimilarInterfaces
+from netdra.exposure.foresight import UNCHANGED, Foresight, SimilarInterfaces, VFPooling
 from netdra.exposure.grouping import pool_name
+from netdra.exposure.pooling import lane_names
 from netdra.model import names
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import Interface
@@ -30,6 +32,8 @@ _PF_NAME = names.qualified("pfName")
 _ROOTS = frozenset({"pf", "nic", "representor"})
 """Types of interfaces that have pools of their own."""
 _NONE = "-"
+_AWAY = "away"
+"""The state of an interface in a pod, in a node's report."""
 
 
 class DeviceChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -152,15 +156,22 @@ class _Node:
         self._pools = pools
         self._foresight = foresight
         self.unknown = 0
+        self._pooled: Counter[tuple[str, VFPooling]] = Counter()
+        self._away: Counter[str] = Counter()
+        self._pfs_of_unknown: set[str] = set()
 
     def lines(self) -> Iterator[DeviceChange]:
         reported: set[str] = set()
-        for group in self._groups:
+        groups = [group for group in self._groups if not group.pools_vfs]
+        for group in groups:
             for name in group.names:
                 for line in self._of(group, name):
                     reported.add(line.device)
                     yield line
             self.unknown += group.count if not group.names and group.devices else 0
+        for line in self._of_pools():
+            reported.add(line.device)
+            yield line
         # Published, and not in the report yet, or no longer.
         for device, pool in self._pools.items():
             if device not in reported:
@@ -173,6 +184,15 @@ class _Node:
         seen = SimilarInterfaces(plain, tuple(sorted(unknown)), unreadable, group.policies, group.devices)
         change = self._foresight.of(seen)
         self.unknown += change is None
+        pf_name = str(facts.get(_PF_NAME, ""))
+        if change is None:
+            self._pfs_of_unknown.add(pf_name)
+        else:
+            pooled = self._foresight.pooled_now(group.policies) if change is UNCHANGED else change.pooled
+            if pooled is not None:
+                self._pooled[pf_name, pooled] += 1
+            elif group.state == _AWAY:
+                self._away[pf_name] += 1
         gone = change.removed if change is not None else ()
         taken = change.reassigned if change is not None else {}
         for device in group.devices:
@@ -189,6 +209,34 @@ class _Node:
         for suffix, policy in (change.added if change is not None else {}).items():
             called = names.label(name + suffix)
             yield DeviceChange(node=self._node, pool=self._pool(group, name, called), device=called, after=policy)
+
+    def _of_pools(self) -> Iterator[DeviceChange]:
+        """The devices of pooled VFs: those of the report, and those that the VFs would be pooled as."""
+        after = {
+            names.label(name + pooled.suffix): (pf_name, pooled.policy)
+            for (pf_name, pooled), count in self._pooled.items()
+            for name in lane_names(pf_name, pooled.lanes)[:count]
+        }
+        # A VF in a pod may match no policy there, and its claim has it as a part of the device all the same.
+        kept = {
+            names.label(name + pooled.suffix): (pf_name, pooled.policy)
+            for (pf_name, pooled), count in self._pooled.items()
+            for name in lane_names(pf_name, pooled.lanes)[count : count + self._away[pf_name]]
+        }
+        for group in self._groups:
+            for device, published in group.published() if group.pools_vfs else ():
+                pf_name = str(group.facts()[0].get(_PF_NAME, ""))
+                missing = "?" if pf_name in self._pfs_of_unknown else ""
+                yield DeviceChange(
+                    node=self._node,
+                    pool=self._pools.get(device, "?"),
+                    device=device,
+                    now=published.policy or "?",
+                    after=after.pop(device, kept.get(device, (pf_name, missing)))[1],
+                    allocated=published.allocated,
+                )
+        for device, (pf_name, policy) in after.items():
+            yield DeviceChange(node=self._node, pool=pool_name(self._node, pf_name, None), device=device, after=policy)
 
     def _pool(self, group: InterfaceGroup, name: str, device: str) -> str:
         """The pool that a device is in, or would be; "?" for interfaces that may be on a NIC, and so in its pool."""

@@ -19,7 +19,9 @@ _NAMED = 5
 
 
 def kind(device: ExposedDevice) -> str:
-    """Whether one claim may have it, or several."""
+    """Whether one claim may have it, or several, or each claim a VF of it."""
+    if device.lane is not None:
+        return "pooled VFs"
     return "shared" if device.shared else "exclusive"
 
 

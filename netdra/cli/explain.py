@@ -16,6 +16,9 @@ from netdra.model.inventory import Interface, Inventory
 from netdra.model.registration import DeviceFile, Registration, RegistrationOutcome
 from netdra.model.suggestions import listed
 
+_VFS = 8
+"""How many VFs of a device are named."""
+
 OUTCOMES = {
     "wins": "matches and wins",
     "excludes": "matches and excludes it",
@@ -106,7 +109,8 @@ def _decisions(wanted: str, inventory: Inventory, result: ExposureResult) -> lis
     decisions = [
         decision
         for decision in result.decisions
-        if wanted in named[(decision.interface, decision.device_name)] or wanted in decision.exposed
+        if wanted in named.get((decision.interface, decision.device_name), {decision.device_name})
+        or wanted in decision.exposed
     ]
     if not decisions:
         interface_names = sorted({name for entry in named.values() for name in entry})
@@ -139,10 +143,13 @@ def _explanation(decision: Decision, result: ExposureResult) -> InterfaceExplana
     made = tuple(
         device
         for device in result.devices
-        if device.name in decision.exposed and device.interface == decision.interface
+        if (device.name in decision.exposed and device.interface == decision.interface)
+        or (device.name in decision.pooled and device.lane is not None and decision.interface in device.lane.vfs)
     )
     drawn = {(device.pool, name) for device in made for name in device.consumes}
     blamed = {verdict.policy for verdict in decision.verdicts if verdict.outcome == "invalid"}
+    winning = {verdict.policy for verdict in decision.verdicts if verdict.outcome == "wins"}
+    lanes = f"{decision.device_name.rpartition('v')[0]}-vfs"
     return InterfaceExplanation(
         decision=decision,
         devices=made,
@@ -152,7 +159,9 @@ def _explanation(decision: Decision, result: ExposureResult) -> InterfaceExplana
         problems=tuple(
             problem
             for problem in result.problems
-            if problem.interface == decision.interface or (not problem.interface and problem.policy in blamed)
+            if problem.interface == decision.interface
+            or (not problem.interface and problem.policy in blamed)
+            or (problem.policy in winning and problem.interface.startswith(lanes))
         ),
         registered=tuple(
             outcome
@@ -169,8 +178,9 @@ def _lines(explanation: InterfaceExplanation) -> Iterator[str]:
     yield f"  {decision.reason}"
     if decision.hidden in devices.UNKNOWN_HINTS:
         yield f"  {devices.UNKNOWN_HINTS[decision.hidden][1]}"
-    yield ""
-    yield "Policies"
+    if decision.verdicts:
+        yield ""
+        yield "Policies"
     width = max((len(verdict.policy) for verdict in decision.verdicts), default=0)
     for verdict in decision.verdicts:
         yield from _verdict_lines(verdict, width)
@@ -213,6 +223,8 @@ def _verdict_lines(verdict: PolicyVerdict, width: int) -> Iterator[str]:
 
 def _device_lines(device: ExposedDevice) -> Iterator[str]:
     yield f'Device {device.name} of pool {device.pool}, {devices.kind(device)}, by policy "{device.policy}"'
+    if device.lane is not None:
+        yield f"  VFs: {listed(device.lane.vfs, _VFS)}"
     for title, text in (
         ("CNI plugins", devices.plugins(device)),
         ("capacity", devices.capacity(device)),

@@ -77,7 +77,7 @@ def command(
 def _plan(policy_paths: tuple[str, ...], inventory: Inventory, features: Features, output: str) -> None:
     from netdra.exposure import expose
     from netdra.exposure.registered import Registered
-    from netdra.exposure.unwise import misspelt_plugins
+    from netdra.exposure.unwise import misspelt_plugins, of_lanes
     from netdra.rules import shipped
     from netdra.slices.pack import layout
 
@@ -87,6 +87,8 @@ def _plan(policy_paths: tuple[str, ...], inventory: Inventory, features: Feature
     for text in devices.problem_texts((*result.problems, *packed.problems)):
         terminal.tell(text)
     for text in devices.unknown_use(result.decisions):
+        terminal.tell(text)
+    for text in of_lanes(result):
         terminal.tell(text)
     for policy in policies:
         for text in misspelt_plugins(policy, shipped.types()):

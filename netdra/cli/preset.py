@@ -6,30 +6,35 @@ import asyncio
 import time
 
 import click
+from click.core import ParameterSource
 
 from netdra.cli import shared as shared_options
 from netdra.cli import terminal
 from netdra.model.errors import TemporaryError
 from netdra.model.meta import ObjectMeta
 from netdra.model.policy import (
+    MAX_LANES,
     CapacityCounter,
     CapacityValueFrom,
     DeviceExposurePolicy,
     DeviceExposurePolicySpec,
     Exposure,
     PolicySelector,
+    PooledVFs,
     SupportedCNIPlugin,
 )
-from netdra.model.resource import CapacityRequestPolicy
+from netdra.model.resource import CapacityRequestPolicy, CapacityRequestPolicyRange
 
 _PATIENCE_SECONDS = 120.0
 _TYPE = 'device.attributes["dra.networking"].type'
 
 
 @click.command(name="preset")
-@click.argument("name", type=click.Choice(["shared"]))
+@click.argument("name", type=click.Choice(["shared", "pooled-vfs"]))
 @click.option(
-    "--plugin", type=click.Choice(["macvlan", "ipvlan"]), default="macvlan", show_default=True, help="What attaches it."
+    "--plugin",
+    type=click.Choice(["macvlan", "ipvlan", "sriov", "host-device", "vfio-pci"]),
+    help="The plugin that attaches it; by default macvlan, of pooled VFs sriov.",
 )
 @shared_options.option(
     "--type",
@@ -38,6 +43,16 @@ _TYPE = 'device.attributes["dra.networking"].type'
     "types",
     multiple=True,
     default=["nic", "pf"],
+)
+@shared_options.option(
+    "--bandwidth",
+    "MBITS",
+    "With pooled-vfs: what the VFs of a PF have together; a PF with a slower link offers none.",
+    type=click.IntRange(100),
+    default=100_000,
+)
+@shared_options.option(
+    "--lanes", "N", "With pooled-vfs: as how many devices.", type=click.IntRange(1, MAX_LANES), default=1
 )
 @click.option("--host-uplink", is_flag=True, help="Also what carries the node's own traffic.")
 @click.option(
@@ -49,21 +64,38 @@ _TYPE = 'device.attributes["dra.networking"].type'
 @shared_options.output("yaml", "json")
 def command(
     name: str,
-    plugin: str,
+    plugin: str | None,
     types: tuple[str, ...],
+    bandwidth: int,
+    lanes: int,
     host_uplink: bool,
     create: bool,
     cluster: shared_options.ClusterAccess,
     output: str,
 ) -> None:
-    """Print a policy: `shared` offers each physical interface to as many pods as the node takes.
+    """Print a policy that a cluster can begin with.
+
+    `shared` offers each physical interface to as many pods as the node takes. `pooled-vfs` offers the VFs of each PF
+    together: a claim gets a VF, and an eighth of the bandwidth or as much as it asks for.
 
     Every other policy comes before it, and what the host has for itself alone is not taken away: pods get a share. To
     use it, give it to `kubectl apply -f -`, or add --create.
     """
     if not create and cluster.is_given:
         raise click.UsageError("--kubeconfig and --context are for --create: without it, the policy is only printed")
-    policy = shared(name, plugin, types, host_uplink=host_uplink)
+    allowed = ("macvlan", "ipvlan") if name == "shared" else ("sriov", "host-device", "vfio-pci")
+    if plugin is not None and plugin not in allowed:
+        raise click.UsageError(f"--plugin {plugin}: the preset {name} takes {', '.join(allowed)}")
+    chosen = plugin or allowed[0]
+    given = click.get_current_context().get_parameter_source
+    theirs = ("bandwidth", "lanes") if name == "shared" else ("types", "host_uplink")
+    for option in theirs:
+        if given(option) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"the preset {name} takes no --{option.replace('types', 'type').replace('_', '-')}")
+    if name == "shared":
+        policy = shared(name, chosen, types, host_uplink=host_uplink)
+    else:
+        policy = pooled_vfs(name, chosen, bandwidth=bandwidth, lanes=lanes)
     if create:
         made = asyncio.run(_create(policy, cluster))
         stays = "is there already and stays as it is; delete it first to have it as netdra makes it"
@@ -121,6 +153,32 @@ def shared(name: str, plugin: str, types: tuple[str, ...], *, host_uplink: bool)
                 supported_cni_plugins=(SupportedCNIPlugin(name=plugin),),
                 additional_facts=("ipv4",),
                 allow_host_uplink=host_uplink,
+            ),
+        ),
+    )
+
+
+def pooled_vfs(name: str, plugin: str, *, bandwidth: int, lanes: int) -> DeviceExposurePolicy:
+    """The VFs of each PF together, with bandwidth in steps of 100 Mbit/s; an eighth of it for a claim that asks not."""
+    most = bandwidth // lanes // 100 * 100
+    default = max(100, min(bandwidth // 8, most) // 100 * 100)
+    span = CapacityRequestPolicyRange(min="100", max=str(most), step="100")
+    return DeviceExposurePolicy(
+        api_version="networking.dra.io/v1alpha1",
+        kind="DeviceExposurePolicy",
+        metadata=ObjectMeta(name=name),
+        spec=DeviceExposurePolicySpec(
+            selector=PolicySelector(cel=f'{_TYPE} == "vf"'),
+            priority=0,
+            exposure=Exposure(
+                pooled_vfs=PooledVFs(lanes=lanes),
+                capacity={
+                    "bandwidth": CapacityCounter(
+                        value=str(bandwidth),
+                        request_policy=CapacityRequestPolicy(default=str(default), valid_range=span),
+                    )
+                },
+                supported_cni_plugins=(SupportedCNIPlugin(name=plugin),),
             ),
         ),
     )

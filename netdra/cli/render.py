@@ -367,6 +367,8 @@ def _lines(call: Rendered) -> str:
         lines.append(
             f"  device {device.device}" + (f" of pool {device.pool}" if device.pool else "") + f" {addresses}".rstrip()
         )
+        if device.pooled and not device.pci_address:
+            lines.append("  the node chooses one of its VFs at Prepare")
     if call.prev_result_of:
         lines.append(f"  prevResult of {', '.join(call.prev_result_of)}")
     if call.neutron is not None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from typing import Literal
 
 import click
 import msgspec
 
 from netdra.cli import inputs, shared, terminal
+from netdra.model import names, quantity
 from netdra.model.claim import (
     AllocationResult,
     DeviceClass,
@@ -21,10 +23,11 @@ from netdra.model.claim import (
 from netdra.model.documents import Document
 from netdra.model.errors import InvalidInputError
 from netdra.model.meta import ObjectMeta
-from netdra.model.resource import ResourceSlice
+from netdra.model.resource import ResourceSlice, newest
 from netdra.model.topology import NetworkTopology
 from netdra.slices.allocator import Allocation, Allocator, NodeExplanation, claim_key, named, shown
 
+_LEFT = ("DEVICE", "POOL", "CAPACITY", "CONSUMED", "LEFT", "OF")
 _COLUMNS = ("CLAIM", "RESULT", "NODE", "REQUEST", "DEVICE", "POOL", "CONSUMES")
 
 
@@ -111,6 +114,7 @@ def command(
     refused = sum(outcome.result == "refused" for outcome in outcomes)
     if output == "table":
         _print_table(outcomes, refused)
+        _print_left(slices, outcomes)
         for text in (text for outcome in outcomes for text in outcome.warnings):
             terminal.tell(text)
     else:
@@ -201,6 +205,35 @@ def _print_table(outcomes: Sequence[ClaimOutcome], refused: int) -> None:
             click.echo(terminal.printable("\n".join(lines)))
     if refused:
         click.echo(f"\n{refused} claim{'s' * (refused != 1)} refused")
+
+
+def _print_left(slices: Sequence[ResourceSlice], outcomes: Sequence[ClaimOutcome]) -> None:
+    """What is left of the capacity of shared devices that claims have a part of."""
+    consumed: dict[tuple[str, str], dict[str, Decimal]] = {}
+    for outcome in outcomes:
+        for result in outcome.allocation.devices.results if outcome.allocation else ():
+            if result.consumed_capacity and result.driver == names.DRIVER:
+                amounts = consumed.setdefault((result.pool, result.device), {})
+                for name, amount in result.consumed_capacity.items():
+                    key = names.qualified(name)
+                    amounts[key] = amounts.get(key, Decimal(0)) + quantity.parse(amount)
+    if not consumed:
+        return
+    ours = newest(one for one in slices if one.spec.driver == names.DRIVER)
+    devices = {
+        (pool, device.name): device for pool, parts in ours.items() for one in parts for device in one.spec.devices
+    }
+    rows = []
+    for (pool, name), amounts in sorted(consumed.items()):
+        device = devices.get((pool, name))
+        for capacity, whole in device.capacity.items() if device is not None else ():
+            key = names.qualified(capacity)
+            if key in amounts:
+                total, used = quantity.parse(whole.value), amounts[key]
+                texts = map(quantity.render, (used, total - used, total))
+                rows.append((name, pool, key.removeprefix(f"{names.DRIVER}/"), *texts))
+    click.echo()
+    terminal.print_table(_LEFT, rows)
 
 
 def _rows(outcome: ClaimOutcome) -> Iterator[tuple[str, ...]]:

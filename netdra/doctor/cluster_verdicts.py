@@ -202,7 +202,11 @@ def _dra(versions: tuple[str, ...]) -> Iterator[Diagnosis]:
 def _gates(features: Features) -> Iterator[Diagnosis]:
     for gate, on, lost in (
         ("DRAPartitionableDevices", features.partitionable_devices, "a NIC has one persona"),
-        ("DRAConsumableCapacity", features.consumable_capacity, "no device can be shared by several claims"),
+        (
+            "DRAConsumableCapacity",
+            features.consumable_capacity,
+            "no device can be shared by several claims, and no VFs can be pooled",
+        ),
         ("DRADeviceTaints", features.device_taints, "nothing keeps claims off a device without a link or in trouble"),
     ):
         if on:

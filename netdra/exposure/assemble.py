@@ -93,7 +93,7 @@ def assemble(
                     lane=lanes.get(offer.interface.identity),
                 )
             )
-        decisions.append(_decision(offer, personas, pooled.get(offer.interface.identity, ())))
+        decisions.append(_decision(offer, personas, pooled.get(offer.interface.identity, (0, ()))))
         problems += offer.resolution.problems
     sets = charges.sets if features.partitionable_devices else {}
     return ExposureResult(
@@ -106,13 +106,14 @@ def assemble(
 
 def _lanes_of_vfs(
     nic: NicOffers, chosen: Sequence[tuple[Persona, ...]], lanes: Mapping[str, Lane]
-) -> dict[str, tuple[str, ...]]:
-    """The devices of pooled VFs that each VF is one of, by the VF's identity."""
-    named: dict[str, tuple[str, ...]] = {}
+) -> dict[str, tuple[int, tuple[str, ...]]]:
+    """By the identity of each pooled VF, how many VFs are pooled with it, and as which devices."""
+    named: dict[str, tuple[int, tuple[str, ...]]] = {}
     for offer, personas in zip(nic.members, chosen, strict=True):
         lane = lanes.get(offer.interface.identity)
         for identity in lane.vfs if lane is not None else ():
-            named[identity] = (*named.get(identity, ()), *(persona.name for persona in personas))
+            _, devices = named.get(identity, (0, ()))
+            named[identity] = len(lane.vfs) if lane else 0, (*devices, *(persona.name for persona in personas))
     return named
 
 
@@ -178,11 +179,13 @@ def _taints(root: Interface, interface: Interface) -> tuple[DeviceTaint, ...]:
     return (DeviceTaint(key=names.LINK_DOWN, effect="NoSchedule"),) if down else ()
 
 
-def _decision(offer: Offer, personas: tuple[Persona, ...], pooled: tuple[str, ...]) -> Decision:
+def _decision(offer: Offer, personas: tuple[Persona, ...], pool: tuple[int, tuple[str, ...]]) -> Decision:
     interface, resolution = offer.interface, offer.resolution
+    count, pooled = pool
     exposed = tuple(persona.name for persona in personas)
     if pooled:
-        reason = f"pooled: one of the VFs of {', '.join(pooled)}"
+        devices = ", ".join(pooled) if len(pooled) <= 2 else f"{pooled[0]} … {pooled[-1]} ({len(pooled)} devices)"
+        reason = f"pooled: one of the {count} VFs of {devices}; a claim gets any of them, which the node chooses"
     elif exposed:
         winners = ", ".join(f'"{policy}"' for policy in sorted({persona.template.policy for persona in personas}))
         reason = f"exposed as {', '.join(exposed)} by {winners}"

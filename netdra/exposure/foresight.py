@@ -88,6 +88,14 @@ class InterfaceReports(msgspec.Struct, frozen=True):
     left: int = 0
 
 
+class VFPooling(msgspec.Struct, frozen=True):
+    """How a policy offers VFs together: the suffix of its devices, and how many a PF has of them at most."""
+
+    policy: str
+    suffix: str
+    lanes: int
+
+
 class DeviceForecast(msgspec.Struct, frozen=True):
     """What becomes of one interface's devices.
 
@@ -96,12 +104,16 @@ class DeviceForecast(msgspec.Struct, frozen=True):
         added: the policies that will offer new devices, by what follows the interface's name in a device's.
         reassigned: the same for devices that another policy offers now.
         matched: whether a policy that changes matches the interface when it is written.
+        was_pooled: how a VF is offered together with others now.
+        pooled: the same after the change.
     """
 
     removed: tuple[PublishedDevice, ...] = ()
     added: Mapping[str, str] = {}
     reassigned: Mapping[str, str] = {}
     matched: bool = False
+    was_pooled: VFPooling | None = None
+    pooled: VFPooling | None = None
 
 
 UNCHANGED = DeviceForecast()
@@ -128,7 +140,13 @@ class Foresight:
             apart: {rule.policy: rule for rule in _as_rules(removed, apart)} for apart in ("", *_SELECTED_BY)
         }
         self._after, _ = rules(tuple(_anywhere(entry) for entry in written), _ANY_NODE)
-        others = [policy for policy in policies if policy.name not in self._changing]
+        present = {policy.name: policy for policy in (*policies, *removed)}
+        self._pooling = {
+            name: VFPooling(name, exposure.device_name_suffix, exposure.pooled_vfs.lanes)
+            for name, policy in present.items()
+            if (exposure := policy.spec.exposure) is not None and exposure.pooled_vfs is not None
+        }
+        others = [policy for name, policy in present.items() if name not in self._changing]
         self._others = {other.name: other for other in others}
         self._made: dict[tuple[str, str], Rule] = {}
 
@@ -148,16 +166,23 @@ class Foresight:
         before_it = self._before[apart]
         removed = [before_it[name] for name in mattered if name in before_it]
         written = [rule for rule in self._after if rule.policy in matched]
-        before = {template.suffix: template.policy for template in _templates(interface, facts, [*beside, *removed])}
-        after = {template.suffix: template.policy for template in _templates(interface, facts, [*beside, *written])}
-        if set(after) - set(before) and PROTECTING & set(seen.unknown):
+        before, was_pooled = _offered(_templates(interface, facts, [*beside, *removed]))
+        after, pooled = _offered(_templates(interface, facts, [*beside, *written]))
+        if (set(after) - set(before) or (pooled and not was_pooled)) and PROTECTING & set(seen.unknown):
             return None
         return DeviceForecast(
             removed=tuple(device for device in seen.devices if _is_of(device, before) and not _is_of(device, after)),
             added={suffix: policy for suffix, policy in after.items() if suffix not in before},
             reassigned={suffix: policy for suffix, policy in after.items() if before.get(suffix, policy) != policy},
             matched=bool(matched),
+            was_pooled=was_pooled,
+            pooled=pooled,
         )
+
+    def pooled_now(self, standings: Mapping[str, Standing]) -> VFPooling | None:
+        """How a VF is offered together with others now, by the outcome of each policy on it."""
+        winners = (name for name, outcome in standings.items() if outcome == "wins" and name in self._pooling)
+        return next((self._pooling[name] for name in winners), None)
 
     def _matched(self, seen: SimilarInterfaces, facts: Mapping[str, AttributeValue]) -> frozenset[str] | None:
         """The written policies that match, or fail; None where one asks for a value that the report leaves open."""
@@ -279,6 +304,13 @@ def _interface(seen: SimilarInterfaces) -> Interface:
 
 def _templates(interface: Interface, facts: dict[str, AttributeValue], chosen: Sequence[Rule]) -> Sequence[Template]:
     return resolve(interface, facts, tuple(sorted(chosen, key=_by_name))).templates
+
+
+def _offered(templates: Sequence[Template]) -> tuple[dict[str, str], VFPooling | None]:
+    """The policies that make devices of an interface alone, by suffix; and the one that pools it with other VFs."""
+    alone = {template.suffix: template.policy for template in templates if not template.lanes}
+    pooling = (VFPooling(template.policy, template.suffix, template.lanes) for template in templates if template.lanes)
+    return alone, next(pooling, None)
 
 
 def _is_of(device: PublishedDevice, offered: Mapping[str, str]) -> bool:

@@ -9,7 +9,7 @@ a claim of any of them. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import ROUND_FLOOR, Decimal
 
 import msgspec
@@ -27,6 +27,7 @@ from netdra.model.resource import CapacityRequestPolicy, CapacityRequestPolicyRa
 
 BANDWIDTH = names.qualified(names.BANDWIDTH)
 VFS = names.qualified(names.VFS)
+UNDOING = "a pod's network could not be undone on it, so no other claim gets it"
 _ONE = CapacityRequestPolicy(default="1", valid_range=CapacityRequestPolicyRange(min="1", max="1"))
 _WHAT_IS_ASKED_FOR = CapacityRequestPolicy(default="0", valid_range=CapacityRequestPolicyRange(min="0"))
 """A claim that asks for no bandwidth has none for itself, and no bound."""
@@ -86,6 +87,15 @@ def with_lanes(nic: NicOffers) -> tuple[NicOffers, dict[str, Lane], list[Problem
             else:
                 problems.append(why)
     offers = [(_offer(made), MemberPlace(frozenset(), on_root=True)) for made in lanes]
+    pooled = {identity for made in lanes for identity in made.lane.vfs}
+    reasons = {
+        vf.identity: _left_out(vf, vfs) for _, vfs in groups.values() for vf in vfs if vf.identity not in pooled
+    } | {
+        identity: f'a claim has it as device "{device}"' if device else UNDOING
+        for identity, device in held.items()
+        if identity not in pooled
+    }
+    others = [(_hidden(offer, reasons), place) for offer, place in others]
     whole = msgspec.structs.replace(nic, others=(*others, *offers))
     return whole, {made.lane.interface.identity: made.lane for made in lanes}, problems
 
@@ -174,6 +184,23 @@ def _too_little(made: _Lane) -> Problem | None:
         left_out="limit",
         device=name,
     )
+
+
+def _left_out(vf: Interface, vfs: Sequence[Interface]) -> str:
+    """Why a VF of a policy is in none of its devices."""
+    if not vf.driver and any(other.driver for other in vfs):
+        return "it has no driver, and other VFs of its PF have one: no claim gets it"
+    if vf.no_carrier:
+        return "it has no carrier, and its PF has one: no claim gets it"
+    return ""
+
+
+def _hidden(offer: Offer, reasons: Mapping[str, str]) -> Offer:
+    """The interface with the reason why it is no device, for people."""
+    reason = reasons.get(offer.interface.identity)
+    if not reason or offer.resolution.hidden:
+        return offer
+    return msgspec.structs.replace(offer, resolution=msgspec.structs.replace(offer.resolution, hidden=reason))
 
 
 def _offer(made: _Lane) -> Offer:

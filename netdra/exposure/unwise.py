@@ -5,17 +5,22 @@ Asked at admission and by `netdra validate`, of policies that `netdra.exposure.c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from math import gcd
 
 import msgspec
 
 from netdra.exposure.capacities import amounts, number, sharing
+from netdra.model import names, quantity
+from netdra.model.device import ExposedDevice, ExposureResult
 from netdra.model.policy import DeviceExposurePolicy, Exposure
-from netdra.model.resource import CapacityRequestPolicy, QuantityText
+from netdra.model.resource import CapacityRequestPolicy, DeviceCapacity, QuantityText
 from netdra.model.suggestions import closest
 from netdra.model.topology import MOVING_TYPES
 
+BANDWIDTH, VFS = names.qualified(names.BANDWIDTH), names.qualified(names.VFS)
+_ONE_VF = re.compile(r"\.(ifName|mac|pciAddress|vfIndex)\s*==\s*[\"'\d]")
 _LIKE = 0.75
 """How alike two names are where one is the other, misspelt."""
 
@@ -36,9 +41,62 @@ def warnings(policy: DeviceExposurePolicy, others: Iterable[DeviceExposurePolicy
         yield "spec.exposure.allowHostUplink: true, so a pod can be given the interface that the node is reached by"
     if exposure.allow_host_use:
         yield "spec.exposure.allowHostUse: true, so a pod can be given an interface that the node uses at that moment"
+    yield from _pooled(policy.spec.selector.cel, exposure)
     yield from _moved(exposure)
     yield from _never_had(exposure)
     yield from _shadows(policy, others)
+
+
+def of_lanes(result: ExposureResult) -> Iterator[str]:
+    """Warnings for the devices of pooled VFs of a node: VFs that the bandwidth does not reach for, and idle lanes."""
+    lanes: dict[tuple[str, tuple[str, ...]], list[ExposedDevice]] = {}
+    for device in result.devices:
+        if device.lane is not None:
+            lanes.setdefault((device.policy, device.lane.vfs), []).append(device)
+    for (policy, vfs), devices in lanes.items():
+        first = devices[0]
+        if len(devices) == len(vfs) > 1:
+            yield (
+                f'policy "{policy}": {first.name} … {devices[-1].name} are as many devices as there are VFs '
+                f"({len(vfs)}); set fewer pooledVFs.lanes, the scheduler searches as long as with a device per VF"
+            )
+        bandwidth = first.capacity.get(BANDWIDTH)
+        default = _default(bandwidth)
+        count = int(quantity.parse(first.capacity[VFS].value))
+        if bandwidth is not None and default and default * count > int(quantity.parse(bandwidth.value)):
+            served = int(quantity.parse(bandwidth.value)) // default
+            yield (
+                f'policy "{policy}": {first.name}: after {served} claims with the default of {default} Mbit/s nothing '
+                f"of its bandwidth of {bandwidth.value} is left, and {count - served} of its {count} VFs remain "
+                "unused; lower requestPolicy.default"
+            )
+
+
+def _default(capacity: DeviceCapacity | None) -> int:
+    policy = capacity.request_policy if capacity is not None else None
+    return int(quantity.parse(policy.default or 0)) if policy is not None else 0
+
+
+def _pooled(selector: str, exposure: Exposure) -> Iterator[str]:
+    """Pooled VFs that the selector takes one by one, and lanes without bandwidth for a single claim."""
+    if exposure.pooled_vfs is None:
+        return
+    named = _ONE_VF.search(selector)
+    if named is not None:
+        yield (
+            f"spec.selector.cel: selects a VF by {named[1]}, but with pooledVFs a claim gets any VF that the policy "
+            "selects; for claims of a certain VF, remove pooledVFs"
+        )
+    lanes = exposure.pooled_vfs.lanes
+    for name, capacity in exposure.capacity.items():
+        value = _whole(capacity.value)
+        default = _whole(capacity.request_policy.default) if capacity.request_policy is not None else None
+        if value and default and value // lanes < default:
+            yield (
+                f'spec.exposure.capacity["{name}"]: where a PF has VFs for {lanes} lanes, each has {value // lanes} of '
+                f"{value}, less than the default of {default}, so none is offered; lower requestPolicy.default or "
+                "pooledVFs.lanes"
+            )
 
 
 def misspelt_plugins(policy: DeviceExposurePolicy, types: Iterable[str]) -> Iterator[str]:

@@ -90,13 +90,15 @@ class InterfaceGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
         names: How they are called: the kernel's name, and `<pf>v<index>` for a virtual function. Those that no policy
             matches are only counted, unless they are hardware.
         devices: The devices that are published for each of them; none if they are hidden.
-        reason: Why they are hidden, in the words of `netdra explain`.
+        reason: Why they are hidden, or which devices they are pooled as, in the words of `netdra explain`.
         policies: The policies that match them or fail on them, and what each comes to there.
         attributes: What is the same of all of them, as a selector sees it, without what does not apply. Names without
             a domain are of dra.networking.
         varying: The attributes that differ among them.
         vf_names: Of virtual functions whose netdevs are named alike, what stands before the index in each one's name.
         unreadable: The attributes that could not be read of any of them.
+        pools_vfs: They are no interfaces, but devices of which each stands for several virtual functions of a PF; the
+            functions have entries of their own.
     """
 
     type: Annotated[str, msgspec.Meta(max_length=MAX_LABEL)]
@@ -110,6 +112,7 @@ class InterfaceGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     varying: Annotated[tuple[Name, ...], msgspec.Meta(max_length=64)] = ()
     vf_names: Name = msgspec.field(default="", name="vfNames")
     unreadable: Annotated[tuple[Name, ...], msgspec.Meta(max_length=64)] = ()
+    pools_vfs: bool = msgspec.field(default=False, name="poolsVFs")
 
     def facts(self, name: str = "") -> tuple[dict[str, AttributeValue], frozenset[str]]:
         """The attributes of an interface of the group, as a selector sees them, and those that the report leaves open.

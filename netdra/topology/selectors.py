@@ -16,7 +16,7 @@ Written = ResourceClaim | ResourceClaimTemplate | DeviceClass
 
 def check_selectors(value: Written) -> Iterator[Finding]:
     """Why the API server would refuse the CEL selectors of an object."""
-    for path, selector in _expressions(value):
+    for path, selector in expressions(value):
         if selector.cel is not None and (problem := check_selector(selector.cel.expression)):
             what = f'{value.kind} "{value.metadata.name}": {problem}'
             yield Finding(what=what, path=(*path, "cel", "expression"))
@@ -38,7 +38,8 @@ def device_claim(claim: ResourceClaim | ResourceClaimTemplate) -> tuple[DeviceCl
     return claim.spec.devices, ("spec", "devices")
 
 
-def _expressions(value: Written) -> Iterator[tuple[Path, DeviceSelector]]:
+def expressions(value: Written) -> Iterator[tuple[Path, DeviceSelector]]:
+    """The selectors of an object, each with its place."""
     if isinstance(value, DeviceClass):
         yield from _numbered(value.spec.selectors, ("spec", "selectors"))
         return

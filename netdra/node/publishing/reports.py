@@ -129,7 +129,7 @@ def status(seen: ReportSource) -> NodeNetworkStatus:
     problems = tuple(_by_cause(seen.problems))
     rest = NodeNetworkStatus(
         summary=NodeNetworkSummary(
-            interfaces=len(rows),
+            interfaces=sum(not row.interface.is_pool for row in rows),
             offered=len(published),
             allocated=sum(device.allocated for device in published),
             problems=len(problems),
@@ -244,18 +244,22 @@ def _groups(rows: Sequence[Row], alike: _Alike) -> tuple[InterfaceGroup, ...]:
 def _key(row: Row, alike: _Alike) -> tuple[object, ...]:
     if _is_counted(row):
         return (row.interface.type,)
-    return (row.interface.type, _state(row), row.devices, _reason(row), *_standings(row).items(), alike(row.interface))
+    kind = row.interface.type, row.interface.is_pool
+    return (*kind, _state(row), row.devices, _reason(row), *_standings(row).items(), alike(row.interface))
 
 
 def _is_counted(row: Row) -> bool:
     """Whether an interface is only counted: like a pod's end of a veth it has no hardware, and no policy matches it."""
-    return not (row.devices or row.interface.pci_address or row.interface.device_file or _standings(row))
+    interface = row.interface
+    return not (row.devices or interface.pci_address or interface.device_file or interface.is_pool or _standings(row))
 
 
 def _group(members: Sequence[Row]) -> InterfaceGroup:
     first = members[0]
     counted = _is_counted(first)
-    common, varying, unreadable = _common([_offerable(row.interface) for row in members])
+    # Of pooled VFs, the entry of the VFs has the rest.
+    interfaces = [Interface(type="vf", pf_name=row.interface.pf_name) for row in members if row.interface.is_pool]
+    common, varying, unreadable = _common(interfaces or [_offerable(row.interface) for row in members])
     return InterfaceGroup(
         type=first.interface.type,
         state="" if counted else _state(first),
@@ -268,6 +272,7 @@ def _group(members: Sequence[Row]) -> InterfaceGroup:
         varying=varying,
         vf_names=_vf_names([row.interface for row in members]),
         unreadable=unreadable,
+        pools_vfs=first.interface.is_pool,
     )
 
 
@@ -289,6 +294,8 @@ def _vf_names(interfaces: Sequence[Interface]) -> str:
 def _state(row: Row) -> str:
     if row.decision is None:
         return GONE
+    if row.interface.is_pool:
+        return ""
     return row.interface.oper_state if row.interface.if_name or row.interface.device_file else AWAY
 
 

@@ -277,3 +277,16 @@ def test_what_is_told_is_what_the_node_then_does() -> None:
             f"leaves {left} device{'s' * (left != 1)} on 1 node to other policies" if left else "",
         ]
         assert [each for each in said.split("; ") if each and "matches no" not in each] == list(filter(None, expected))
+
+
+def test_vfs_that_are_pooled_and_no_longer_pooled_are_told() -> None:
+    plugins = [{"name": "sriov"}]
+    pooled = policy("pooled", f'{OURS}.type == "vf"', pooledVFs={"lanes": 1}, supportedCNIPlugins=plugins)
+    more = replace(pooled, spec=replace(pooled.spec, priority=500))
+    singles = known([report([VFS], *sriov("p0", 3))])
+    assert told(singles, [VFS], None, more) == "hides 3 devices on 1 node; pools 3 VFs on 1 node"
+    pools = known([report([pooled], *sriov("p0", 3)), report([pooled], *sriov("p0", 3))])
+    assert told(pools, [pooled], pooled, None) == "pools 6 VFs on 2 nodes no longer"
+    alone = exclusive("alone", f'{OURS}.type == "vf"', "sriov")
+    assert told(pools, [pooled], None, alone) == "offers 6 devices more on 2 nodes; pools 6 VFs on 2 nodes no longer"
+    assert told(pools, [pooled], None, PFS) == "offers 2 devices more on 2 nodes"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from netdra.cli.cluster_plan import ClusterNow, DeviceChange, compare
@@ -15,8 +18,9 @@ from netdra.model.meta import ObjectMeta
 from netdra.model.node_network import NodeNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
-from tests.builders import OURS, exclude, exclusive, named, shared, sriov
-from tests.unit.node.publishing.scene import NODE, POOL, Scene
+from netdra.node.view import HeldDevice
+from tests.builders import OURS, exclude, exclusive, named, policy, shared, sriov
+from tests.unit.node.publishing.scene import NODE, POOL, Scene, without_netdev
 
 VFS = exclusive("vfs", f'{OURS}.type == "vf"', "sriov")
 PFS = exclusive("pfs", f'{OURS}.type == "pf"')
@@ -116,3 +120,94 @@ def test_options_that_do_not_go_together_are_refused(arguments: list[str], said:
     done = CliRunner().invoke(command, arguments)
     assert done.exit_code == 2
     assert said in done.output
+
+
+def pooled_vfs(name: str, lanes: int = 1, cel: str = f'{OURS}.type == "vf"', **more: Any) -> DeviceExposurePolicy:
+    return policy(name, cel, pooledVFs={"lanes": lanes}, supportedCNIPlugins=[{"name": "sriov"}], **more)
+
+
+def reported(*policies: DeviceExposurePolicy, holding: Sequence[tuple[str, str]] = ()) -> ClusterNow:
+    """A node with a PF and three VFs that these policies offer."""
+    scene = Scene()
+    scene.offering.follow(policies, DEFAULT_FEATURES)
+    scene.hold(*holding)
+    scene.see(*sriov("p0", 3))
+    report = NodeNetwork(
+        metadata=ObjectMeta(name=NODE),
+        api_version="networking.dra.io/v1alpha1",
+        kind="NodeNetwork",
+        status=scene.offering.report(),
+    )
+    slices = [each for pool in scene.slices.values() for each in pool]
+    return ClusterNow(labels={NODE: {}}, reports=(report,), policies=policies, slices=slices)
+
+
+def test_vfs_that_would_be_pooled_are_told_by_the_devices_that_they_would_be_pooled_as() -> None:
+    vfs = replace(pooled_vfs("pooled", 2), spec=replace(pooled_vfs("pooled", 2).spec, priority=500))
+    assert differing(reported(VFS, PFS), vfs) == [
+        line("p0-vfs0", after="pooled"),
+        line("p0-vfs1", after="pooled"),
+        line("p0v0", "vfs"),
+        line("p0v1", "vfs"),
+        line("p0v2", "vfs"),
+    ]
+
+
+def test_pooled_vfs_that_stay_are_one_device_and_another_policy_does_not_change_them() -> None:
+    lines, notes = compare(reported(pooled_vfs("pooled")), [PFS])
+    assert (lines, notes) == ([line("p0", after="pfs"), line("p0-vfs", "pooled", "pooled")], [])
+
+
+def test_lanes_that_change_and_pools_that_go_are_told() -> None:
+    now = reported(pooled_vfs("pooled"))
+    assert differing(now, pooled_vfs("pooled", 5)) == [
+        line("p0-vfs", "pooled"),
+        line("p0-vfs0", after="pooled"),
+        line("p0-vfs1", after="pooled"),
+        line("p0-vfs2", after="pooled"),
+    ]
+    assert differing(now, without=["pooled"]) == [line("p0-vfs", "pooled")]
+    assert differing(now, VFS, without=["pooled"]) == [
+        line("p0-vfs", "pooled"),
+        *(line(f"p0v{number}", after="vfs") for number in range(3)),
+    ]
+
+
+def test_a_pool_that_loses_some_of_its_vfs_stays() -> None:
+    assert differing(reported(pooled_vfs("pooled")), exclude("guard", named("p0v1"))) == []
+
+
+@given(st.integers(1, 5), st.integers(1, 5), st.integers(0, 2), st.booleans())
+def test_the_pooled_devices_that_are_foreseen_are_those_that_the_node_makes(
+    before: int, after: int, own: int, raised: bool
+) -> None:
+    """Whatever is pooled before and after, beside a VF that is a device of its own."""
+    first = pooled_vfs("pooled", before)
+    second = pooled_vfs("pooled", after, cel=f'{OURS}.type == "vf" && {OURS}.vfIndex != {own}' if raised else "true")
+    single = exclusive("single", f"{OURS}.vfIndex == {own}", "sriov")
+    lines, notes = compare(reported(first), [second, single])
+    made = {each.name for slices in reported(second, single).slices for each in slices.spec.devices}
+    assert notes == []
+    assert {each.device for each in lines if each.after} == made
+
+
+def test_a_lane_of_vfs_in_pods_stays_though_no_policy_matches_these_there() -> None:
+    driven = pooled_vfs("pooled", 3, cel=f'{OURS}.type == "vf" && {OURS}.mtu > 0')
+    scene = Scene()
+    scene.offering.follow((driven,), DEFAULT_FEATURES)
+    pf, first, second, third = sriov("p0", 3)
+    scene.see(pf, first, second, third)
+    scene.holding = [HeldDevice(key=(POOL, "p0-vfs2"), claim="c", vf=third.pci_address)]
+    scene.see(pf, first, second, without_netdev(third))
+    report = NodeNetwork(
+        metadata=ObjectMeta(name=NODE),
+        api_version="networking.dra.io/v1alpha1",
+        kind="NodeNetwork",
+        status=scene.offering.report(),
+    )
+    slices = [each for pool in scene.slices.values() for each in pool]
+    now = ClusterNow(labels={NODE: {}}, reports=(report,), policies=(driven,), slices=slices)
+    assert [(each.device, each.now, each.after) for each in compare(now, [PFS])[0]] == [
+        ("p0", "", "pfs"),
+        *((f"p0-vfs{number}", "pooled", "pooled") for number in range(3)),
+    ]

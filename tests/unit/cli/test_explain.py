@@ -134,3 +134,41 @@ def test_an_unknown_interface_that_is_like_none_is_an_error_that_names_some() ->
     assert isinstance(problem, InvalidInputError)
     there = problem.hint.removeprefix("there are ").removesuffix(" and 8 more")
     assert len(there.split(", ")) == 10
+
+
+POOLED = """
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: pooled}
+spec:
+  selector: {cel: 'device.attributes["dra.networking"].type == "vf"'}
+  exposure: {supportedCNIPlugins: [{name: sriov}], pooledVFs: {lanes: LANES}, capacity: CAPACITY}
+"""
+
+
+def explain_pooled(tmp_path: Path, name: str, lanes: int = 1, capacity: str = "{}") -> str:
+    policy = tmp_path / "pooled.yaml"
+    policy.write_text(POOLED.replace("LANES", str(lanes)).replace("CAPACITY", capacity))
+    arguments = [name, "--policies", str(policy), "--inventory", str(WORKER_1 / "inventory.json")]
+    done = CliRunner().invoke(command, arguments)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_a_pooled_vf_is_shown_with_the_devices_that_it_is_one_vf_of(tmp_path: Path) -> None:
+    text = explain_pooled(tmp_path, "enp3s0f0v1")
+    assert "pooled: one of the 8 VFs of enp3s0f0-vfs; a claim gets any of them, which the node chooses" in text
+    assert 'Device enp3s0f0-vfs of pool worker-1/sriov-enp3s0f0, pooled VFs, by policy "pooled"' in text
+    assert "VFs: 0000:03:00.2, 0000:03:00.3," in text
+    many = explain_pooled(tmp_path, "enp3s0f0v1", lanes=4)
+    assert "VFs of enp3s0f0-vfs0 … enp3s0f0-vfs3 (4 devices)" in many
+
+
+def test_a_device_of_pooled_vfs_can_be_asked_for_by_its_name(tmp_path: Path) -> None:
+    text = explain_pooled(tmp_path, "enp3s0f0-vfs")
+    assert text.startswith('enp3s0f0-vfs\n  exposed as enp3s0f0-vfs by "pooled"\n\nDevice enp3s0f0-vfs')
+
+
+def test_a_vf_whose_pool_is_left_out_tells_the_reason(tmp_path: Path) -> None:
+    text = explain_pooled(tmp_path, "enp3s0f1v0", capacity='{bandwidth: {value: "100000"}}')
+    assert "enp3s0f1-vfs is left out: its bandwidth of 100000 Mbit/s is more than its link has, 25000" in text

@@ -293,3 +293,16 @@ def test_render_says_what_comes_from_neutron(run: Run, tmp_path: Path) -> None:
     assert "addresses" not in first["fromNeutron"]
     assert (second["neutron"], second["fromNeutron"][-1]) == ({}, "routes")
     assert "neutron" not in first["stdin"]
+
+
+def test_a_step_with_pooled_vfs_tells_that_the_node_chooses_one(tmp_path: Path) -> None:
+    folder = Path(__file__).parents[3] / "examples" / "pooled-vfs"
+    policy, inventory = str(folder / "policy.yaml"), str(folder / "inventory.yaml")
+    planned = CliRunner().invoke(cli, ["plan", "--policies", policy, "--inventory", inventory])
+    first = (folder / "claims.yaml").read_text().split("\n---\n")[0]
+    claim = tmp_path / "claim.yaml"
+    claim.write_text(first)
+    arguments = ["render", str(folder / "topology.yaml"), "--claim", str(claim), "--slices", "-"]
+    done = CliRunner().invoke(cli, arguments, input=planned.stdout)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.count("the node chooses one of its VFs at Prepare") == 2

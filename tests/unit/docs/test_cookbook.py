@@ -27,6 +27,7 @@ PAGES = [
     *((folder / "README.md", folder) for folder in FOLDERS),
     (TUTORIAL, BOOK.parent / "first-pod"),
     (BOOK.parents[1] / "docs" / "physnets.md", BOOK.parent / "physnets"),
+    (BOOK.parents[1] / "docs" / "pooled-vfs.md", BOOK.parent / "pooled-vfs"),
     (BOOK.parents[1] / "docs" / "neutron.md", BOOK.parent / "neutron"),
 ]
 _BLOCK = re.compile(r"^```(yaml|console)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -285,3 +285,19 @@ def test_vfs_of_a_pf_that_is_not_known_are_pooled_without_a_link() -> None:
     lonely = tuple(each for each in card(3) if each.type == "vf")
     (device,) = expose(inventory(*lonely), [pooled("vfs")]).devices
     assert device.capacity.keys() == {VFS}
+
+
+def reason(interfaces: list[Interface], number: int, vfs: dict[str, str] | None = None) -> str:
+    result = held(Exposer([pooled("vfs")]), tuple(interfaces), vfs or {})
+    return next(each.reason for each in result.decisions if each.device_name == f"eth0v{number}")
+
+
+def test_a_vf_that_is_no_part_of_a_device_says_why() -> None:
+    interfaces = list(card(4))
+    interfaces[1] = msgspec.structs.replace(interfaces[1], driver="")
+    interfaces[2] = msgspec.structs.replace(interfaces[2], no_carrier=True)
+    had = {interfaces[3].identity: "eth0v2", interfaces[4].identity: ""}
+    assert reason(interfaces, 0).startswith("hidden: it has no driver")
+    assert reason(interfaces, 1).startswith("hidden: it has no carrier")
+    assert reason(interfaces, 2, had) == 'hidden: a claim has it as device "eth0v2"'
+    assert reason(interfaces, 3, had).startswith("hidden: a pod's network could not be undone")

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from netdra.exposure import expose
 from netdra.exposure.check import check
-from netdra.exposure.unwise import misspelt_plugins, warnings
+from netdra.exposure.unwise import misspelt_plugins, of_lanes, warnings
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.rules import shipped
 from tests import draws
-from tests.builders import exclude, exclusive, policy
+from tests.builders import OURS, exclude, exclusive, inventory, policy, sriov
 
 MACVLAN = [{"name": "macvlan"}]
 
@@ -129,3 +130,40 @@ def test_what_is_said_to_be_out_of_reach_is_reached_by_no_claims() -> None:
             reached |= {total for total in (have + more for have, more in sums) if total <= value}
         if told(made):
             assert max(reached) < value
+
+
+def pooling(cel: str, lanes: int = 1, **capacity: Any) -> DeviceExposurePolicy:
+    plugins = [{"name": "sriov"}]
+    return policy("p", cel, pooledVFs={"lanes": lanes}, supportedCNIPlugins=plugins, capacity=capacity)
+
+
+VF = f'{OURS}.type == "vf"'
+
+
+@pytest.mark.parametrize("asked", ['pciAddress == "0000:03:00.2"', "vfIndex == 3", 'ifName=="p0v0"'])
+def test_a_single_vf_that_is_pooled_is_told(asked: str) -> None:
+    (text,) = told(pooling(f"{VF} && {OURS}.{asked}"))
+    assert text.startswith("spec.selector.cel: selects a VF by ")
+    assert told(pooling(f"{VF} && {OURS}.vfIndex >= 4")) == []
+    assert told(exclusive("p", f"{VF} && {OURS}.{asked}", "sriov")) == []
+
+
+def test_lanes_without_bandwidth_for_one_claim_are_told() -> None:
+    (text,) = told(pooling(VF, 16, bandwidth=some(100_000, 12_500)))
+    assert "where a PF has VFs for 16 lanes, each has 6250 of 100000, less than the default of 12500" in text
+    assert told(pooling(VF, 8, bandwidth=some(100_000, 12_500))) == []
+
+
+def test_vfs_that_the_bandwidth_does_not_reach_for_are_told() -> None:
+    seed = some(100_000, 12_500)
+    assert list(of_lanes(expose(inventory(*sriov("eth0", 8)), [pooling(VF, bandwidth=seed)]))) == []
+    (text,) = of_lanes(expose(inventory(*sriov("eth0", 64)), [pooling(VF, bandwidth=seed)]))
+    assert "after 8 claims with the default of 12500 Mbit/s" in text
+    assert "56 of its 64 VFs remain unused" in text
+
+
+def test_as_many_lanes_as_vfs_are_told() -> None:
+    (text,) = of_lanes(expose(inventory(*sriov("eth0", 4)), [pooling(VF, 9)]))
+    assert "eth0-vfs0 … eth0-vfs3 are as many devices as there are VFs (4)" in text
+    assert list(of_lanes(expose(inventory(*sriov("eth0", 4)), [pooling(VF, 3)]))) == []
+    assert list(of_lanes(expose(inventory(*sriov("eth0", 1)), [pooling(VF, 1)]))) == []

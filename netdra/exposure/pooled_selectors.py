@@ -1,0 +1,59 @@
+"""Selectors that cannot select pooled VFs: they ask for a fact of a single VF, which the device does not carry (D53).
+
+Called at admission and by `netdra validate`, for the warnings of topologies, claims and DeviceClasses. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from netdra.cel import CelCompileError, CelEvaluationError, compile_selector, device_variables
+from netdra.model import names
+from netdra.model.inventory import Interface, attributes
+from netdra.model.policy import DeviceExposurePolicy, Exposure
+from netdra.model.suggestions import listed
+
+SINGLE = ("ifName", "mac", "pciAddress", "vfIndex")
+"""The attributes that tell one VF from another; a device of pooled VFs has them empty, and vfIndex -1."""
+_ATTRIBUTE = re.compile(r"\[\s*[\"']" + re.escape(names.DRIVER) + r"[\"']\s*\]\.(\w+)")
+_POOL = attributes(Interface(type="vf", called="vfs"))
+
+
+def pooling(policies: Iterable[DeviceExposurePolicy]) -> str:
+    """The policies with pooledVFs in words, "" if there is none."""
+    found = sorted(policy.name for policy in policies if (policy.spec.exposure or Exposure()).pooled_vfs is not None)
+    return listed((f'"{name}"' for name in found), 3)
+
+
+def single_vf(expression: str, policies: Iterable[DeviceExposurePolicy]) -> str:
+    """Why a selector of devices selects no pooled VF, "" if it may, or if it does not mean VFs.
+
+    Args:
+        expression: a selector that compiles.
+        policies: those of the cluster; without pooledVFs in any, nothing is wrong.
+    """
+    pools = pooling(policies)
+    used = set(_ATTRIBUTE.findall(expression))
+    if (
+        not pools
+        or not ("vfIndex" in used or re.search(r"[\"']vf[\"']", expression))
+        or re.search(r"\|\||\?", expression)
+    ):
+        return ""
+    for part in expression.split("&&"):
+        asked = [name for name in _ATTRIBUTE.findall(part) if name in SINGLE]
+        if asked and len(asked) == len(_ATTRIBUTE.findall(part)) and not _holds(part):
+            return (
+                f"asks for {asked[0]} of a single VF, so it never selects the devices of pooledVFs (policy {pools}): "
+                "these stand for several VFs; for a certain VF, offer each VF as a device of its own"
+            )
+    return ""
+
+
+def _holds(part: str) -> bool:
+    """Whether a part of a selector is true, or may be, of a device of pooled VFs."""
+    try:
+        return compile_selector(part.strip()).matches(device_variables(names.DRIVER, _POOL))
+    except (CelCompileError, CelEvaluationError):
+        return True
