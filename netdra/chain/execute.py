@@ -429,5 +429,5 @@ def network_of(task: ChainStep, config: Mapping[str, Any]) -> NetworkConfig:
         network=task.step.network,
         type=task.step.type,
         config=config,
-        device_id=device.pci_address if device is not None else "",
+        device_id=device.own_pci_address if device is not None else "",
     )

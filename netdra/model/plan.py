@@ -47,6 +47,23 @@ class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     allow_host_use: bool = False
     supported_cnis: tuple[str, ...] = msgspec.field(default=(), name="supportedCNIs")
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other claims may have the device, too: a share of it is not a possession (decision D55).
+
+        The scheduler gives each allocation of a device with `allowMultipleAllocations` a share id (KEP-5075).
+        """
+        return bool(self.share_id)
+
+    @property
+    def own_pci_address(self) -> str:
+        """The PCI address of a device that belongs to its claim alone, else "".
+
+        To plugins, `deviceID` means "move this device into the pod": OVN-Kubernetes' program and ovs-cni take any for
+        SR-IOV.
+        """
+        return "" if self.is_shared else self.pci_address
+
 
 class PlannedPort(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The port in Neutron of an allocated VF, as its NeutronPort said when the claim was prepared.

@@ -26,8 +26,8 @@ def device_of(plan: Plan, step: PlannedStep) -> PlannedDevice:
         InvalidInputError: its device is no VF, or is shared.
     """
     device = step.device
-    if device is None or not device.pci_address or device.share_id:
-        what = "is shared" if device is not None and device.share_id else "has no PCI address"
+    if device is None or not device.pci_address or device.is_shared:
+        what = "is shared" if device is not None and device.is_shared else "has no PCI address"
         which = f'device "{device.device}"' if device is not None else "its device"
         raise InvalidInputError(
             f"{called(plan.topology, step.name)}: {which} {what}: only a VF that a claim has for itself has a port in "
