@@ -341,7 +341,8 @@ def restore(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
     master = link.find(sock, moved.master) if moved.master else None
     if master is not None and back.master != master.index:
         _attempt(notes, lambda: link.change(sock, index, master=master.index))
-    if moved.up and not link.get(sock, index).is_up:
+    name = moved.name if unlocked.index_of(sock, moved.name) == index else back.name
+    if moved.up and not unlocked.is_up(sock, name):
         _attempt(notes, lambda: link.change(sock, index, up=True))
     present = {entry.text for entry in address.dump(sock, index)} if moved.addresses else set()
     for former in moved.addresses:
