@@ -14,11 +14,12 @@ from typing import Any
 
 import msgspec
 
-from netdra.chain import checkpoint, flow, holders, look
+from netdra.chain import checkpoint, flow, holders, look, shares
 from netdra.chain.checkpoint import Amended, Begun, CheckpointJournal, Done, StepState, UndoneEntry
 from netdra.chain.flow import ChainStep
 from netdra.chain.holders import RECORD
 from netdra.chain.look import UncheckableError
+from netdra.chain.shares import SharedDevices
 from netdra.chain.site import ChainSettings
 from netdra.cni import protocol
 from netdra.cni.config import Attachment, NetworkConfig
@@ -28,7 +29,9 @@ from netdra.kernel import link, unlocked
 from netdra.kernel.netlink import Socket
 from netdra.model import decoders
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
+from netdra.model.plan import PlannedDevice, called
 from netdra.model.result import StepResult
+from netdra.model.topology import MOVING_TYPES
 from netdra.steps import allocated, builtin
 from netdra.steps.allocated import Allocated, Returned
 from netdra.steps.contract import Order, Site
@@ -37,7 +40,7 @@ _IN_THREADS = ("netdra.cni", "netdra.model.result", "netdra.steps")  # what is d
 _CONTAINER_UNKNOWN = 3  # the CNI error that says that there is nothing to clean up
 # Plugins that make links and routes in the pod's namespace; their veth on the host goes with its peer.
 _IN_THE_POD = frozenset({
-    "bridge", "dummy", "ipvlan", "loopback", "macvlan", "ptp", "sbr", "tap", "tuning", "vlan", "vrf",
+    "bridge", "dummy", "ipoib", "ipvlan", "loopback", "macvlan", "ptp", "sbr", "tap", "tuning", "vlan", "vrf",
 })  # fmt: skip
 _ON_THE_DEVICE = frozenset({"host-device", "sriov"})  # they change their device alone
 _PROCESSES = "/proc/"  # a path below it may be another process's by now
@@ -72,6 +75,7 @@ class Executor:
         self.tasks, self.journal, self._settings = tasks, journal, settings
         self.site = dataclasses.replace(site, lock=journal.inherited)
         self._stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._shared = SharedDevices(settings.state)
 
     def until(self, deadline: float) -> None:
         """From now on, act until another time on the monotonic clock; an interrupt before is over."""
@@ -86,6 +90,7 @@ class Executor:
     def close(self) -> None:
         """No plugin runs any more."""
         os.close(self._stop)
+        self._shared.close()
 
     def do(self, key: str) -> None:
         """Do a step whose dependencies are done.
@@ -99,7 +104,8 @@ class Executor:
         config = task.resolved(task.step.config, self.tasks, results)
         previous = flow.previous(task, self.tasks, results)
         if task.is_binary:
-            self.journal.append(Done(step=key, result=self._add(task, config, previous)))
+            result, notes = self._add(task, config, previous)
+            self.journal.append(Done(step=key, result=result, notes=notes))
             return
         self.site.notes.clear()
         result = self._apply(task, config, previous)
@@ -193,8 +199,16 @@ class Executor:
             prepared, record, self.site, lambda more: self.journal.append(Amended(step=task.key, undo=more))
         )
 
-    def _add(self, task: ChainStep, config: Mapping[str, Any], previous: StepResult) -> StepResult:
+    def _add(
+        self, task: ChainStep, config: Mapping[str, Any], previous: StepResult
+    ) -> tuple[StepResult, tuple[str, ...]]:
         plugin = self._plugin(task, config)
+        taken = _taken(task, config)
+        if taken is not None:
+            with self._own_sockets() as site:
+                allocated.check_unused(
+                    f"{called(task.topology, task.step.name)} ({task.step.type} binary)", taken, site
+                )
         record = self._recorded(task)
         self.journal.append(Begun(step=task.key, config=config, undo=record))
         given = previous if task.after else None
@@ -212,7 +226,8 @@ class Executor:
         if task.after:
             inside = {interface.name for interface in result.interfaces if interface.sandbox == self.site.inside.path}
             self._check_made(task, {task.step.if_name, *inside} - before)
-        return result
+        with self._own_sockets() as site:
+            return result, self._shared.check(task, site)
 
     def _check_made(self, task: ChainStep, names: Collection[str]) -> None:
         """Check that a derived step's interfaces stand on the pod's: a program may have ignored that in its config.
@@ -234,6 +249,8 @@ class Executor:
         if task.step.device is None:
             return {}
         with self._own_sockets() as site:
+            if task.step.device.is_shared:
+                return self._shared.before_add(task, site)
             record = allocated.observe(task.step.device, task.step.if_name, site)
         if record is None:
             return {}
@@ -249,12 +266,14 @@ class Executor:
         """Call DEL, and then restore the device where it is not as it was, whatever the plugin answers."""
         notes: tuple[str, ...] = ()
         problem: NetdraError | None = None
+        if shares.BEFORE_ADD in state.undo:
+            self._before_del(task, state)
         try:
             notes = self._delete(task, state.config)
         except NetdraError as failed:
             problem = failed
         try:
-            given = self._device_back(state)
+            given = self._shared_back(task) if shares.BEFORE_ADD in state.undo else self._device_back(state)
         except NetdraError as stranded:
             text = "; ".join(failure.what for failure in (problem, stranded) if failure is not None)
             raise NotUndoneError(text, stranded=True, hung=_hung(problem)) from None
@@ -263,7 +282,7 @@ class Executor:
             problem = self._unreleased(task, state.config)
         if problem is not None:
             refused = _is_refused(state, problem)
-            if not refused or RECORD not in state.undo:
+            if not refused or not {RECORD, shares.BEFORE_ADD} & state.undo.keys():
                 what, hung = problem.what, _hung(problem)
                 raise NotUndoneError(what, restored=given.restored, refused=refused, hung=hung) from None
             notes = (f"its plugin refuses its config on DEL too; its device is what it was: {problem.what}",)
@@ -284,6 +303,19 @@ class Executor:
             # An IPAM plugin's failure alone says nothing of the device.
             stranded = bool(_holds(task, state)) and not isinstance(problem, PluginError)
             raise NotUndoneError(problem.what, stranded=stranded, hung=_hung(problem)) from None
+
+    def _before_del(self, task: ChainStep, state: StepState) -> None:
+        with self._own_sockets() as site:
+            undo = self._shared.before_del(task, state, site)
+        if undo != state.undo:
+            self.journal.append(Amended(step=task.key, undo=undo))
+
+    def _shared_back(self, task: ChainStep) -> Returned:
+        with self._own_sockets() as site:
+            given, undo = self._shared.restore(task, self.journal.saved.steps[task.key], site)
+        if undo != self.journal.saved.steps[task.key].undo:
+            self.journal.append(Amended(step=task.key, undo=undo))
+        return given
 
     def _device_back(self, state: StepState) -> Returned:
         if RECORD not in state.undo:
@@ -368,6 +400,30 @@ class Executor:
 def _lives_in_the_pod_alone(kind: str, config: Mapping[str, Any]) -> bool:
     """Whether all that a well-known plugin makes with that config is gone with the pod's namespace, except a lease."""
     return kind in _IN_THE_POD and not any(config.get(key) for key in _ON_THE_HOST)
+
+
+def _taken(task: ChainStep, config: Mapping[str, Any]) -> PlannedDevice | None:
+    """The device that a program takes from the host: one that it is given as the pod's own, or that its config names.
+
+    A program that stands on its device or makes links in the pod takes none; any other may move what `deviceID` names.
+    """
+    kind, device = task.step.type, task.step.device
+    if task.after or (device is not None and device.is_shared):
+        return None
+    if device is not None:
+        moves = kind in MOVING_TYPES or (device.pci_address and kind not in _IN_THE_POD)
+        return device if moves else None
+    if kind not in MOVING_TYPES:
+        return None
+    named = {key: value for key, value in config.items() if isinstance(value, str)}
+    return PlannedDevice(
+        request="",
+        pool="",
+        device=task.step.name,
+        if_name=named.get("device", ""),
+        pci_address=named.get("pciBusID") or named.get("deviceID", ""),
+        mac=named.get("hwaddr", "").lower(),
+    )
 
 
 def _holds(task: ChainStep, state: StepState) -> tuple[str, ...]:

@@ -52,7 +52,13 @@ class Lasting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Moved(Record, frozen=True, kw_only=True):
-    """What a netdev was on the host, and what it is called in the pod. `master` is a name."""
+    """What a netdev was on the host, and what it is called in the pod.
+
+    Attributes:
+        master: a name.
+        index: its index there, by which a virtual one is recognised that a plugin has renamed; 0 if not known.
+        lower: the index of the link that it stands on, or of a veth's other end, which stays when it moves; 0 for none.
+    """
 
     device: Identity
     name: str
@@ -65,6 +71,8 @@ class Moved(Record, frozen=True, kw_only=True):
     addresses: tuple[HostAddress, ...] = ()
     routes: tuple[Route, ...] = ()
     settings: Lasting | None = None
+    index: int = 0
+    lower: int = 0
 
     @property
     def holds(self) -> tuple[str, ...]:
@@ -109,6 +117,8 @@ def seen(pod_name: str, netdev: Link, site: Site, has: Configuration) -> Moved:
         addresses=tuple(HostAddress(text=entry.text, scope=entry.scope, flags=entry.flags) for entry in permanent),
         routes=tuple(_lasting_routes(netdev.index, has.routes)) if permanent else (),
         settings=lasting(netdev),
+        index=netdev.index,
+        lower=netdev.lower,
     )
 
 

@@ -225,6 +225,7 @@ class Attachments:
                 self.table.set_trouble(sandbox.id, message_of(problem))
             self.writer.update(failed(sandbox, self.devices_of(claims), reason_of(problem), message_of(problem)))
             self.events.report_failure(sandbox, problem)
+            self.signals.held_changed.emit()
             raise
         self.writer.update(outcomes)
         self.events.forget(sandbox)

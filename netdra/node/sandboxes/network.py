@@ -18,6 +18,7 @@ from netdra.chain.collect import collect
 from netdra.chain.detach import detach
 from netdra.chain.outcome import DeviceOutcome, device_outcomes, recorded_outcomes
 from netdra.chain.report import AttachError, CollectReport, DetachReport
+from netdra.chain.shares import changed_devices
 from netdra.chain.site import ChainSettings
 from netdra.kernel import netns
 from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
@@ -45,6 +46,7 @@ class Network:
     def held(self) -> Sequence[HeldDevice]:
         """Each device that a claim has, once for each claim, as `netdra.node.view.Holder`.
 
+        A shared device that a plugin has changed is in trouble for all claims, and if no claim has it (decision D55).
         Read from the disk: the files of another daemon of this node count at once.
         """
         of_sandboxes = self.table.troubles
@@ -56,6 +58,10 @@ class Network:
         for saved in self.checkpoints():
             for key, uid in _devices_of(saved):
                 troubles[key, uid] = troubles.get((key, uid), "") or of_sandboxes.get(saved.header.pod.sandbox, "")
+        for changed in changed_devices(self.settings.state):
+            key = changed.pool, changed.device
+            for one in [one for one in troubles if one[0] == key] or [(key, "")]:
+                troubles[one] = troubles.get(one, "") or changed.text
         return tuple(HeldDevice(key=key, claim=uid, trouble=trouble) for (key, uid), trouble in troubles.items())
 
     def has_checkpoint(self, sandbox: str) -> bool:
