@@ -33,7 +33,7 @@ from netdra.model.plan import PlannedDevice, called
 from netdra.model.result import StepResult
 from netdra.model.topology import MOVING_TYPES
 from netdra.steps import allocated, builtin
-from netdra.steps.allocated import Allocated, Returned
+from netdra.steps.allocated import Allocated, Returned, StrandedError
 from netdra.steps.contract import Order, Site
 
 _IN_THREADS = ("netdra.cni", "netdra.model.result", "netdra.steps")  # what is decoded beside other steps
@@ -266,14 +266,13 @@ class Executor:
         """Call DEL, and then restore the device where it is not as it was, whatever the plugin answers."""
         notes: tuple[str, ...] = ()
         problem: NetdraError | None = None
-        if shares.BEFORE_ADD in state.undo:
-            self._before_del(task, state)
+        early = self._before_del(task, state) if shares.BEFORE_ADD in state.undo else Returned()
         try:
             notes = self._delete(task, state.config)
         except NetdraError as failed:
             problem = failed
         try:
-            given = self._shared_back(task) if shares.BEFORE_ADD in state.undo else self._device_back(state)
+            given = self._shared_back(task, early) if shares.BEFORE_ADD in state.undo else self._device_back(state)
         except NetdraError as stranded:
             text = "; ".join(failure.what for failure in (problem, stranded) if failure is not None)
             raise NotUndoneError(text, stranded=True, hung=_hung(problem)) from None
@@ -304,18 +303,25 @@ class Executor:
             stranded = bool(_holds(task, state)) and not isinstance(problem, PluginError)
             raise NotUndoneError(problem.what, stranded=stranded, hung=_hung(problem)) from None
 
-    def _before_del(self, task: ChainStep, state: StepState) -> None:
+    def _before_del(self, task: ChainStep, state: StepState) -> Returned:
+        """Restore a shared device that an ADD changed before the plugin has it in its hands again on DEL."""
         with self._own_sockets() as site:
             undo = self._shared.before_del(task, state, site)
+            if undo != state.undo:
+                self.journal.append(Amended(step=task.key, undo=undo))
+            with suppress(StrandedError):
+                return self._shared.restore(task, site)
+        return Returned()
+
+    def _shared_back(self, task: ChainStep, early: Returned) -> Returned:
+        with self._own_sockets() as site:
+            given = self._shared.restore(task, site)
+        state = self.journal.saved.steps[task.key]
+        undo = self._shared.end(task, state)
         if undo != state.undo:
             self.journal.append(Amended(step=task.key, undo=undo))
-
-    def _shared_back(self, task: ChainStep) -> Returned:
-        with self._own_sockets() as site:
-            given, undo = self._shared.restore(task, self.journal.saved.steps[task.key], site)
-        if undo != self.journal.saved.steps[task.key].undo:
-            self.journal.append(Amended(step=task.key, undo=undo))
-        return given
+        both = ((*early.restored, *given.restored), (*early.notes, *given.notes))
+        return Returned(*(tuple(dict.fromkeys(texts)) for texts in both))
 
     def _device_back(self, state: StepState) -> Returned:
         if RECORD not in state.undo:

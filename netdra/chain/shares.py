@@ -1,14 +1,16 @@
 """Watch the devices that several pods share, around each call of a plugin (decision D55).
 
 A shared device must be the same after a plugin's ADD or DEL as before. Used by `execute`: it takes a record before the
-call, compares after it, and has the device restored. A device that a plugin has changed is marked: it is tainted until
-the plugin is replaced, the machine is started, or a person removes the mark. `netdra.node.sandboxes.network` reads the
-marks.
+call, compares after it, and has the device restored. A device that a plugin has changed is marked: for a while, or
+until the plugin is replaced, it is tainted, and the plugin is not called on it again. The runtime tries every few
+seconds, and each try would break the network of all pods that share the device. `netdra.node.sandboxes.network` reads
+the marks.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -31,6 +33,8 @@ BEFORE_ADD, BEFORE_DEL = "sharedBeforeAdd", "sharedBeforeDel"
 """The keys of a binary's undo with its shared device as it was before each call."""
 _FOLDER = "changed"
 _WRITE_SECONDS = 1.0
+KEPT_OFF_SECONDS = 600.0
+"""How long a plugin is not called on a shared device that it has changed. It may have been somebody else's doing."""
 
 
 class ChangedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -43,6 +47,7 @@ class ChangedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         plugin: the program that did it; another one of its name may do better.
         where: where programs were looked for.
         boot_id: the boot in which it was.
+        at: when it was, on the monotonic clock.
     """
 
     pool: str
@@ -51,11 +56,17 @@ class ChangedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     plugin: Binary
     where: PluginPath
     boot_id: str
+    at: float
+
+    @property
+    def left(self) -> float:
+        """The seconds for which the program is still kept off the device."""
+        return self.at + KEPT_OFF_SECONDS - time.monotonic() if self.boot_id == checkpoint.boot_id() else 0.0
 
     @property
     def holds(self) -> bool:
-        """Whether the same program would still be run on the device."""
-        if self.boot_id != checkpoint.boot_id():
+        """Whether the same program is still kept off the device."""
+        if self.left <= 0:
             return False
         try:
             return plugins.find(self.plugin.name, self.where) == self.plugin
@@ -76,13 +87,15 @@ def mark(directory: Path, device: PlannedDevice, text: str, plugin: Binary, wher
         plugin=plugin,
         where=where,
         boot_id=checkpoint.boot_id(),
+        at=time.monotonic(),
     )
-    name = f"{device.pool}_{device.device}".replace("/", "_")
-    files.replace(directory / _FOLDER / name, msgspec.json.encode(changed), _WRITE_SECONDS, lasting=False)
+    path = _path(directory, device)
+    path.parent.mkdir(mode=files.FOLDER_MODE, parents=True, exist_ok=True)
+    files.replace(path, msgspec.json.encode(changed), _WRITE_SECONDS, lasting=False)
 
 
 def changed_devices(directory: Path) -> Iterator[ChangedDevice]:
-    """The shared devices that plugins have changed, as far as the same plugins would be run again."""
+    """The shared devices that plugins have changed, as far as these plugins are kept off them."""
     try:
         paths = sorted(path for path in (directory / _FOLDER).iterdir() if not path.name.startswith("."))
     except FileNotFoundError:
@@ -107,11 +120,18 @@ class SharedDevices:
         """A step's shared device as it is before ADD, as its undo.
 
         Raises:
-            TemporaryError: it is not on the host; another plugin may have moved it, and it comes back.
+            TemporaryError: it is not on the host, since another plugin may have moved it; or the plugin is kept off it.
         """
+        device, kind = _device(task), task.step.type
+        for changed in changed_devices(self._directory):
+            if (changed.pool, changed.device, changed.plugin.name) == (device.pool, device.device, kind):
+                raise TemporaryError(
+                    f"{changed.text}; the plugin is not called on the device for {changed.left:.0f} s",
+                    hint="replace the plugin, or correct its config and remove "
+                    f"{_path(self._directory, device)} to try at once",
+                )
         now = _now(task, site)
         if now is None:
-            device = _device(task)
             raise TemporaryError(
                 f'shared device "{device.device}" ("{device.if_name}") is not on the host',
                 hint="look for its interface in other network namespaces, or under another name",
@@ -149,8 +169,8 @@ class SharedDevices:
         record = self._records[task.key] = self._begin(record)
         return {**state.undo, BEFORE_DEL: msgspec.to_builtins(record)}
 
-    def restore(self, task: ChainStep, state: StepState, site: Site) -> tuple[Returned, Mapping[str, Any]]:
-        """Restore a shared device where a plugin has changed it; return what was restored, and the step's undo.
+    def restore(self, task: ChainStep, site: Site) -> Returned:
+        """Restore a shared device where a plugin has changed it.
 
         Raises:
             StrandedError: it is not what it was.
@@ -160,10 +180,13 @@ class SharedDevices:
             changed, _ = allocated.changes(record, site)
             if changed:
                 self._mark(task, changed, site)
-            given = allocated.give_back(record, site, lambda: "")
+            return allocated.give_back(record, site, lambda: "")
+
+    def end(self, task: ChainStep, state: StepState) -> Mapping[str, Any]:
+        """A shared device was compared after DEL; return the step's undo."""
         self._forget(task.key)
         # DEL may have failed, and may be tried again much later: then the device counts as it is then.
-        return given, {key: value for key, value in state.undo.items() if key != BEFORE_DEL}
+        return {key: value for key, value in state.undo.items() if key != BEFORE_DEL}
 
     def close(self) -> None:
         """No plugin is called any more."""
@@ -227,6 +250,10 @@ class _Calls:
 
 
 _calls = _Calls()
+
+
+def _path(directory: Path, device: PlannedDevice) -> Path:
+    return directory / _FOLDER / f"{device.pool}_{device.device}".replace("/", "_")
 
 
 def _device(task: ChainStep) -> PlannedDevice:
