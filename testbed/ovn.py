@@ -58,7 +58,7 @@ ip -n "$pod" addr add "$address" dev "$CNI_IFNAME"
 ip link set "$host" up
 if has_ovs; then
   ovs-vsctl --timeout=5 add-port br-int "$host" -- set interface "$host" \
-    "external_ids:k8s.ovn.org/network=$(text name)" "external_ids:k8s.ovn.org/nad=$nad" "external_ids:attached_mac=$mac" || refuse "no port"
+    "external_ids:k8s.ovn.org/network=$(text name)" "external_ids:k8s.ovn.org/nad=$nad" || refuse "no port"
 else
   ip link set "$host" master br-int || refuse "no port"
 fi

@@ -58,11 +58,15 @@ class Network:
         for saved in self.checkpoints():
             for key, uid in _devices_of(saved):
                 troubles[key, uid] = troubles.get((key, uid), "") or of_sandboxes.get(saved.header.pod.sandbox, "")
-        for changed in changed_devices(self.settings.state):
-            key = changed.pool, changed.device
+        for key, text in self.changed().items():
             for one in [one for one in troubles if one[0] == key] or [(key, "")]:
-                troubles[one] = troubles.get(one, "") or changed.text
+                troubles[one] = troubles.get(one, "") or text
         return tuple(HeldDevice(key=key, claim=uid, trouble=trouble) for (key, uid), trouble in troubles.items())
+
+    def changed(self) -> dict[DeviceKey, str]:
+        """The shared devices that plugins have changed, and how, in words."""
+        changed = changed_devices(self.settings.state)
+        return {(device.pool, device.device): device.text for device in changed}
 
     def has_checkpoint(self, sandbox: str) -> bool:
         """Whether a chain was ever begun for a sandbox, and not undone. Takes microseconds.
