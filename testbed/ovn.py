@@ -12,6 +12,7 @@ cluster. What matters to a caller is here, in a program with real netdevs and, w
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,6 +112,11 @@ class OvnKubernetes:
             (self._state / name).mkdir()
         self.program.does("ADD", _ADD)
         self.program.does("DEL", _DEL)
+
+    def remove(self) -> None:
+        """Remove the program and all that it knows."""
+        self.program.path.unlink()
+        shutil.rmtree(self._state)
 
     def annotate(self, pod: str, nad: str, mac: str, address: str) -> None:
         """Say what `k8s.ovn.org/pod-networks` of a pod (`namespace/name`) says of a network."""

@@ -15,8 +15,9 @@ from netdra.chain.report import AttachError
 from netdra.chain.shares import changed_devices
 from netdra.cni.plugins import PluginPath
 from netdra.model.plan import Plan, PlannedDevice
-from testbed.ovn import BRIDGE, TYPE, OvnKubernetes
-from tests.hardware.node import PF, ip, run, up
+from testbed.ovn import BRIDGE, OvnKubernetes
+from testbed.recorder import Recorder
+from tests.hardware.node import PF, VF, ip, run, up
 from tests.hardware.pods import Pod, allocated, assert_as_before, node_state, of_pf
 from tests.plans import on_devices, plan, step
 
@@ -29,7 +30,7 @@ def ovn(plugins: PluginPath, open_vswitch: None) -> Iterator[OvnKubernetes]:
     run("ovs-vsctl", "add-br", BRIDGE)
     program = OvnKubernetes(Path(plugins.directories[0]))
     yield program
-    program.program.path.unlink()
+    program.remove()
     run("ovs-vsctl", "del-br", BRIDGE)
 
 
@@ -42,11 +43,13 @@ def uplink(pfs: tuple[PF, ...]) -> Iterator[PF]:
     ip("link", "set", name, "mtu", "1600", "master", "br-ex")
     ip("address", "add", "192.0.2.9/24", "dev", name)
     ip("link", "property", "add", "dev", name, "altname", "wan-port")
+    up(name)  # igb begins anew with another MTU
     yield pf
     ip("link", "property", "del", "dev", name, "altname", "wan-port")
     ip("address", "del", "192.0.2.9/24", "dev", name)
     ip("link", "set", name, "nomaster", "mtu", "1500")
     ip("link", "delete", "br-ex")
+    up(name)
 
 
 def planned(name: str, **devices: PlannedDevice) -> Plan:
@@ -59,7 +62,7 @@ def external_id(interface: str, key: str) -> str:
 
 
 def test_pods_have_localnet_ports_on_a_pf_that_stays_as_it_is(
-    uplink: PF, new_pod: Callable[[], Pod], ovn: OvnKubernetes
+    uplink: PF, ovn: OvnKubernetes, new_pod: Callable[[], Pod]
 ) -> None:
     """Use cases B and C."""
     before, pods = node_state(), [new_pod(), new_pod()]
@@ -84,7 +87,7 @@ def test_pods_have_localnet_ports_on_a_pf_that_stays_as_it_is(
 
 
 def test_an_accelerated_pod_has_its_vf_and_the_node_has_it_back(
-    pfs: tuple[PF, ...], pod: Pod, ovn: OvnKubernetes
+    pfs: tuple[PF, ...], ovn: OvnKubernetes, pod: Pod
 ) -> None:
     """Use case A. The emulated NIC has no representors: a veth stands for one."""
     vf = pfs[0].vf(3)
@@ -103,7 +106,7 @@ def test_an_accelerated_pod_has_its_vf_and_the_node_has_it_back(
 
 
 def test_a_program_that_takes_the_shared_pf_all_the_same_is_undone(
-    uplink: PF, pod: Pod, ovn: OvnKubernetes, plugins: PluginPath
+    uplink: PF, ovn: OvnKubernetes, pod: Pod, plugins: PluginPath
 ) -> None:
     """As OVN-Kubernetes' program with `deviceID`: ADD fails after the PF has left, DEL brings it back as another."""
     before, real = node_state(), Path(plugins.directories[0]) / "real-ovn"
@@ -124,22 +127,29 @@ def test_a_program_that_takes_the_shared_pf_all_the_same_is_undone(
     assert_as_before(before, pod.settings)
 
 
-@pytest.mark.parametrize("kind", ["sriov", "host-device", TYPE])
-def test_no_program_takes_a_vf_that_the_host_uses(
-    pfs: tuple[PF, ...], pod: Pod, plugins: PluginPath, kind: str
-) -> None:
+@pytest.fixture
+def bridged(pfs: tuple[PF, ...]) -> Iterator[VF]:
+    """A VF that is a port of a bridge of the node."""
     vf = pfs[0].vf(4)
+    name = vf.name
     ip("link", "add", "br9", "type", "bridge")
-    ip("link", "set", vf.name, "master", "br9")
-    before = node_state()
-    program = OvnKubernetes(Path(plugins.directories[0])).program if kind == TYPE else None
-    config = {"topology": "layer2", "netAttachDefName": "team/x"} if kind == TYPE else {}
-    with pytest.raises(AttachError, match=f'the host uses device "{vf.name}": bridge-port br9'):
-        pod.attach(plan(step("vf", kind, "net1", config, device=allocated(vf), binary=True)))
-    assert_as_before(before, pod.settings)
+    ip("link", "set", name, "master", "br9")
+    yield vf
+    ip("link", "set", name, "nomaster")
     ip("link", "delete", "br9")
-    if program is not None:
-        program.path.unlink()
+
+
+@pytest.mark.parametrize("kind", ["sriov", "host-device", "taker"])
+def test_no_program_takes_a_vf_that_the_host_uses(
+    bridged: VF, new_pod: Callable[[], Pod], plugins: PluginPath, kind: str
+) -> None:
+    if kind == "taker":  # one that is given deviceID
+        Recorder(Path(plugins.directories[0]), kind)
+    pod, name = new_pod(), bridged.name
+    before = node_state()
+    with pytest.raises(AttachError, match=f'the host uses device "{name}": bridge-port br9'):
+        pod.attach(plan(step("vf", kind, "net1", device=allocated(bridged), binary=True)))
+    assert_as_before(before, pod.settings)
 
 
 def test_a_vf_comes_home_though_its_pf_refuses_the_rates(pfs: tuple[PF, ...], pod: Pod) -> None:
