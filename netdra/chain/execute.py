@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from netdra.chain import checkpoint, flow, holders, look, shares
+from netdra.chain import checkpoint, flow, holders, look, programs, shares
 from netdra.chain.checkpoint import Amended, Begun, CheckpointJournal, Done, StepState, UndoneEntry
 from netdra.chain.flow import ChainStep
 from netdra.chain.holders import RECORD
@@ -29,25 +29,17 @@ from netdra.kernel import link, unlocked
 from netdra.kernel.netlink import Socket
 from netdra.model import decoders
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
-from netdra.model.plan import PlannedDevice, called
 from netdra.model.result import StepResult
-from netdra.model.topology import MOVING_TYPES
 from netdra.steps import allocated, builtin
 from netdra.steps.allocated import Allocated, Returned, StrandedError
 from netdra.steps.contract import Order, Site
 
 _IN_THREADS = ("netdra.cni", "netdra.model.result", "netdra.steps")  # what is decoded beside other steps
 _CONTAINER_UNKNOWN = 3  # the CNI error that says that there is nothing to clean up
-# Plugins that make links and routes in the pod's namespace; their veth on the host goes with its peer.
-_IN_THE_POD = frozenset({
-    "bridge", "dummy", "ipoib", "ipvlan", "loopback", "macvlan", "ptp", "sbr", "tap", "tuning", "vlan", "vrf",
-})  # fmt: skip
-_ON_THE_DEVICE = frozenset({"host-device", "sriov"})  # they change their device alone
 _PROCESSES = "/proc/"  # a path below it may be another process's by now
-_REFUSED = "refused"  # in a binary's undo: its error when ADD failed
+_REFUSED = "refused"  # in a step's undo: its plugin's error, or that of its IPAM plugin, when ADD failed
 _UNREADABLE = frozenset({6, 7})  # the CNI errors for a config that cannot be decoded, or is invalid
 _STACKED = frozenset({"ipvlan", "ipvtap", "macsec", "macvlan", "macvtap", "vlan"})  # made on another interface
-_ON_THE_HOST = ("ipMasq", "macspoofchk")  # keys with which bridge and ptp write firewall rules there
 
 
 def order_of(task: ChainStep, config: Mapping[str, Any], previous: StepResult) -> Order:
@@ -195,20 +187,20 @@ class Executor:
         for device in builtin.holds(task.step.type, record):
             holders.take(self._settings.state, device, self.site.container_id)
         self.journal.append(Begun(step=task.key, config=config, undo=record))
-        return builtin.apply(
-            prepared, record, self.site, lambda more: self.journal.append(Amended(step=task.key, undo=more))
-        )
+        try:
+            return builtin.apply(
+                prepared, record, self.site, lambda more: self.journal.append(Amended(step=task.key, undo=more))
+            )
+        except PluginError as problem:
+            self._note_error(task.key, problem)
+            raise
 
     def _add(
         self, task: ChainStep, config: Mapping[str, Any], previous: StepResult
     ) -> tuple[StepResult, tuple[str, ...]]:
         plugin = self._plugin(task, config)
-        taken = _taken(task, config)
-        if taken is not None:
-            with self._own_sockets() as site:
-                allocated.check_unused(
-                    f"{called(task.topology, task.step.name)} ({task.step.type} binary)", taken, site
-                )
+        with self._own_sockets() as site:
+            programs.check_unused(task, config, site)
         record = self._recorded(task)
         self.journal.append(Begun(step=task.key, config=config, undo=record))
         given = previous if task.after else None
@@ -220,14 +212,19 @@ class Executor:
         try:
             result = protocol.add(plugin, network_of(task, config), attachment, given, self._timeout())
         except PluginError as problem:
-            if problem.failure.kind == "error":
-                self.journal.append(Amended(step=task.key, undo={**record, _REFUSED: _words(problem.failure)}))
+            self._note_error(task.key, problem)
             raise
         if task.after:
             inside = {interface.name for interface in result.interfaces if interface.sandbox == self.site.inside.path}
             self._check_made(task, {task.step.if_name, *inside} - before)
         with self._own_sockets() as site:
             return result, self._shared.check(task, site)
+
+    def _note_error(self, key: str, problem: PluginError) -> None:
+        """Write down a plugin's own error on ADD: if DEL has the same one, the plugin has never done anything."""
+        if problem.failure.kind == "error":
+            undo = {**self.journal.saved.steps[key].undo, _REFUSED: _words(problem.failure)}
+            self.journal.append(Amended(step=key, undo=undo))
 
     def _check_made(self, task: ChainStep, names: Collection[str]) -> None:
         """Check that a derived step's interfaces stand on the pod's: a program may have ignored that in its config.
@@ -276,8 +273,11 @@ class Executor:
         except NetdraError as stranded:
             text = "; ".join(failure.what for failure in (problem, stranded) if failure is not None)
             raise NotUndoneError(text, stranded=True, hung=_hung(problem)) from None
-        if problem is not None and task.step.type in _ON_THE_DEVICE and RECORD in state.undo:
+        if problem is not None and task.step.type in programs.ON_THE_DEVICE and RECORD in state.undo:
             notes = (f"its DEL failed, but its device is what it was: {problem.what}",)
+            problem = self._unreleased(task, state.config)
+        if problem is not None and programs.is_without_its_bridge(task, state.config):
+            notes = (f"its DEL failed, but its bridge is gone, and its port with it: {problem.what}",)
             problem = self._unreleased(task, state.config)
         if problem is not None:
             refused = _is_refused(state, problem)
@@ -299,6 +299,8 @@ class Executor:
         try:
             return Returned(notes=builtin.undo(task.step.type, state.undo, self.site))
         except NetdraError as problem:
+            if _is_refused(state, problem):
+                return Returned(notes=(f"its IPAM plugin fails on DEL as on ADD, so it has no lease: {problem.what}",))
             # An IPAM plugin's failure alone says nothing of the device.
             stranded = bool(_holds(task, state)) and not isinstance(problem, PluginError)
             raise NotUndoneError(problem.what, stranded=stranded, hung=_hung(problem)) from None
@@ -359,7 +361,7 @@ class Executor:
         except PluginError as problem:
             if problem.failure.code == _CONTAINER_UNKNOWN:
                 return ()
-            if self.site.pod is None and _lives_in_the_pod_alone(task.step.type, config):
+            if self.site.pod is None and programs.lives_in_the_pod_alone(task.step.type, config):
                 # Some plugins look at the namespace before they release the lease, which is all that is left.
                 builtin.release_planned(order_of(task, config, StepResult()), self.site)
                 return (f"its DEL failed, but all that it makes is gone with the namespace: {problem.what}",)
@@ -401,35 +403,6 @@ class Executor:
 
     def _results(self) -> dict[str, StepResult]:
         return {key: state.result for key, state in self.journal.saved.steps.items() if state.result is not None}
-
-
-def _lives_in_the_pod_alone(kind: str, config: Mapping[str, Any]) -> bool:
-    """Whether all that a well-known plugin makes with that config is gone with the pod's namespace, except a lease."""
-    return kind in _IN_THE_POD and not any(config.get(key) for key in _ON_THE_HOST)
-
-
-def _taken(task: ChainStep, config: Mapping[str, Any]) -> PlannedDevice | None:
-    """The device that a program takes from the host: one that it is given as the pod's own, or that its config names.
-
-    A program that stands on its device or makes links in the pod takes none; any other may move what `deviceID` names.
-    """
-    kind, device = task.step.type, task.step.device
-    if task.after or (device is not None and device.is_shared):
-        return None
-    if device is not None:
-        moves = kind in MOVING_TYPES or (device.pci_address and kind not in _IN_THE_POD)
-        return device if moves else None
-    if kind not in MOVING_TYPES:
-        return None
-    named = {key: value for key, value in config.items() if isinstance(value, str)}
-    return PlannedDevice(
-        request="",
-        pool="",
-        device=task.step.name,
-        if_name=named.get("device", ""),
-        pci_address=named.get("pciBusID") or named.get("deviceID", ""),
-        mac=named.get("hwaddr", "").lower(),
-    )
 
 
 def _holds(task: ChainStep, state: StepState) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ from netdra.steps.contract import Site
 
 BEFORE_ADD, BEFORE_DEL = "sharedBeforeAdd", "sharedBeforeDel"
 """The keys of a binary's undo with its shared device as it was before each call."""
+_COMPARED = "sharedCompared"  # the key that says that it was as before after the last call
 _FOLDER = "changed"
 _WRITE_SECONDS = 1.0
 KEPT_OFF_SECONDS = 600.0
@@ -164,7 +165,7 @@ class SharedDevices:
             return state.undo
         key = BEFORE_DEL if BEFORE_DEL in state.undo else BEFORE_ADD
         record = msgspec.convert(state.undo[key], Allocated)
-        if key == BEFORE_ADD and state.result is not None:
+        if key == BEFORE_ADD and (state.result is not None or _COMPARED in state.undo):
             record = _now(task, site) or record
         record = self._records[task.key] = self._begin(record)
         return {**state.undo, BEFORE_DEL: msgspec.to_builtins(record)}
@@ -183,10 +184,12 @@ class SharedDevices:
             return allocated.give_back(record, site, lambda: "")
 
     def end(self, task: ChainStep, state: StepState) -> Mapping[str, Any]:
-        """A shared device was compared after DEL; return the step's undo."""
+        """A shared device was compared after DEL; return the step's undo.
+
+        DEL may have failed, and may be tried again much later: then the device counts as it is then.
+        """
         self._forget(task.key)
-        # DEL may have failed, and may be tried again much later: then the device counts as it is then.
-        return {key: value for key, value in state.undo.items() if key != BEFORE_DEL}
+        return {**{key: value for key, value in state.undo.items() if key != BEFORE_DEL}, _COMPARED: True}
 
     def close(self) -> None:
         """No plugin is called any more."""

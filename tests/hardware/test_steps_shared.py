@@ -13,11 +13,13 @@ import yaml
 
 from netdra.chain.report import AttachError
 from netdra.chain.shares import changed_devices
+from netdra.chain.site import ChainSettings
 from netdra.cni.plugins import PluginPath
 from netdra.model.plan import Plan, PlannedDevice
 from testbed.ovn import BRIDGE, OvnKubernetes
 from testbed.recorder import Recorder
-from tests.hardware.node import PF, VF, ip, run, up
+from tests.hardware.conftest import making_pods
+from tests.hardware.node import PF, TOTAL_VFS, VF, ip, run, up
 from tests.hardware.pods import Pod, allocated, assert_as_before, node_state, of_pf
 from tests.plans import on_devices, plan, step
 
@@ -152,20 +154,24 @@ def test_no_program_takes_a_vf_that_the_host_uses(
     assert_as_before(before, pod.settings)
 
 
-def test_a_vf_comes_home_though_its_pf_refuses_the_rates(pfs: tuple[PF, ...], pod: Pod) -> None:
-    """igb refuses rates while the PF has no link (igb_ndo_set_vf_bw)."""
+def test_a_vf_comes_home_though_its_pf_refuses_the_rates(
+    pfs: tuple[PF, ...], settings: ChainSettings, set_num_vfs: Callable[[PF, int], None]
+) -> None:
+    """igb refuses rates while the PF has no link (igb_ndo_set_vf_bw), and VFs lose what it held for them: remade."""
     pf, vf = pfs[0], pfs[0].vf(2)
-    before = node_state()
     config = {"maxTxRate": 200, "trust": "on", "spoofchk": "off", "vlan": 100}
-    pod.attach(plan(step("vf", "sriov", "net1", config, device=allocated(vf))))
-    assert of_pf(vf)["rate"]["max_tx"] == 200
-    ip("link", "set", pf.name, "down")
-    report = pod.detach()
-    assert vf.name, str(report)
-    now = of_pf(vf)
-    assert (now["trust"], now["spoofchk"], now["vlan_list"][0].get("vlan", 0)) == (False, True, 0)
-    assert (now["rate"]["max_tx"], report.is_undone, report.is_stranded) == (200, False, True), str(report)
-    assert "cannot set the rates of VF 2" in report.undone[0].message
-    up(pf.name)
-    assert pod.detach().is_clean
-    assert_as_before(before, pod.settings)
+    with making_pods(settings) as make:
+        pod = make()
+        pod.attach(plan(step("vf", "sriov", "net1", config, device=allocated(vf))))
+        assert of_pf(vf)["rate"]["max_tx"] == 200
+        ip("link", "set", pf.name, "down")
+        report = pod.detach()
+        assert vf.name, str(report)
+        now = of_pf(vf)
+        assert (now["trust"], now["spoofchk"], now["vlan_list"][0].get("vlan", 0)) == (False, True, 0)
+        assert (now["rate"]["max_tx"], report.is_undone, report.is_stranded) == (200, False, True), str(report)
+        assert "cannot set the rates of VF 2" in report.undone[0].message
+        up(pf.name)
+        assert pod.detach().is_clean
+        assert of_pf(vf)["rate"]["max_tx"] == 0
+    set_num_vfs(pf, TOTAL_VFS)

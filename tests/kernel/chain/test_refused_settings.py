@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from netdra.chain.detach import detach
+from netdra.chain.report import AttachError
 from tests.kernel.chain.conftest import Bed, device, differences, recorder
 from tests.plans import attach, plan, step
 
@@ -54,6 +57,56 @@ def test_a_device_that_its_plugin_left_in_the_pod_comes_home_though_its_mtu_is_r
     bed.run("ip", "link", "set", "eth7", "mtu", "1500")
     assert detach(bed.container.sandbox, bed.settings).is_clean
     assert differences(before, bed.state()) == []
+
+
+def test_an_ipam_plugin_that_fails_on_del_as_on_add_keeps_no_device(bed: Bed) -> None:
+    made(bed)
+    before = bed.state()
+    leases = recorder(bed, "leases")
+    for verb in ("ADD", "DEL"):
+        leases.fails(verb, code=100, message="no datastore")
+    config = {"ipam": {"type": "leases"}}
+    with pytest.raises(AttachError, match="no datastore") as caught:
+        attach(
+            (plan(step("nic", "host-device", "net1", config, device=device("mv0"))),),
+            bed.container,
+            bed.pod.path,
+            bed.settings,
+        )
+    assert caught.value.report.is_clean, str(caught.value)
+    assert "fails on DEL as on ADD" in caught.value.report.undone[0].notes[0]
+    assert differences(before, bed.state()) == []
+
+
+def test_one_that_fails_otherwise_on_del_may_have_leased(bed: Bed) -> None:
+    made(bed)
+    leases = recorder(bed, "leases")
+    leases.fails("ADD", code=100, message="no datastore")
+    leases.fails("DEL", code=100, message="the datastore is away")
+    config = {"ipam": {"type": "leases"}}
+    steps = step("nic", "host-device", "net1", config, device=device("mv0"))
+    with pytest.raises(AttachError) as caught:
+        attach((plan(steps),), bed.container, bed.pod.path, bed.settings)
+    assert not caught.value.report.is_clean
+    leases.succeeds("DEL")
+    assert detach(bed.container.sandbox, bed.settings).is_clean
+
+
+def test_a_port_of_a_bridge_that_is_gone_blocks_nothing(bed: Bed) -> None:
+    bed.run("ip", "link", "add", "br0", "type", "bridge")
+    plugin = recorder(bed, "ovs")
+    attach(
+        (plan(step("port", "ovs", "net1", {"bridge": "br0"}, device=device("br0"))),),
+        bed.container,
+        bed.pod.path,
+        bed.settings,
+    )
+    plugin.fails("DEL", message="failed to find bridge br0")
+    assert not detach(bed.container.sandbox, bed.settings).is_undone
+    bed.run("ip", "link", "del", "br0")
+    report = detach(bed.container.sandbox, bed.settings)
+    assert report.is_undone
+    assert any("its bridge is gone" in note for note in report.notes)
 
 
 def _links(before: dict[str, object], bed: Bed) -> dict[str, list[str]]:

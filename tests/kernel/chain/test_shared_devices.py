@@ -194,6 +194,17 @@ def test_what_an_administrator_changes_between_add_and_del_stays(bed: Bed, porte
     assert (report.is_clean, report.restored, bed.link("up0")["mtu"]) == (True, (), 1410)
 
 
+def test_after_an_add_that_failed_an_administrator_s_change_stays_too(bed: Bed, porter: Recorder) -> None:
+    porter.fails("ADD", code=100, message="not now")
+    porter.fails("DEL", message="not now either")
+    with pytest.raises(AttachError):
+        attach(shared(), bed.container, bed.pod.path, bed.settings)
+    bed.run("ip", "link", "set", "up0", "mtu", "1410")
+    porter.does("DEL", UNPORT)
+    report = undone(bed)
+    assert (report.is_clean, report.restored, bed.link("up0")["mtu"], taints(bed)) == (True, (), 1410, [])
+
+
 def test_a_device_that_is_away_is_waited_for(bed: Bed, porter: Recorder) -> None:
     bed.run("ip", "link", "set", "up0", "name", "elsewhere")
     with pytest.raises(TemporaryError, match='shared device "up0" \\("up0"\\) is not on the host'):
