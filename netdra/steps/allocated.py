@@ -325,11 +325,20 @@ def _virtual_on_host(moved: Moved, site: Site) -> Link | None:
 
 
 def _in_pod(moved: Moved, site: Site) -> Link | None:
-    netdev = None if site.pod is None else moving.inside(moved, site.pod)
-    if netdev is None or moved.device.is_physical or not (moved.lower and netdev.lower):
+    if site.pod is None:
+        return None
+    netdev = moving.inside(moved, site.pod)
+    if moved.device.is_physical or not moved.lower:
         return netdev
-    # The plugin may have made another one of its kind in the pod.
-    return netdev if moved.lower == netdev.lower or moved.mac == netdev.address else None
+    # The plugin may have made another one of its kind in the pod, or given the device another name and MAC there.
+    if netdev is not None and (not netdev.lower or moved.lower == netdev.lower or moved.mac == netdev.address):
+        return netdev
+    if moved.device.kind not in link.PAIRED:
+        return None
+    pairs = (
+        entry for entry in link.dump(site.pod.sock) if (entry.kind, entry.lower) == (moved.device.kind, moved.lower)
+    )
+    return next((entry for entry in pairs if entry.lower_netns >= 0), None)
 
 
 def _as_it_follows(moved: Moved, netdev: Link) -> Moved:

@@ -35,11 +35,12 @@ _CLEANUP = 2.0  # seconds that the kernel may take to give back what was in a na
 
 
 class HostAddress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An address that the device had on the host."""
+    """An address that the device had on the host; `broadcast` is None in records of an older netdra."""
 
     text: str
     scope: int = 0
     flags: int = 0
+    broadcast: str | None = None
 
 
 class Lasting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -114,7 +115,10 @@ def seen(pod_name: str, netdev: Link, site: Site, has: Configuration) -> Moved:
         up=netdev.is_up,
         alt_names=netdev.alt_names,
         master=link.get(site.host, netdev.master).name if netdev.master else "",
-        addresses=tuple(HostAddress(text=entry.text, scope=entry.scope, flags=entry.flags) for entry in permanent),
+        addresses=tuple(
+            HostAddress(text=entry.text, scope=entry.scope, flags=entry.flags, broadcast=entry.broadcast)
+            for entry in permanent
+        ),
         routes=tuple(_lasting_routes(netdev.index, has.routes)) if permanent else (),
         settings=lasting(netdev),
         index=netdev.index,
@@ -358,7 +362,8 @@ def restore(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
     for former in moved.addresses:
         if former.text in present:
             continue
-        _attempt(notes, partial(address.add, sock, index, former.text, scope=former.scope, flags=former.flags))
+        add = partial(address.add, sock, index, former.text, broadcast=former.broadcast)
+        _attempt(notes, partial(add, scope=former.scope, flags=former.flags))
     for entry in moved.routes:
         _attempt(notes, partial(route.add, sock, msgspec.structs.replace(entry, index=index)))
     return attempts.result()

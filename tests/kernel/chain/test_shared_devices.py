@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import uuid
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,9 +88,15 @@ def failed(bed: Bed) -> FailedAttachReport:
 
 def node(bed: Bed) -> Any:
     """The node's links, addresses and routes, but for what a plugin has made besides."""
-    state = bed.state()["host"]
+    state = until(partial(_read, bed), "a namespace that dies to take its links along")
     state["links"].pop("br9", None)
     return state
+
+
+def _read(bed: Bed) -> Any:
+    """The node's state; None if a link goes just now."""
+    with suppress(subprocess.CalledProcessError):
+        return bed.state()["host"]
 
 
 def taints(bed: Bed) -> list[str]:
@@ -296,6 +304,7 @@ def test_after_any_behaviour_of_a_plugin_the_node_is_as_before_or_the_difference
     @example(Behaviour(["moved and renamed"], "badly"), [Behaviour([], "home")], "there", "s1")
     @example(Behaviour(["renamed", "MAC"], "well"), [Behaviour([], "nothing")], "there", "")
     @example(Behaviour([], "well"), [Behaviour(["moved"], "refuses"), Behaviour(["MTU"], "dies")], "gone", "s1")
+    @example(Behaviour([], "badly"), [Behaviour(["another master", "moved and renamed", "down"], "half")], "there", "")
     @settings(max_examples=25, phases=(Phase.explicit, Phase.generate))
     @given(
         behaviours(ENDS),
@@ -305,29 +314,31 @@ def test_after_any_behaviour_of_a_plugin_the_node_is_as_before_or_the_difference
     )
     def holds(on_add: Behaviour, on_del: list[Behaviour], where: str, share: str) -> None:
         uplink(bed)
-        before, told = node(bed), []
-        plugin.does("ADD", on_add.script(ENDS, f"{PORT} || exit 1"))
-        plugin.does("DEL", on_del[0].script(BACK, UNPORT))
-        name = f"{Path(bed.pod.path).name}-{uuid.uuid4().hex[:4]}"
-        with Namespace.create(name) as space:
-            try:
-                attach(shared(share=share), PodIdentity(sandbox=name), space.path, bed.settings)
-            except AttachError as problem:
-                told.append(str(problem.report))
-            if where == "gone":
+        try:
+            before, told = node(bed), []
+            plugin.does("ADD", on_add.script(ENDS, f"{PORT} || exit 1"))
+            plugin.does("DEL", on_del[0].script(BACK, UNPORT))
+            name = f"{Path(bed.pod.path).name}-{uuid.uuid4().hex[:4]}"
+            with Namespace.create(name) as space:
+                try:
+                    attach(shared(share=share), PodIdentity(sandbox=name), space.path, bed.settings)
+                except AttachError as problem:
+                    told.append(str(problem.report))
+                if where == "gone":
+                    netns.delete(name)
+            for script in [*(one.script(BACK, UNPORT) for one in on_del), "true"]:
+                plugin.does("DEL", script)
+                report = detach(name, bed.settings)
+                told.append(str(report))
+            if where == "there":
                 netns.delete(name)
-        for script in [*(one.script(BACK, UNPORT) for one in on_del), "true"]:
-            plugin.does("DEL", script)
-            report = detach(name, bed.settings)
-            told.append(str(report))
-        if where == "there":
-            netns.delete(name)
-        text = "\n".join(told)
-        changed = differences(before, node(bed))
-        reported = [line for line in text.splitlines() if line.startswith(("note: ", "not undone: "))]
-        assert not changed or any("up0" in line for line in reported), (changed, text)
-        assert report.is_undone or report.is_stranded, text
-        clean_up(bed)
+            text = "\n".join(told)
+            changed = differences(before, node(bed))
+            reported = [line for line in text.splitlines() if line.startswith(("note: ", "not undone: "))]
+            assert not changed or any("up0" in line for line in reported), (changed, text)
+            assert report.is_undone or report.is_stranded, text
+        finally:
+            clean_up(bed)
 
     holds()
 
@@ -337,4 +348,4 @@ def clean_up(bed: Bed) -> None:
     for link in bed.ip("link"):
         bed.run("sh", "-c", f"ip link del {link['ifname']} 2>/dev/null; true")
     until(lambda: [link["ifname"] for link in bed.ip("link")] == ["lo"], "all links to be gone")
-    shutil.rmtree(bed.settings.state)
+    shutil.rmtree(bed.settings.state, ignore_errors=True)
