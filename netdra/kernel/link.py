@@ -41,9 +41,8 @@ _NO_STATS = attribute(uapi.IFLA_EXT_MASK, u32(uapi.RTEXT_FILTER_SKIP_STATS))
 _NO_ATTRIBUTES: dict[int, bytes] = {}
 _REPRESENTED = re.compile(r"(?:c(?P<controller>\d+))?pf(?P<pf>\d+)(?:vf(?P<vf>\d+)|sf\d+)?\Z", re.ASCII)
 _VXLAN_LINK = 3
-# Kinds whose IFLA_LINK is the other end of a cable, not what the link stands on.
 PAIRED = frozenset({"veth", "netkit", "vxcan"})
-"""The kinds whose links come in pairs; their lower link is the other end."""
+"""Kinds whose IFLA_LINK is the other end of a cable, not what the link stands on."""
 _UPLINK = re.compile(r"p(?P<pf>\d+)\Z", re.ASCII)
 _BARE_NUMBER = re.compile(r"\d+\Z", re.ASCII)
 
