@@ -241,7 +241,7 @@ class Recovery:
             with contained("sandboxes that have ended"):
                 await self._take_down_ended()
             with contained("shared devices that plugins have changed"):
-                await self._look_at_changed()
+                await self._compare_marks()
             with contained("leases that no pod has"):
                 await self._collect()
             with contained("claims that no pod has"):
@@ -306,7 +306,7 @@ class Recovery:
         except NetdraError:
             pass  # it was reported
 
-    async def _look_at_changed(self) -> None:
+    async def _compare_marks(self) -> None:
         """Have a shared device published without its taint once the plugin that changed it is no longer kept off it."""
         changed = frozenset(await self.hooks.in_thread(self.network.changed))
         if changed != self._changed:
