@@ -13,11 +13,12 @@ from typing import Any
 
 import msgspec
 
-from netdra.chain import checkpoint, flow, holders, look
+from netdra.chain import checkpoint, flow, holders, look, programs, shares
 from netdra.chain.checkpoint import Amended, Begun, CheckpointJournal, Done, StepState, UndoneEntry
 from netdra.chain.flow import ChainStep
 from netdra.chain.holders import RECORD
 from netdra.chain.look import UncheckableError
+from netdra.chain.shares import SharedDevices
 from netdra.chain.site import ChainSettings
 from netdra.cni import protocol
 from netdra.cni.config import Attachment, NetworkConfig
@@ -29,21 +30,15 @@ from netdra.model import decoders
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.model.result import StepResult
 from netdra.steps import allocated, builtin
-from netdra.steps.allocated import Allocated, Returned
+from netdra.steps.allocated import Allocated, Returned, StrandedError
 from netdra.steps.contract import Order, Site
 
 _IN_THREADS = ("netdra.cni", "netdra.model.result", "netdra.steps")  # what is decoded beside other steps
 _CONTAINER_UNKNOWN = 3  # the CNI error that says that there is nothing to clean up
-# Plugins that make links and routes in the pod's namespace; their veth on the host goes with its peer.
-_IN_THE_POD = frozenset({
-    "bridge", "dummy", "ipvlan", "loopback", "macvlan", "ptp", "sbr", "tap", "tuning", "vlan", "vrf",
-})  # fmt: skip
-_ON_THE_DEVICE = frozenset({"host-device", "sriov"})  # they change their device alone
 _PROCESSES = "/proc/"  # a path below it may be another process's by now
-_REFUSED = "refused"  # in a binary's undo: its error when ADD failed
+_REFUSED = "refused"  # in a step's undo: its plugin's error, or that of its IPAM plugin, when ADD failed
 _UNREADABLE = frozenset({6, 7})  # the CNI errors for a config that cannot be decoded, or is invalid
 _STACKED = frozenset({"ipvlan", "ipvtap", "macsec", "macvlan", "macvtap", "vlan"})  # made on another interface
-_ON_THE_HOST = ("ipMasq", "macspoofchk")  # keys with which bridge and ptp write firewall rules there
 
 
 def order_of(task: ChainStep, config: Mapping[str, Any], previous: StepResult) -> Order:
@@ -71,6 +66,7 @@ class Executor:
         self.tasks, self.journal, self._settings = tasks, journal, settings
         self.site = msgspec.structs.replace(site, lock=journal.inherited)
         self._stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._shared = SharedDevices(settings.state)
 
     def until(self, deadline: float) -> None:
         """From now on, act until another time on the monotonic clock; an interrupt before is over."""
@@ -85,6 +81,7 @@ class Executor:
     def close(self) -> None:
         """No plugin runs any more."""
         os.close(self._stop)
+        self._shared.close()
 
     def do(self, key: str) -> None:
         """Do a step whose dependencies are done.
@@ -98,7 +95,8 @@ class Executor:
         config = task.resolved(task.step.config, self.tasks, results)
         previous = flow.previous(task, self.tasks, results)
         if task.is_binary:
-            self.journal.append(Done(step=key, result=self._add(task, config, previous)))
+            result, notes = self._add(task, config, previous)
+            self.journal.append(Done(step=key, result=result, notes=notes))
             return
         self.site.notes.clear()
         result = self._apply(task, config, previous)
@@ -188,12 +186,20 @@ class Executor:
         for device in builtin.holds(task.step.type, record):
             holders.take(self._settings.state, device, self.site.container_id)
         self.journal.append(Begun(step=task.key, config=config, undo=record))
-        return builtin.apply(
-            prepared, record, self.site, lambda more: self.journal.append(Amended(step=task.key, undo=more))
-        )
+        try:
+            return builtin.apply(
+                prepared, record, self.site, lambda more: self.journal.append(Amended(step=task.key, undo=more))
+            )
+        except PluginError as problem:
+            self._note_error(task.key, problem)
+            raise
 
-    def _add(self, task: ChainStep, config: Mapping[str, Any], previous: StepResult) -> StepResult:
+    def _add(
+        self, task: ChainStep, config: Mapping[str, Any], previous: StepResult
+    ) -> tuple[StepResult, tuple[str, ...]]:
         plugin = self._plugin(task, config)
+        with self._own_sockets() as site:
+            programs.check_unused(task, config, site)
         record = self._recorded(task)
         self.journal.append(Begun(step=task.key, config=config, undo=record))
         given = previous if task.after else None
@@ -205,13 +211,19 @@ class Executor:
         try:
             result = protocol.add(plugin, network_of(task, config), attachment, given, self._timeout())
         except PluginError as problem:
-            if problem.failure.kind == "error":
-                self.journal.append(Amended(step=task.key, undo={**record, _REFUSED: _words(problem.failure)}))
+            self._note_error(task.key, problem)
             raise
         if task.after:
             inside = {interface.name for interface in result.interfaces if interface.sandbox == self.site.inside.path}
             self._check_made(task, {task.step.if_name, *inside} - before)
-        return result
+        with self._own_sockets() as site:
+            return result, self._shared.check(task, site)
+
+    def _note_error(self, key: str, problem: PluginError) -> None:
+        """Write down a plugin's own error on ADD: if DEL has the same one, the plugin has never done anything."""
+        if problem.failure.kind == "error":
+            undo = {**self.journal.saved.steps[key].undo, _REFUSED: _words(problem.failure)}
+            self.journal.append(Amended(step=key, undo=undo))
 
     def _check_made(self, task: ChainStep, names: Collection[str]) -> None:
         """Check that a derived step's interfaces stand on the pod's: a program may have ignored that in its config.
@@ -233,6 +245,8 @@ class Executor:
         if task.step.device is None:
             return {}
         with self._own_sockets() as site:
+            if task.step.device.is_shared:
+                return self._shared.before_add(task, site)
             record = allocated.observe(task.step.device, task.step.if_name, site)
         if record is None:
             return {}
@@ -248,21 +262,25 @@ class Executor:
         """Call DEL, and then restore the device where it is not as it was, whatever the plugin answers."""
         notes: tuple[str, ...] = ()
         problem: NetdraError | None = None
+        early = self._before_del(task, state) if shares.BEFORE_ADD in state.undo else Returned()
         try:
             notes = self._delete(task, state.config)
         except NetdraError as failed:
             problem = failed
         try:
-            given = self._device_back(state)
+            given = self._shared_back(task, early) if shares.BEFORE_ADD in state.undo else self._device_back(state)
         except NetdraError as stranded:
             text = "; ".join(failure.what for failure in (problem, stranded) if failure is not None)
             raise NotUndoneError(text, stranded=True, hung=_hung(problem)) from None
-        if problem is not None and task.step.type in _ON_THE_DEVICE and RECORD in state.undo:
+        if problem is not None and task.step.type in programs.ON_THE_DEVICE and RECORD in state.undo:
             notes = (f"its DEL failed, but its device is what it was: {problem.what}",)
+            problem = self._unreleased(task, state.config)
+        if problem is not None and programs.is_without_its_bridge(task, state.config):
+            notes = (f"its DEL failed, but its bridge is gone, and its port with it: {problem.what}",)
             problem = self._unreleased(task, state.config)
         if problem is not None:
             refused = _is_refused(state, problem)
-            if not refused or RECORD not in state.undo:
+            if not refused or not {RECORD, shares.BEFORE_ADD} & state.undo.keys():
                 what, hung = problem.what, _hung(problem)
                 raise NotUndoneError(what, restored=given.restored, refused=refused, hung=hung) from None
             notes = (f"its plugin refuses its config on DEL too; its device is what it was: {problem.what}",)
@@ -280,9 +298,31 @@ class Executor:
         try:
             return Returned(notes=builtin.undo(task.step.type, state.undo, self.site))
         except NetdraError as problem:
+            if _is_refused(state, problem):
+                return Returned(notes=(f"its IPAM plugin fails on DEL as on ADD, so it has no lease: {problem.what}",))
             # An IPAM plugin's failure alone says nothing of the device.
             stranded = bool(_holds(task, state)) and not isinstance(problem, PluginError)
             raise NotUndoneError(problem.what, stranded=stranded, hung=_hung(problem)) from None
+
+    def _before_del(self, task: ChainStep, state: StepState) -> Returned:
+        """Restore a shared device that an ADD changed before the plugin has it in its hands again on DEL."""
+        with self._own_sockets() as site:
+            undo = self._shared.before_del(task, state, site)
+            if undo != state.undo:
+                self.journal.append(Amended(step=task.key, undo=undo))
+            with suppress(StrandedError):
+                return self._shared.restore(task, site)
+        return Returned()
+
+    def _shared_back(self, task: ChainStep, early: Returned) -> Returned:
+        with self._own_sockets() as site:
+            given = self._shared.restore(task, site)
+        state = self.journal.saved.steps[task.key]
+        undo = self._shared.end(task, state)
+        if undo != state.undo:
+            self.journal.append(Amended(step=task.key, undo=undo))
+        both = ((*early.restored, *given.restored), (*early.notes, *given.notes))
+        return Returned(*(tuple(dict.fromkeys(texts)) for texts in both))
 
     def _device_back(self, state: StepState) -> Returned:
         if RECORD not in state.undo:
@@ -320,7 +360,7 @@ class Executor:
         except PluginError as problem:
             if problem.failure.code == _CONTAINER_UNKNOWN:
                 return ()
-            if self.site.pod is None and _lives_in_the_pod_alone(task.step.type, config):
+            if self.site.pod is None and programs.lives_in_the_pod_alone(task.step.type, config):
                 # Some plugins look at the namespace before they release the lease, which is all that is left.
                 builtin.release_planned(order_of(task, config, StepResult()), self.site)
                 return (f"its DEL failed, but all that it makes is gone with the namespace: {problem.what}",)
@@ -362,11 +402,6 @@ class Executor:
 
     def _results(self) -> dict[str, StepResult]:
         return {key: state.result for key, state in self.journal.saved.steps.items() if state.result is not None}
-
-
-def _lives_in_the_pod_alone(kind: str, config: Mapping[str, Any]) -> bool:
-    """Whether all that a well-known plugin makes with that config is gone with the pod's namespace, except a lease."""
-    return kind in _IN_THE_POD and not any(config.get(key) for key in _ON_THE_HOST)
 
 
 def _holds(task: ChainStep, state: StepState) -> tuple[str, ...]:
@@ -428,5 +463,5 @@ def network_of(task: ChainStep, config: Mapping[str, Any]) -> NetworkConfig:
         network=task.step.network,
         type=task.step.type,
         config=config,
-        device_id=device.pci_address if device is not None else "",
+        device_id=device.own_pci_address if device is not None else "",
     )

@@ -50,7 +50,7 @@ class ChainStep(msgspec.Struct, frozen=True, kw_only=True):
             ConfigError: a reference leads nowhere.
         """
         ancestors = {name: graph[key].step.device for name, key in self.ancestors.items()}
-        addresses = {name: device.pci_address for name, device in ancestors.items() if device is not None}
+        addresses = {name: device.own_pci_address for name, device in ancestors.items() if device is not None}
         return resolve(config, {name: results[key] for name, key in self.ancestors.items()}, addresses)
 
     @property

@@ -134,7 +134,7 @@ def _called(task: ChainStep) -> str:
 def _expected(task: ChainStep, previous: StepResult, sandbox: str) -> StepResult:
     """An example of a step's result: right in its names, of the right types in the rest."""
     device = task.step.device
-    address = device.pci_address if device is not None else ""
+    address = device.own_pci_address if device is not None else ""
     made = CNIInterface(name=task.step.if_name, mac=_SOME_MAC, mtu=1500, sandbox=sandbox, pci_id=address)
     others = tuple(interface for interface in previous.interfaces if interface.name != made.name)
     return msgspec.structs.replace(previous, interfaces=(*others, made), devices=(*previous.devices, _SOME_DEVICE))

@@ -333,7 +333,7 @@ def _rendered(plan: Plan, step: PlannedStep) -> Rendered:
         network=step.network,
         type=step.type,
         config=step.config,
-        device_id=step.device.pci_address if step.device is not None else "",
+        device_id=step.device.own_pci_address if step.device is not None else "",
     )
     whole = request(config, NEWEST_CNI, None)
     return Rendered(

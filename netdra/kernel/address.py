@@ -23,6 +23,7 @@ class Address(msgspec.Struct, frozen=True, gc=False):
     scope: int
     flags: int
     peer: str = ""
+    broadcast: str = ""
 
 
 def parse(body: bytes) -> Address:
@@ -36,7 +37,8 @@ def parse(body: bytes) -> Address:
     if uapi.IFA_FLAGS in fields:
         flags = to_u32(fields[uapi.IFA_FLAGS])
     peer = socket.inet_ntop(family, remote) if remote != local else ""
-    return Address(index, f"{socket.inet_ntop(family, local)}/{length}", family, scope, flags, peer)
+    broadcast = socket.inet_ntop(family, fields[uapi.IFA_BROADCAST]) if uapi.IFA_BROADCAST in fields else ""
+    return Address(index, f"{socket.inet_ntop(family, local)}/{length}", family, scope, flags, peer, broadcast)
 
 
 def dump(sock: Socket, index: int = 0, family: int = 0) -> list[Address]:
@@ -58,9 +60,17 @@ def dump(sock: Socket, index: int = 0, family: int = 0) -> list[Address]:
 
 
 def add(
-    sock: Socket, index: int, text: str, *, nodad: bool = True, scope: int = 0, flags: int = 0, replace: bool = False
+    sock: Socket,
+    index: int,
+    text: str,
+    *,
+    nodad: bool = True,
+    scope: int = 0,
+    flags: int = 0,
+    broadcast: str | None = None,
+    replace: bool = False,
 ) -> None:
-    """Give a link an address; for IPv4 with the network's broadcast address, as ip-address(8) does with `brd +`.
+    """Give a link an address.
 
     Args:
         sock: a socket in the link's namespace.
@@ -69,6 +79,7 @@ def add(
         nodad: leave out duplicate address detection, which takes IPv6 one to two seconds; no matter for IPv4.
         scope: RT_SCOPE_*.
         flags: further IFA_F_*.
+        broadcast: IPv4's broadcast address; None for the network's, as ip-address(8) does with `brd +`, "" for none.
         replace: change the address's flags where it is there already, instead of failing.
 
     Raises:
@@ -79,8 +90,10 @@ def add(
     if nodad and address.version == 6:
         flags |= uapi.IFA_F_NODAD
     body = _body(index, address, scope) + attribute(uapi.IFA_FLAGS, u32(flags))
-    if isinstance(address, ipaddress.IPv4Interface) and address.network.prefixlen < 31:
-        body += attribute(uapi.IFA_BROADCAST, address.network.broadcast_address.packed)
+    if broadcast is None and isinstance(address, ipaddress.IPv4Interface) and address.network.prefixlen < 31:
+        broadcast = str(address.network.broadcast_address)
+    if broadcast:
+        body += attribute(uapi.IFA_BROADCAST, ipaddress.ip_address(broadcast).packed)
     how = NLM_F_CREATE | (NLM_F_REPLACE if replace else NLM_F_EXCL)
     sock.request(uapi.RTM_NEWADDR, body, flags=how, doing=f"cannot add address {text} to link {index}")
 

@@ -41,8 +41,8 @@ _NO_STATS = attribute(uapi.IFLA_EXT_MASK, u32(uapi.RTEXT_FILTER_SKIP_STATS))
 _NO_ATTRIBUTES: dict[int, bytes] = {}
 _REPRESENTED = re.compile(r"(?:c(?P<controller>\d+))?pf(?P<pf>\d+)(?:vf(?P<vf>\d+)|sf\d+)?\Z", re.ASCII)
 _VXLAN_LINK = 3
-# Kinds whose IFLA_LINK is the other end of a cable, not what the link stands on.
-_PAIRED = frozenset({"veth", "netkit", "vxcan"})
+PAIRED = frozenset({"veth", "netkit", "vxcan"})
+"""Kinds whose IFLA_LINK is the other end of a cable, not what the link stands on."""
 _UPLINK = re.compile(r"p(?P<pf>\d+)\Z", re.ASCII)
 _BARE_NUMBER = re.compile(r"\d+\Z", re.ASCII)
 
@@ -111,7 +111,7 @@ class Link(msgspec.Struct, frozen=True, gc=False):
 
         For a VXLAN that index is only in the attributes of its kind.
         """
-        if self.lower_netns >= 0 or self.lower == self.index or self.kind in _PAIRED:
+        if self.lower_netns >= 0 or self.lower == self.index or self.kind in PAIRED:
             return 0
         if self.kind != "vxlan":
             return self.lower

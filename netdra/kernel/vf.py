@@ -81,6 +81,20 @@ def change(sock: Socket, pf: str | int, wanted: VF) -> None:
         sock.request(uapi.RTM_NEWLINK, body, doing=f"cannot set {name} of VF {wanted.index} of link {pf}")
 
 
+def apart(wanted: VF) -> tuple[VF, ...]:
+    """The settings of `wanted` that are given, each alone; those that the kernel takes together stay together."""
+    index = wanted.index
+    each = (
+        VF(index=index, mac=wanted.mac),
+        VF(index=index, vlan=wanted.vlan, qos=wanted.qos, protocol=wanted.protocol),
+        VF(index=index, link_state=wanted.link_state),
+        VF(index=index, min_rate=wanted.min_rate, max_rate=wanted.max_rate),
+        VF(index=index, spoof_check=wanted.spoof_check),
+        VF(index=index, trust=wanted.trust),
+    )
+    return tuple(setting for setting in each if _encode(setting))
+
+
 def _encode(wanted: VF) -> list[tuple[str, bytes]]:
     """The settings that are given, by name, as attributes."""
     encoded: list[tuple[str, bytes]] = []

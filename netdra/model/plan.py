@@ -52,8 +52,21 @@ class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
     @property
     def is_shared(self) -> bool:
-        """Whether other claims may have it at the same time."""
+        """Whether other claims may have the device, too: a share of it is not a possession (decision D55).
+
+        The scheduler gives each allocation of a device with `allowMultipleAllocations` a share id (KEP-5075). A pooled
+        VF is the claim's alone all the same.
+        """
         return bool(self.share_id) and not self.pooled
+
+    @property
+    def own_pci_address(self) -> str:
+        """The PCI address of a device that belongs to its claim alone, else "".
+
+        To plugins, `deviceID` means "move this device into the pod": OVN-Kubernetes' program and ovs-cni take any for
+        SR-IOV.
+        """
+        return "" if self.is_shared else self.pci_address
 
     @property
     def bandwidth(self) -> int:

@@ -24,7 +24,7 @@ VALUES_KIND = "ParameterValues"
 Execution = Literal["Auto", "Binary"]
 BUILTIN_TYPES = frozenset({"sriov", "host-device", "bond", "vlan", "tuning", "vfio-pci", "rdma", DEVICE_FILE})
 """The types that netdra itself carries out (decision D7); every other type is a CNI plugin's binary."""
-MOVING_TYPES = frozenset({"sriov", "host-device", "vfio-pci", "rdma"})
+MOVING_TYPES = frozenset({"sriov", "host-device", "vfio-pci", "rdma", "ib-sriov"})
 """Steps after which the host no longer has the device: it is in one pod, or bound to a driver for one."""
 
 

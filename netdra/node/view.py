@@ -42,12 +42,12 @@ class NodeView(Protocol):
 
 
 class HeldDevice(msgspec.Struct, frozen=True, kw_only=True):
-    """A device that a claim of this node has, from its allocation until it is given back.
+    """A device that a claim of this node has, from its allocation until it is given back, or that is in trouble.
 
     Attributes:
         key: pool and name.
-        claim: the claim's uid.
-        trouble: why it cannot be given back yet, which its taint has too; "" while it can.
+        claim: the claim's uid; "" for a shared device that a plugin has changed while no claim has it.
+        trouble: why it cannot be given back yet, or what a plugin did to it, which its taint has too; "" for nothing.
         vf: the PCI address of the VF that the claim has, "" for a device that is no VF.
     """
 

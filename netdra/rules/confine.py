@@ -18,11 +18,11 @@ import msgspec
 from netdra.model.findings import Finding, Path, of_step, within
 from netdra.model.plan import Plan, PlannedDevice, PlannedStep
 from netdra.model.schema import NAMING, CNIPluginSchema, Format
-from netdra.model.topology import described
+from netdra.model.topology import MOVING_TYPES, described
 from netdra.rules import shipped
 from netdra.rules.config import COMMON
 from netdra.rules.contract import Contract, Shape, examine
-from netdra.topology import references
+from netdra.topology import references, values
 from netdra.topology.attachment import IN_POD_PARAMETERS
 from netdra.topology.references import Reference
 from netdra.topology.step_check import RESERVED_KEYS, is_plugin_name
@@ -154,6 +154,7 @@ def _step(
     # A value that two schemas give the same format is complained of once.
     for part in {(part.path, part.format): part for part in given}.values():
         yield from within(_value(step, part, permits, steps), "config")
+    yield from _of_shared(step, steps, {part.path for part in given} if step.depend_on else set())
 
 
 def _ipam_type(step: PlannedStep) -> str:
@@ -343,6 +344,30 @@ def _derived(step: PlannedStep, given: _Given, steps: Steps) -> Iterator[Finding
         if field:
             hint += f", and refer to it as {{{{ step.{field} }}}}"
         yield Finding(what, hint, given.path)
+
+
+def _of_shared(step: PlannedStep, steps: Steps, seen: Collection[Path]) -> Iterator[Finding]:
+    """A step that takes a shared device for its own: one that moves it, or whose config has its PCI address (D55).
+
+    `seen` are the places in the config of which something is found already.
+    """
+    if step.device is not None and step.device.is_shared and step.type in MOVING_TYPES:
+        what = f'device "{step.device.device}" is shared with other claims, and type {step.type} moves it into the pod'
+        yield Finding(what, "expose it without allowMultipleAllocations, or use a type that shares it", ("type",))
+    shared = {root.name: root.device for root in _roots(step.name, steps) if root.device and root.device.is_shared}
+    addresses = {device.pci_address.lower() for device in shared.values()} - {""}
+    for path, text in values.strings(step.config) if shared else ():
+        try:
+            parts = references.parse(text)
+        except ConfigError:
+            continue  # `graph` reports it
+        refers = any(
+            isinstance(part, Reference) and part.step in shared and part.field == "pciAddress" for part in parts
+        )
+        if path not in seen and (refers or any(address in text.lower() for address in addresses)):
+            what = f"{dotted(path)} {quoted(text)} is the PCI address of a shared device"
+            hint = f"leave {dotted(path)} out: to plugins it means that the device belongs to the pod"
+            yield Finding(what, hint, ("config", *path))
 
 
 def _roots(name: str, steps: Steps) -> Iterator[PlannedStep]:

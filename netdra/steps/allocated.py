@@ -2,6 +2,7 @@
 
 Built-in steps record what they change and give it back. A binary only says that it does so. `netdra.chain.execute`
 therefore has the binary's device looked at before ADD and after DEL: differences are restored here, without the plugin.
+A device that several claims share is compared around each call of a plugin (D55): it must not change at all.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from netdra.steps.moving import Moved
 from netdra.steps.sriov import VirtualFunction
 
 # Their MAC and MTU follow their ports: they change by themselves.
-_FOLLOW_THEIR_PORTS = ("bridge", "bond", "team")
+_FOLLOW_THEIR_PORTS = ("bridge", "bond", "team", "openvswitch")
 _SETTINGS = {
     "txqlen": "a queue of",
     "promiscuous": "promiscuous mode",
@@ -41,6 +42,7 @@ class Allocated(Record, frozen=True, kw_only=True):
         netdev: its netdev, if it has one on the host.
         function: the settings that its PF has for it, if it is a VF.
         rdma_device: its RDMA device, where each is in one namespace alone.
+        shared: other claims may have it, too.
     """
 
     device: str
@@ -49,6 +51,7 @@ class Allocated(Record, frozen=True, kw_only=True):
     netdev: Moved | None = None
     function: VirtualFunction | None = None
     rdma_device: str = ""
+    shared: bool = False
 
     @property
     def key(self) -> str:
@@ -57,15 +60,19 @@ class Allocated(Record, frozen=True, kw_only=True):
 
     @property
     def holds(self) -> tuple[str, ...]:
-        """The device."""
-        return (self.key,)
+        """The device; a shared one belongs to no pod."""
+        return () if self.shared else (self.key,)
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """How a device differs from what it was, in words; `matters` if not to the host alone, but to its next user."""
+    """How a device differs from what it was, in words; `matters` if not to the host alone, but to its next user.
+
+    `benign` is what others may do to a shared device at any time: plugins bring it up, routing daemons change routes.
+    """
 
     text: str
     matters: bool = True
+    benign: bool = False
 
 
 class Returned(msgspec.Struct, frozen=True):
@@ -80,7 +87,7 @@ class StrandedError(PermanentError):
 
 
 def observe(device: PlannedDevice, if_name: str, site: Site) -> Allocated | None:
-    """A device as it is now; None for a shared device, and for one that is not there.
+    """A device as it is now; None for one that is not there.
 
     Args:
         device: as it was allocated.
@@ -89,8 +96,6 @@ def observe(device: PlannedDevice, if_name: str, site: Site) -> Allocated | None
     Raises:
         KernelError: the kernel refused.
     """
-    if device.is_shared:
-        return None
     at = device.pci_address
     netdev = _netdev(device, site)
     if netdev is None and not (at and site.sysfs.is_folder(f"bus/pci/devices/{at}")):
@@ -105,6 +110,35 @@ def observe(device: PlannedDevice, if_name: str, site: Site) -> Allocated | None
         netdev=moved,
         function=sriov.seen(at, site) if at else None,
         rdma_device=_rdma_device(at, site) if at else "",
+        shared=device.is_shared,
+    )
+
+
+def check_unused(called: str, device: PlannedDevice, site: Site) -> None:
+    """Refuse a program that takes a device which the host uses just now, as `moving.check_unused` refuses steps.
+
+    Args:
+        called: the step as messages call it.
+        device: the device, by its PCI address, name or MAC.
+        site: where.
+
+    Raises:
+        PermanentError: the host uses it, and its policy does not allow that.
+        KernelError: the kernel refused.
+    """
+    netdev = _netdev(device, site)
+    if netdev is None and device.mac:
+        netdev = next((one for one in link.dump(site.host) if one.address == device.mac and not one.master), None)
+    if netdev is not None:
+        moving.check_unused(called, device, netdev, site, host_use.configuration(site.host, netdev))
+
+
+def changes(record: Allocated, site: Site) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """How a shared device differs from what it was: what nobody may do to it, and what others do at any time."""
+    differences = tuple(_differences(record, site))
+    return (
+        tuple(difference.text for difference in differences if not difference.benign),
+        tuple(difference.text for difference in differences if difference.benign),
     )
 
 
@@ -119,7 +153,7 @@ def give_back(record: Allocated, site: Site, sharer: Callable[[], str]) -> Retur
     Raises:
         StrandedError: the device is not what it was; the error names the reasons.
     """
-    other = site.holder(record.key)
+    other = "" if record.shared else site.holder(record.key)
     if other:
         return Returned(notes=(f'device "{record.device}" is sandbox {other}\'s by now and left alone',))
     if record.address and not site.sysfs.is_folder(f"bus/pci/devices/{record.address}"):
@@ -127,7 +161,9 @@ def give_back(record: Allocated, site: Site, sharer: Callable[[], str]) -> Retur
     differences = tuple(_differences(record, site))
     if not differences:
         return Returned()
-    other = sharer()
+    if record.shared and all(difference.benign for difference in differences):
+        return Returned(notes=tuple(difference.text for difference in differences))
+    other = "" if record.shared else sharer()
     if other:
         return Returned(notes=(f'device "{record.device}" is left as it is: sandbox {other} has it too',))
     notes, problems = _restored(record, site)
@@ -225,34 +261,38 @@ def _of_link(moved: Moved, netdev: Link, site: Site) -> Iterator[Difference]:
     if netdev.mtu != moved.mtu:
         yield Difference(f"{called} has MTU {netdev.mtu}, not {moved.mtu}")
     if netdev.is_up != moved.up:
-        yield Difference(f"{called} is {'up' if netdev.is_up else 'down'}", matters=False)
+        yield Difference(f"{called} is {'up' if netdev.is_up else 'down'}", matters=False, benign=netdev.is_up)
     master = link.find(site.host, moved.master) if moved.master else None
     if netdev.master != (master.index if master is not None else 0):
         yield Difference(f"{called} is {f'no port of {moved.master}' if moved.master else 'a port'}", matters=False)
     for name in moved.alt_names:
         if name not in netdev.alt_names:
             yield Difference(f'{called} has lost its name "{name}"', matters=False)
-    for text in _other_settings(moved, netdev):
-        yield Difference(f"{called} has {text}", matters=False)
-    for text in _lost(moved, netdev, site):
-        yield Difference(f"{called} has lost {text}", matters=False)
+    yield from _other_settings(called, moved, netdev)
+    yield from _lost(called, moved, netdev, site)
 
 
-def _other_settings(moved: Moved, netdev: Link) -> Iterator[str]:
-    if moved.settings is not None:
-        was, now = msgspec.structs.asdict(moved.settings), msgspec.structs.asdict(moving.lasting(netdev))
-        yield from (f"{_SETTINGS[key]} {_word(now[key])}, not {_word(was[key])}" for key in was if was[key] != now[key])
+def _other_settings(called: str, moved: Moved, netdev: Link) -> Iterator[Difference]:
+    if moved.settings is None:
+        return
+    was, now = msgspec.structs.asdict(moved.settings), msgspec.structs.asdict(moving.lasting(netdev))
+    for key in was:
+        if was[key] != now[key]:
+            text = f"{called} has {_SETTINGS[key]} {_word(now[key])}, not {_word(was[key])}"
+            yield Difference(text, matters=False, benign=now[key] is True)
 
 
-def _lost(moved: Moved, netdev: Link, site: Site) -> Iterator[str]:
+def _lost(called: str, moved: Moved, netdev: Link, site: Site) -> Iterator[Difference]:
     """The addresses and routes that a netdev had and has no longer."""
     former = [entry.text for entry in moved.addresses if not entry.text.startswith(_LINK_LOCAL)]
     present = {entry.text for entry in address.dump(site.host, netdev.index)} if former else set()
-    yield from (f"address {text}" for text in former if text not in present)
+    for text in former:
+        if text not in present:
+            yield Difference(f"{called} has lost address {text}", matters=False)
     routes = route.dump(site.host, through=netdev.index) if moved.routes else []
     for entry in moved.routes:
         if msgspec.structs.replace(entry, index=netdev.index, links=(netdev.index,)) not in routes:
-            yield f"its route to {entry.destination}"
+            yield Difference(f"{called} has lost its route to {entry.destination}", matters=False, benign=True)
 
 
 def _where(moved: Moved, site: Site) -> tuple[Link | None, bool]:
@@ -261,7 +301,7 @@ def _where(moved: Moved, site: Site) -> tuple[Link | None, bool]:
     A virtual netdev is looked for on the host first: the plugin may have made another one of its kind in the pod.
     """
     virtual = not moved.device.is_physical
-    netdev = identity.find(site.host, moved.device, moved.name) if virtual else None
+    netdev = _virtual_on_host(moved, site) if virtual else None
     if netdev is not None:
         return netdev, True
     netdev = _in_pod(moved, site)
@@ -273,8 +313,32 @@ def _where(moved: Moved, site: Site) -> tuple[Link | None, bool]:
     return netdev, True
 
 
+def _virtual_on_host(moved: Moved, site: Site) -> Link | None:
+    """A virtual netdev on the host: by its name, or by its index and all else if a plugin has renamed it."""
+    netdev = identity.find(site.host, moved.device, moved.name)
+    if netdev is not None or not moved.index:
+        return netdev
+    there = link.find(site.host, moved.index)
+    if there is None or there.kind != moved.device.kind or there.lower != moved.lower:
+        return None
+    return there if moved.name == there.name or moved.mac == there.address else None
+
+
 def _in_pod(moved: Moved, site: Site) -> Link | None:
-    return None if site.pod is None else moving.inside(moved, site.pod)
+    if site.pod is None:
+        return None
+    netdev = moving.inside(moved, site.pod)
+    if moved.device.is_physical or not moved.lower:
+        return netdev
+    # The plugin may have made another one of its kind in the pod, or given the device another name and MAC there.
+    if netdev is not None and (not netdev.lower or moved.lower == netdev.lower or moved.mac == netdev.address):
+        return netdev
+    if moved.device.kind not in link.PAIRED:
+        return None
+    pairs = (
+        entry for entry in link.dump(site.pod.sock) if (entry.kind, entry.lower) == (moved.device.kind, moved.lower)
+    )
+    return next((entry for entry in pairs if entry.lower_netns >= 0), None)
 
 
 def _as_it_follows(moved: Moved, netdev: Link) -> Moved:

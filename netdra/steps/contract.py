@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -15,7 +15,7 @@ from netdra.kernel.netlink import Socket
 from netdra.kernel.netns import Namespace
 from netdra.kernel.sysfs import Sysfs
 from netdra.model import texts
-from netdra.model.errors import InvalidInputError, PermanentError
+from netdra.model.errors import InvalidInputError, NetdraError, PermanentError
 from netdra.model.plan import PlannedDevice, PlannedPort, called
 from netdra.model.result import CNIInterface, StepResult
 from netdra.model.texts import MAC_PATTERN
@@ -143,6 +143,38 @@ class Site(msgspec.Struct, frozen=True):
     def remaining(self) -> float:
         """Seconds until the deadline, at least 0."""
         return max(0.0, self.deadline - time.monotonic())
+
+
+class Attempts:
+    """Acts of undoing, which are all tried: one that fails does not keep the others from being done."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self._problems: list[NetdraError] = []
+
+    def run(self, act: Callable[[], Iterable[str] | None]) -> None:
+        """Try an act, and keep its notes or its error."""
+        try:
+            self.notes += act() or ()
+        except NetdraError as problem:
+            self._problems.append(problem)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """The errors as texts, each once."""
+        return tuple(dict.fromkeys(problem.what for problem in self._problems))
+
+    def result(self) -> tuple[str, ...]:
+        """The notes of all acts, if none failed.
+
+        Raises:
+            NetdraError: the error of the act that failed; of several a PermanentError with all their texts.
+        """
+        if len(self.problems) > 1:
+            raise PermanentError("; ".join(self.problems))
+        if self._problems:
+            raise self._problems[0]
+        return tuple(self.notes)
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,10 @@ from netdra.kernel.link import Link
 from netdra.kernel.netlink import Socket
 from netdra.kernel.route import Route
 from netdra.model.errors import PermanentError
+from netdra.model.plan import PlannedDevice
 from netdra.model.result import CNIInterface
 from netdra.steps import identity
-from netdra.steps.contract import Order, PodSpace, Record, Site
+from netdra.steps.contract import Attempts, Order, PodSpace, Record, Site
 from netdra.steps.identity import Identity
 
 # The errors of VF drivers when the PF holds the VF to another MAC.
@@ -34,11 +35,12 @@ _CLEANUP = 2.0  # seconds that the kernel may take to give back what was in a na
 
 
 class HostAddress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An address that the device had on the host."""
+    """An address that the device had on the host; `broadcast` is None in records of an older netdra."""
 
     text: str
     scope: int = 0
     flags: int = 0
+    broadcast: str | None = None
 
 
 class Lasting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -51,7 +53,13 @@ class Lasting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Moved(Record, frozen=True, kw_only=True):
-    """What a netdev was on the host, and what it is called in the pod. `master` is a name."""
+    """What a netdev was on the host, and what it is called in the pod.
+
+    Attributes:
+        master: a name.
+        index: its index there, by which a virtual one is recognised that a plugin has renamed; 0 if not known.
+        lower: the index of the link that it stands on, or of a veth's other end, which stays when it moves; 0 for none.
+    """
 
     device: Identity
     name: str
@@ -64,6 +72,8 @@ class Moved(Record, frozen=True, kw_only=True):
     addresses: tuple[HostAddress, ...] = ()
     routes: tuple[Route, ...] = ()
     settings: Lasting | None = None
+    index: int = 0
+    lower: int = 0
 
     @property
     def holds(self) -> tuple[str, ...]:
@@ -85,7 +95,7 @@ def observe(order: Order, netdev: Link, site: Site) -> Moved:
     """
     check_free(order, site)
     has = host_use.configuration(site.host, netdev)
-    check_unused(order, netdev, site, has)
+    check_unused(order.called, order.device, netdev, site, has)
     return seen(order.if_name, netdev, site, has)
 
 
@@ -105,9 +115,14 @@ def seen(pod_name: str, netdev: Link, site: Site, has: Configuration) -> Moved:
         up=netdev.is_up,
         alt_names=netdev.alt_names,
         master=link.get(site.host, netdev.master).name if netdev.master else "",
-        addresses=tuple(HostAddress(text=entry.text, scope=entry.scope, flags=entry.flags) for entry in permanent),
+        addresses=tuple(
+            HostAddress(text=entry.text, scope=entry.scope, flags=entry.flags, broadcast=entry.broadcast)
+            for entry in permanent
+        ),
         routes=tuple(_lasting_routes(netdev.index, has.routes)) if permanent else (),
         settings=lasting(netdev),
+        index=netdev.index,
+        lower=netdev.lower,
     )
 
 
@@ -196,7 +211,7 @@ def check_free(order: Order, site: Site) -> None:
         )
 
 
-def check_unused(order: Order, netdev: Link, site: Site, has: Configuration) -> None:
+def check_unused(called: str, device: PlannedDevice | None, netdev: Link, site: Site, has: Configuration) -> None:
     """Refuse to take a device from the host that uses it just now, unless its policy allows that (decision D24).
 
     An allocated device was free when it was offered. Since then an administrator may have made it a port of a bridge,
@@ -206,12 +221,12 @@ def check_unused(order: Order, netdev: Link, site: Site, has: Configuration) -> 
         PermanentError: the host uses it.
         KernelError: the kernel refused to list them.
     """
-    if order.device is not None and order.device.allow_host_use:
+    if device is not None and device.allow_host_use:
         return
     used = host_use.read(site.host, netdev, site.sysfs, has)
     if used:
         raise PermanentError(
-            f'{order.called}: the host uses device "{netdev.name}": {", ".join(used)}',
+            f'{called}: the host uses device "{netdev.name}": {", ".join(used)}',
             hint="free it first, take another one, or set allowHostUse in the policy that offers it",
         )
 
@@ -290,7 +305,9 @@ def _move_out(moved: Moved, pod: PodSpace, site: Site) -> Link | None:
     if there is None:
         return None
     if there.alt_names:
-        link.delete_alt_names(pod.sock, there.index, there.alt_names)
+        # One that stays does not matter, unless the host has it, too: then the move is refused.
+        with suppress(KernelError):
+            link.delete_alt_names(pod.sock, there.index, there.alt_names)
     # Up at once, if it need not be down for what is to be restored.
     same = (there.mtu, there.address, there.permanent_address) == (moved.mtu, moved.mac, moved.device.permanent_mac)
     up = True if same and moved.up and not moved.master else None
@@ -324,36 +341,32 @@ def restore(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
     """Make the device, which is on the host, what it was there, and return what could not be restored, in words.
 
     Raises:
-        KernelError: the kernel or the driver refused the MTU or the MAC.
+        NetdraError: the kernel or the driver refused the name, the MTU or the MAC; all else is restored.
     """
     sock, index = site.host, back.index
-    notes: list[str] = []
-    name = moved.name
+    attempts = Attempts()
+    notes = attempts.notes
     if back.name != moved.name:
-        _free_own_alt_name(back, moved.name, site)
-        try:
-            link.change(sock, index, up=False)  # older kernels rename no device that is up
-            link.change(sock, index, name=moved.name)
-        except KernelExistsError:
-            name = back.name
-            notes.append(f'name "{moved.name}" is taken on the host by now: the device is called "{back.name}"')
+        attempts.run(lambda: _restore_name(moved, back, site))
     if moved.mtu != back.mtu:
-        _restore_mtu(site, index, moved.mtu)
-    _restore_mac(moved, back, site, notes)
+        attempts.run(lambda: _restore_mtu(site, index, moved.mtu))
+    attempts.run(lambda: _restore_mac(moved, back, site))
     _restore_settings(moved, back, site, notes)
     master = link.find(sock, moved.master) if moved.master else None
     if master is not None and back.master != master.index:
         _attempt(notes, lambda: link.change(sock, index, master=master.index))
+    name = moved.name if unlocked.index_of(sock, moved.name) == index else back.name
     if moved.up and not unlocked.is_up(sock, name):
         _attempt(notes, lambda: link.change(sock, index, up=True))
     present = {entry.text for entry in address.dump(sock, index)} if moved.addresses else set()
     for former in moved.addresses:
         if former.text in present:
             continue
-        _attempt(notes, partial(address.add, sock, index, former.text, scope=former.scope, flags=former.flags))
+        add = partial(address.add, sock, index, former.text, broadcast=former.broadcast)
+        _attempt(notes, partial(add, scope=former.scope, flags=former.flags))
     for entry in moved.routes:
         _attempt(notes, partial(route.add, sock, msgspec.structs.replace(entry, index=index)))
-    return tuple(notes)
+    return attempts.result()
 
 
 def _set_mac(sock: Socket, which: str | int, mac: str) -> None:
@@ -373,29 +386,38 @@ def _set_mac(sock: Socket, which: str | int, mac: str) -> None:
             link.change(sock, which, mac=mac)
 
 
-def _free_own_alt_name(back: Link, name: str, site: Site) -> None:
-    """A device manager may have given the returned device its old name as an alternative one: it blocks the rename."""
-    if name in back.alt_names:
-        link.delete_alt_names(site.host, back.index, (name,))
+def _restore_name(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
+    # A device manager may have given the returned device its old name as an alternative one: it blocks the rename.
+    if moved.name in back.alt_names:
+        link.delete_alt_names(site.host, back.index, (moved.name,))
+    try:
+        link.change(site.host, back.index, up=False)  # older kernels rename no device that is up
+        link.change(site.host, back.index, name=moved.name)
+    except KernelExistsError:
+        return (f'name "{moved.name}" is taken on the host by now: the device is called "{back.name}"',)
+    return ()
 
 
-def _restore_mac(moved: Moved, back: Link, site: Site, notes: list[str]) -> None:
+def _restore_mac(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
+    notes: tuple[str, ...] = ()
     if moved.mac != back.address:
         try:
             _set_mac(site.host, back.index, moved.mac)
         except KernelError as problem:
             if problem.errno not in _MAC_NOT_ALLOWED:
                 raise
-            notes.append(problem.what)
+            notes = (problem.what,)
     if moved.device.permanent_mac != back.permanent_address:
         # A VF that learned a MAC from its PF has it as its permanent MAC, until its driver resets it again.
         link.change(site.host, back.index, up=True)
         link.change(site.host, back.index, up=False)
+    return notes
 
 
 def _restore_settings(moved: Moved, back: Link, site: Site, notes: list[str]) -> None:
     if moved.settings is not None and moved.settings != lasting(back):
-        _attempt(notes, partial(link.change, site.host, back.index, **msgspec.structs.asdict(moved.settings)))
+        for name, value in msgspec.structs.asdict(moved.settings).items():
+            _attempt(notes, partial(link.change, site.host, back.index, **{name: value}))
     missing = [name for name in moved.alt_names if name not in back.alt_names]
     if missing:
         _attempt(notes, lambda: link.add_alt_names(site.host, back.index, missing))

@@ -18,7 +18,7 @@ from netdra.kernel.sysfs import Sysfs
 from netdra.model.errors import PermanentError
 from netdra.model.result import StepDevice, StepResult
 from netdra.steps import moving
-from netdra.steps.contract import Builtin, Order, Params, Record, Site, appended
+from netdra.steps.contract import Attempts, Builtin, Order, Params, Record, Site, appended
 from netdra.steps.devices import iommu_group
 from netdra.steps.drift import check_interface
 from netdra.steps.moving import Moved
@@ -97,9 +97,12 @@ def _apply(order: Order, _: RdmaParams, record: RdmaMoved, site: Site) -> StepRe
 
 def _undo(record: RdmaMoved, site: Site) -> tuple[str, ...]:
     """The RDMA device goes first: it does not find its way when its netdev is gone."""
+    attempts, netdev = Attempts(), record.netdev
     if record.exclusive:
-        bring_back(record.rdma_device, site)
-    return () if record.netdev is None else moving.give_back(record.netdev, site)
+        attempts.run(lambda: bring_back(record.rdma_device, site))
+    if netdev is not None:
+        attempts.run(lambda: moving.give_back(netdev, site))
+    return attempts.result()
 
 
 def bring_back(name: str, site: Site) -> None:

@@ -8,6 +8,7 @@ check, a port that is down) must be as the port has them; if the driver refuses 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -20,7 +21,19 @@ from netdra.model.errors import InvalidInputError, PermanentError
 from netdra.model.plan import PlannedPort
 from netdra.model.result import StepDevice, StepResult
 from netdra.steps import moving, ported
-from netdra.steps.contract import Builtin, Count, MacText, Mtu, Order, Params, Record, Site, appended, check_mac
+from netdra.steps.contract import (
+    Attempts,
+    Builtin,
+    Count,
+    MacText,
+    Mtu,
+    Order,
+    Params,
+    Record,
+    Site,
+    appended,
+    check_mac,
+)
 from netdra.steps.devices import USERSPACE_DRIVERS, device_nodes, iommu_group
 from netdra.steps.drift import check_interface
 from netdra.steps.moving import Moved
@@ -157,11 +170,12 @@ def _undo(record: VirtualFunction, site: Site) -> tuple[str, ...]:
     if other:
         return (f"VF {record.address} is sandbox {other}'s by now and left alone",)
     # The PF first: a driver lets its VF take the old MAC only when the PF no longer insists on another.
-    notes = restore_settings(record, site)
-    if record.moved is not None:
-        notes += moving.give_back(record.moved, site)
-    restore_mac(record, site)
-    return notes
+    attempts, moved = Attempts(), record.moved
+    attempts.run(lambda: restore_settings(record, site))
+    if moved is not None:
+        attempts.run(lambda: moving.give_back(moved, site))
+    attempts.run(lambda: restore_mac(record, site))
+    return attempts.result()
 
 
 def _check(order: Order, params: SriovParams, final: StepResult, site: Site) -> tuple[str, ...]:
@@ -255,8 +269,10 @@ def seen(address: str, site: Site) -> VirtualFunction | None:
 def restore_settings(record: VirtualFunction, site: Site) -> tuple[str, ...]:
     """Give the PF back the settings that it had for its VF. The MAC it forgets instead, so that the VF may set its own.
 
+    A driver may refuse one of them, such as the rates while the PF has no link: the others are restored all the same.
+
     Raises:
-        KernelError: the PF's driver refused.
+        NetdraError: the PF's driver refused some; the text has each.
     """
     pf = physical_function(record.pf, site)
     if pf is None:
@@ -265,16 +281,17 @@ def restore_settings(record: VirtualFunction, site: Site) -> tuple[str, ...]:
     if now is None:
         return (f'PF "{pf.name}" has no VF {record.index} any more',)
     differing = _differing(record.before, now)
-    notes: tuple[str, ...] = ()
+    attempts = Attempts()
     if differing.mac is not None:
         # Whatever the MAC was, the VF must be able to set its own again, as it must in a bond: the PF forgets its MAC,
         # and takes the one that the VF then sets. Some drivers refuse to forget; the VF's next user sets its own.
         try:
             vf.change(site.host, pf.index, VF(index=record.index, mac=_NO_MAC))
         except KernelError as problem:
-            notes = (problem.what,)
-    vf.change(site.host, pf.index, msgspec.structs.replace(differing, mac=None))
-    return notes
+            attempts.notes.append(problem.what)
+    for setting in vf.apart(msgspec.structs.replace(differing, mac=None)):
+        attempts.run(partial(vf.change, site.host, pf.index, setting))
+    return attempts.result()
 
 
 def restore_mac(record: VirtualFunction, site: Site) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -22,7 +23,7 @@ from netdra.model.errors import PermanentError
 from netdra.model.result import CNIInterface, StepResult
 from netdra.steps import addressing, identity, moving, mtu, offload, sysctl
 from netdra.steps.addressing import AddedAddressing
-from netdra.steps.contract import Builtin, Order, Record, Site
+from netdra.steps.contract import Attempts, Builtin, Order, Record, Site
 from netdra.steps.drift import check_interface
 from netdra.steps.identity import Identity
 from netdra.steps.offload import Offloads
@@ -98,16 +99,20 @@ def _apply(order: Order, params: TuningParams, tuned: Tuned, site: Site) -> Step
 
 
 def _undo(tuned: Tuned, site: Site) -> tuple[str, ...]:
-    if site.pod is not None:
-        _undo_in_namespace(tuned, site)
-        netdev = identity.find(site.pod.sock, tuned.device, tuned.if_name, same_mac=False)
-        if netdev is not None:
-            return _undo_on_device(tuned, netdev, site.pod.sock, site.pod.namespace)
+    attempts, pod = Attempts(), site.pod
+    if pod is not None:
+        attempts.run(lambda: _undo_in_namespace(tuned, site))
+        inside = identity.find(pod.sock, tuned.device, tuned.if_name, same_mac=False)
+        if inside is not None:
+            attempts.run(lambda: _undo_on_device(tuned, inside, pod.sock, pod.namespace))
+            return attempts.result()
     other = site.holder(tuned.device.key)
     if not tuned.device.is_physical or other:
-        return ()
+        return attempts.result()
     netdev = moving.on_host(tuned.device, (tuned.if_name,), site)
-    return () if netdev is None else _undo_on_device(tuned, netdev, site.host, site.host_namespace)
+    if netdev is not None:
+        attempts.run(lambda: _undo_on_device(tuned, netdev, site.host, site.host_namespace))
+    return attempts.result()
 
 
 def _undo_in_namespace(tuned: Tuned, site: Site) -> None:
@@ -119,7 +124,8 @@ def _undo_in_namespace(tuned: Tuned, site: Site) -> None:
 
 def _undo_on_device(tuned: Tuned, netdev: Link, sock: Socket, space: Namespace) -> tuple[str, ...]:
     """Undo what belongs to the device; only differences are set, so a second time does nothing."""
-    notes = offload.change(tuned.offloads, netdev.index, space)
+    attempts = Attempts()
+    attempts.run(lambda: offload.change(tuned.offloads, netdev.index, space))
     before: dict[str, tuple[Any, Any]] = {
         "mtu": (tuned.mtu, netdev.mtu),
         "promiscuous": (tuned.promisc, bool(netdev.flags & uapi.IFF_PROMISC)),
@@ -127,13 +133,14 @@ def _undo_on_device(tuned: Tuned, netdev: Link, sock: Socket, space: Namespace) 
         "txqlen": (tuned.txqlen, netdev.txqlen),
     }
     differing: dict[str, Any] = {n: was for n, (was, now) in before.items() if was is not None and was != now}
-    if differing:
-        link.change(sock, netdev.index, **differing)
-    if tuned.mac is not None and tuned.mac != netdev.address:
-        _set_mac(sock, netdev.index, tuned.mac, up=netdev.is_up)
+    for name, value in differing.items():
+        attempts.run(partial(link.change, sock, netdev.index, **{name: value}))
+    mac = tuned.mac
+    if mac is not None and mac != netdev.address:
+        attempts.run(lambda: _set_mac(sock, netdev.index, mac, up=netdev.is_up))
     if tuned.added is not None and netdev.is_up and not tuned.up:
-        link.change(sock, netdev.index, up=False)
-    return tuple(notes)
+        attempts.run(lambda: link.change(sock, netdev.index, up=False))
+    return attempts.result()
 
 
 def _check(order: Order, params: TuningParams, final: StepResult, site: Site) -> tuple[str, ...]:

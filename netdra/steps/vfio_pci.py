@@ -17,7 +17,7 @@ from netdra.kernel.sysfs import Sysfs
 from netdra.model.errors import InvalidInputError, PermanentError, TemporaryError
 from netdra.model.result import StepDevice, StepResult
 from netdra.steps import identity, moving
-from netdra.steps.contract import Builtin, Order, Params, Record, Site
+from netdra.steps.contract import Attempts, Builtin, Order, Params, Record, Site
 from netdra.steps.devices import USERSPACE_DRIVERS, device_nodes, iommu_group, is_open
 from netdra.steps.moving import Moved
 
@@ -78,7 +78,7 @@ def _observe(order: Order, params: VfioParams, site: Site) -> Bound:
     moved = None
     if netdev is not None:
         has = host_use.configuration(site.host, netdev)
-        moving.check_unused(order, netdev, site, has)
+        moving.check_unused(order.called, order.device, netdev, site, has)
         moved = moving.seen(order.if_name, netdev, site, has)
     return Bound(address=address, driver=driver, wanted=params.driver, netdev=moved)
 
@@ -104,9 +104,12 @@ def _undo(bound: Bound, site: Site) -> tuple[str, ...]:
     if now not in (bound.wanted, bound.driver, ""):
         return (f'device {bound.address} has driver "{now}" by now and is left alone',)
     rebind(bound.address, bound.driver, site)
+    attempts, netdev = Attempts(), bound.netdev
     if bound.driver != bound.wanted:
-        site.sysfs.write(f"{folder}/driver_override", "\n")
-    return () if bound.netdev is None else restore_netdev(bound.netdev, site)
+        attempts.run(lambda: site.sysfs.write(f"{folder}/driver_override", "\n"))
+    if netdev is not None:
+        attempts.run(lambda: restore_netdev(netdev, site))
+    return attempts.result()
 
 
 def rebind(address: str, driver: str, site: Site) -> None:

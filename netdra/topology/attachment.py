@@ -1,8 +1,8 @@
 """What netdra adds to a step's configuration: the allocated device, or that the step's interfaces are in the pod.
 
 A topology's author does not know which device the scheduler will give. Plugins that take a PCI address get it as
-`deviceID`; plugins that stand on a host interface, or plug into a bridge, want its name under a parameter of their own.
-Called by `bind`.
+`deviceID`, if the device is the claim's alone: to them it means "move this device" (decision D55). Plugins that stand
+on a host interface, or plug into a bridge, want its name under a parameter of their own. Called by `bind`.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _standing_on(
 
 def _parameter(step: Step, config: Mapping[str, Any], device: PlannedDevice | None) -> str:
     """The parameter for the name of a root step's device, "" for none."""
-    has_address = device is not None and bool(device.pci_address)
+    has_address = device is not None and bool(device.own_pci_address)
     if step.plugin == "host-device (Binary)":
         return "" if has_address or any(config.get(key) for key in _DEVICE_KEYS) else "device"
     if step.type in _BY_ADDRESS and has_address:

@@ -31,6 +31,24 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
 """Type -> netdra's key -> the key that the program reads."""
 
 
+_NETWORK_NAME, _NAD_NAME = "networkName", "netAttachDefName"
+_OF_NADS = frozenset({"ovn-k8s-cni-overlay"})
+"""The programs whose network is that of a NetworkAttachmentDefinition, and must have its name."""
+
+
+def nad_network(kind: str, config: Mapping[str, Any]) -> str:
+    """The name of the NetworkAttachmentDefinition's network that a program attaches to; "" for other programs.
+
+    OVN-Kubernetes finds the port of a pod by the network's name and the definition's (`k8s.ovn.org/network`,
+    `k8s.ovn.org/nad`). The network is named as the object is, unless `networkName` has the `name` in its `spec.config`.
+    """
+    if kind not in _OF_NADS:
+        return ""
+    given = config.get(_NETWORK_NAME) or config.get(_NAD_NAME)
+    name = given.rpartition("/")[2] if isinstance(given, str) else ""
+    return "" if "{{" in name else name
+
+
 def _switch(value: Any) -> Any:
     return ("on" if value else "off") if isinstance(value, bool) else value
 
@@ -63,6 +81,8 @@ def translated(kind: str, config: Mapping[str, Any]) -> Mapping[str, Any]:
     names, values = _NAMES.get(kind, {}), _VALUES.get(kind, {})
     written: dict[str, Any] = {}
     for key, value in config.items():
+        if kind in _OF_NADS and key == _NETWORK_NAME:
+            continue  # it is the `name` of the CNI configuration
         name = key if names.get(key) in config else names.get(key, key)
         written[name] = values[name](value) if name in values else value
     return written

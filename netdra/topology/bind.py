@@ -20,6 +20,7 @@ from netdra.model.plan import Binding, ClaimReference, PlainDevice, Plan, Planne
 from netdra.model.topology import NetworkTopology, ParameterValues, Step, TopologyParameters
 from netdra.topology import interfaces, neutron_request, parameters, plain, references
 from netdra.topology.attachment import completed
+from netdra.topology.binaries import nad_network
 from netdra.topology.classes import class_name, only_topology
 from netdra.topology.devices import DeviceKey, ShareKey
 from netdra.topology.graph import Graph, compile_topology
@@ -146,6 +147,9 @@ def unbound(topology: NetworkTopology, given: Mapping[str, Any] | None = None) -
 
 def network_name(topology: str, step: Step) -> str:
     """The `name` in the CNI configuration of a topology's step, by which IPAM plugins keep leases."""
+    of_nad = nad_network(step.type, step.config)
+    if of_nad:
+        return of_nad
     return f"{SHARED_NETWORK}{step.network}" if step.network else f"{topology}-{step.name}"
 
 
@@ -322,7 +326,7 @@ def _steps(
             name=step.name,
             type=step.type,
             if_name=named[step.name],
-            network=network or network_name(graph.topology, step),
+            network=nad_network(step.type, step.config) or network or network_name(graph.topology, step),
             execution="Builtin" if step.is_builtin else "Binary",
             depend_on=step.depend_on,
             config=completed(graph, step, allotted.get(step.name)),

@@ -158,8 +158,8 @@ def foreseen(steps: Sequence[PlannedStep]) -> dict[Reference, Any]:
             name = passed.pop() if len(passed) == 1 and step.type in PREDICTABLE else None
         if name:
             values[Reference(step.name, "interfaceName")] = name
-        if step.device is not None and step.device.pci_address:
-            values[Reference(step.name, "pciAddress")] = step.device.pci_address
+        if step.device is not None and step.device.own_pci_address:
+            values[Reference(step.name, "pciAddress")] = step.device.own_pci_address
         static = step.port.settings.addresses if step.port is not None else _static(step.config)
         for number, address in enumerate(() if step.depend_on else static):
             values[Reference(step.name, "ips", number)] = address

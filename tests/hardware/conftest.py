@@ -169,6 +169,26 @@ def rdma_vfs(pfs: tuple[PF, ...]) -> Iterator[tuple[tuple[VF, VF], ...]]:
         ip("link", "set", pf.name, "mtu", "1500")
 
 
+@pytest.fixture
+def open_vswitch() -> Iterator[None]:
+    """Open vSwitch's database and daemon."""
+    folder = Path("/run/openvswitch")
+    folder.mkdir(exist_ok=True)
+    database, options = str(folder / "conf.db"), ("--detach", "--no-chdir", "--pidfile", "--log-file=/dev/null")
+    run("ovsdb-tool", "create", database, "/usr/share/openvswitch/vswitch.ovsschema")
+    run("ovsdb-server", database, f"--remote=punix:{folder}/db.sock", *options)
+    try:
+        run("ovs-vsctl", "--no-wait", "init")
+        run("/usr/lib/openvswitch-switch/ovs-vswitchd", *options)
+        try:
+            yield
+        finally:
+            run("ovs-appctl", "exit", "--cleanup")
+    finally:
+        run("ovs-appctl", "-t", "ovsdb-server", "exit")
+        (folder / "conf.db").unlink()
+
+
 @pytest.fixture(autouse=True)
 def restored(request: pytest.FixtureRequest, machine: None) -> Iterator[None]:
     """Hold every test to leaving the node as it was: VFs, drivers, netdevs, their masters, no link too many."""

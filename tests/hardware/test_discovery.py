@@ -30,26 +30,6 @@ def watcher() -> Iterator[Watcher]:
         yield opened
 
 
-@pytest.fixture
-def open_vswitch() -> Iterator[None]:
-    """Open vSwitch's database and daemon."""
-    folder = Path("/run/openvswitch")
-    folder.mkdir(exist_ok=True)
-    database, options = str(folder / "conf.db"), ("--detach", "--no-chdir", "--pidfile", "--log-file=/dev/null")
-    run("ovsdb-tool", "create", database, "/usr/share/openvswitch/vswitch.ovsschema")
-    run("ovsdb-server", database, f"--remote=punix:{folder}/db.sock", *options)
-    try:
-        run("ovs-vsctl", "--no-wait", "init")
-        run("/usr/lib/openvswitch-switch/ovs-vswitchd", *options)
-        try:
-            yield
-        finally:
-            run("ovs-appctl", "exit", "--cleanup")
-    finally:
-        run("ovs-appctl", "-t", "ovsdb-server", "exit")
-        (folder / "conf.db").unlink()
-
-
 def follow(watcher: Watcher, condition: Callable[[Inventory], bool], what: str) -> Inventory:
     """Handle events until they have told of something, and hold the outcome against a fresh scan."""
 

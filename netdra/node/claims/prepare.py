@@ -459,7 +459,8 @@ class Claims:
         recorded = {claim.claim.uid for claim in claims}
         unreadable = self._store.uids() - recorded
         for device in self._holder.held:
-            if device.claim != uid and (device.trouble or device.claim in unreadable) and device.claim not in recorded:
+            is_left = device.trouble or device.claim in unreadable
+            if is_left and device.claim not in ("", uid) and device.claim not in recorded:
                 trouble = f" ({device.trouble})" if device.trouble else ""
                 yield Holding(key=device.key, holder=f"the claim with uid {device.claim}{trouble}")
 

@@ -226,6 +226,7 @@ class Attachments:
             if self.network.has_checkpoint(sandbox.id):
                 self.table.set_trouble(sandbox.id, message_of(problem))
             self.events.report_failure(sandbox, problem)
+            self.signals.held_changed.emit()
             raise
         self.writer.update(outcomes)
         self.events.forget(sandbox)

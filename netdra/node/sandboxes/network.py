@@ -19,6 +19,7 @@ from netdra.chain.collect import collect
 from netdra.chain.detach import detach
 from netdra.chain.outcome import DeviceOutcome, device_outcomes, recorded_outcomes
 from netdra.chain.report import AttachError, CollectReport, DetachReport
+from netdra.chain.shares import changed_devices
 from netdra.chain.site import ChainSettings, is_there
 from netdra.kernel import netns
 from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
@@ -46,6 +47,7 @@ class Network:
     def held(self) -> Sequence[HeldDevice]:
         """Each device that a claim has, once for each claim, as `netdra.node.view.Holder`.
 
+        A shared device that a plugin has changed is in trouble for all claims, and if no claim has it (decision D55).
         Read from the disk: the files of another daemon of this node count at once.
         """
         of_sandboxes = self.table.troubles
@@ -58,7 +60,15 @@ class Network:
             for device, uid in _devices_of(saved):
                 entry = (device.pool, device.device), uid, vf_of(device)
                 held[entry] = held.get(entry, "") or of_sandboxes.get(saved.header.pod.sandbox, "")
+        for key, text in self.changed().items():
+            for entry in [entry for entry in held if entry[0] == key] or [(key, "", "")]:
+                held[entry] = held.get(entry, "") or text
         return tuple(HeldDevice(key=key, claim=uid, trouble=trouble, vf=vf) for (key, uid, vf), trouble in held.items())
+
+    def changed(self) -> dict[DeviceKey, str]:
+        """The shared devices that plugins have changed, and how, in words."""
+        changed = changed_devices(self.settings.state)
+        return {(device.pool, device.device): device.text for device in changed}
 
     def has_checkpoint(self, sandbox: str) -> bool:
         """Whether a chain was ever begun for a sandbox, and not undone. Takes microseconds.

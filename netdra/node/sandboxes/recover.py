@@ -36,6 +36,7 @@ from netdra.node.sandboxes.network import Network, sandbox_of
 from netdra.node.sandboxes.table import Table
 from netdra.ops.logs import fields
 from netdra.ops.metrics import counted
+from netdra.topology.devices import DeviceKey
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +80,7 @@ class Recovery:
     rounds: int = 0
     _unseen: set[str] | None = None
     _suspects: frozenset[str] = frozenset()
+    _changed: frozenset[DeviceKey] = frozenset()
     _collect_at: float = -math.inf
     _plans: dict[str, Plan] = field(default_factory=dict)
     _round: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -239,6 +241,8 @@ class Recovery:
         async with self._round:
             with contained("sandboxes that have ended"):
                 await self._take_down_ended()
+            with contained("shared devices that plugins have changed"):
+                await self._compare_marks()
             with contained("leases that no pod has"):
                 await self._collect()
             with contained("claims that no pod has"):
@@ -302,6 +306,13 @@ class Recovery:
             self._collect_at = -math.inf  # the plugin may know by itself what to free
         except NetdraError:
             pass  # it was reported
+
+    async def _compare_marks(self) -> None:
+        """Have a shared device published without its taint once the plugin that changed it is no longer kept off it."""
+        changed = frozenset(await self.hooks.in_thread(self.network.changed))
+        if changed != self._changed:
+            self._changed = changed
+            self.hooks.signals.held_changed.emit()
 
     async def _collect(self) -> None:
         """Have plugins free what no checkpoint has any more, when it is time.

@@ -189,6 +189,48 @@ def test_what_a_plugin_leaves_of_a_device_is_restored_and_told(scene: Scene) -> 
     asyncio.run(story())
 
 
+def test_a_plugin_that_takes_a_shared_device_is_undone_told_and_its_device_tainted_until_it_is_replaced(
+    scene: Scene,
+) -> None:
+    scene.publish("eth7", shared=True)
+    plugin = Recorder(scene.machine.plugins, "recorded")
+    pod = '"$(basename "$CNI_NETNS")"'
+    move = f'ip link set eth7 netns {pod} && ip -n {pod} link set eth7 name "$CNI_IFNAME" mtu 1300'
+    plugin.does("ADD", f"{move} || exit 1; echo '{{}}'")
+    claim = scene.claim(scene.topology("own", step("nic", "recorded")))
+    sandbox = scene.machine.sandbox(scene.pod(claim))
+    (before,) = scene.machine.ip("link", "show", "eth7")
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            with pytest.raises(NetdraError, match=r'changed shared device "eth7": .* is still in the pod'):
+                await daemon.run(sandbox)
+            (now,) = scene.machine.ip("link", "show", "eth7")
+            assert {key: now[key] for key in ("address", "mtu", "flags")} == {
+                key: before[key] for key in ("address", "mtu", "flags")
+            }
+            (event,) = scene.told
+            assert event.reason == "NetworkNotAttached"
+            assert "restored: " in event.note
+            await daemon.written()
+            (device,) = scene.stored(claim)["status"]["devices"]
+            assert 'changed shared device "eth7"' in device["conditions"][0]["message"]
+            (held,) = daemon.pods.network.held
+            assert 'plugin "recorded" changed shared device "eth7"' in held.trouble
+            with pytest.raises(NetdraError, match="the plugin is not called on the device for"):
+                await daemon.run(sandbox)
+            better = plugin.path.with_name("better")
+            better.write_text(plugin.path.read_text() + "# mended\n")
+            better.chmod(0o755)
+            better.replace(plugin.path)
+            plugin.prints("ADD", {})
+            assert [held.trouble for held in daemon.pods.network.held] == [""]
+            await daemon.run(sandbox)
+            await daemon.stop(sandbox)
+
+    asyncio.run(story())
+
+
 def test_a_device_that_is_not_what_it_was_is_never_given_up(scene: Scene) -> None:
     """A veth that was written down as one of hardware: it must be somewhere, and is not where it is looked for."""
     _, sandbox = of_its_own(scene)

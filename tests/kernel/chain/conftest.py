@@ -92,6 +92,7 @@ class Bed:
                 "master": each.get("master"),
                 "kind": each.get("linkinfo", {}).get("info_kind"),
                 "addresses": sorted(self.addresses(each["ifname"], inside=inside)),
+                "broadcasts": broadcasts(self.ip("addr", "show", "dev", each["ifname"], inside=inside)[0]),
             }
             for each in self.ip("link", inside=inside)
         }
@@ -110,6 +111,11 @@ def stable_addresses(link: Mapping[str, Any]) -> set[str]:
     """The addresses of a link as iproute2 tells it, but for the link-local ones, which come and go with its carrier."""
     addresses = {f"{each['local']}/{each['prefixlen']}" for each in link["addr_info"]}
     return {each for each in addresses if not each.startswith("fe80:")}
+
+
+def broadcasts(link: Mapping[str, Any]) -> list[str]:
+    """The broadcast addresses of a link as iproute2 tells it."""
+    return sorted(f"{each['local']} brd {each['broadcast']}" for each in link["addr_info"] if "broadcast" in each)
 
 
 def differences(before: Any, after: Any, path: str = "") -> list[str]:

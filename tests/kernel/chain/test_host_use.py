@@ -54,39 +54,59 @@ USES = {
 }
 
 
-def attached(bed: Bed, given: PlannedDevice | None, **config: str) -> None:
-    attach((plan(step("dev", "host-device", "net1", config, device=given)),), bed.container, bed.pod.path, bed.settings)
+def attached(bed: Bed, given: PlannedDevice | None, *, binary: bool = False, **config: str) -> None:
+    if binary and given is not None:
+        config = {"device": given.if_name}  # as `netdra.topology.attachment` names it to the program
+    steps = step("dev", "host-device", "net1", config, device=given, binary=binary)
+    attach((plan(steps),), bed.container, bed.pod.path, bed.settings)
 
 
+@pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize("what", USES)
-def test_a_device_that_the_host_uses_by_now_is_refused_and_the_use_is_named(bed: Bed, what: str) -> None:
+def test_a_device_that_the_host_uses_by_now_is_refused_and_the_use_is_named(bed: Bed, what: str, binary: bool) -> None:
     bed.veth("eth7", "peer7", up=True)
     USES[what](bed)
     before = bed.state()
     with pytest.raises(
-        PermanentError, match=f'step "dev" \\(host-device\\): the host uses device "eth7": .*{what}'
+        PermanentError, match=f'step "dev" \\(host-device( binary)?\\): the host uses device "eth7": .*{what}'
     ) as told:
-        attached(bed, device("eth7"))
+        attached(bed, device("eth7"), binary=binary)
     assert "set allowHostUse in the policy" in str(told.value)
     assert differences(before, bed.state()) == []
 
 
+@pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize("what", ["bridge-port top0", "address"])
-def test_its_policy_may_allow_it(bed: Bed, what: str) -> None:
+def test_its_policy_may_allow_it(bed: Bed, what: str, binary: bool) -> None:
     bed.veth("eth7", "peer7", up=True)
     USES[what](bed)
     before = bed.state()
-    attached(bed, device("eth7", allow_host_use=True))
+    attached(bed, device("eth7", allow_host_use=True), binary=binary)
     assert bed.link("net1", inside=True)
     assert detach(bed.container.sandbox, bed.settings).is_clean
     assert differences(before, bed.state()) == []
 
 
-def test_a_device_that_is_named_by_hand_is_refused_as_well(bed: Bed) -> None:
+@pytest.mark.parametrize("binary", [False, True])
+@pytest.mark.parametrize("key", ["device", "hwaddr"])
+def test_a_device_that_is_named_by_hand_is_refused_as_well(bed: Bed, key: str, binary: bool) -> None:
     bed.veth("eth7", "peer7", up=True)
     USES["address"](bed)
+    named = {"device": "eth7", "hwaddr": bed.link("eth7")["address"].upper()}[key]
     with pytest.raises(PermanentError, match='the host uses device "eth7": address'):
-        attached(bed, None, device="eth7")
+        attached(bed, None, binary=binary, **{key: named})
+    assert bed.addresses("eth7")
+
+
+@pytest.mark.parametrize("kind", ["bridge", "macvlan"])
+def test_a_program_that_stands_on_a_device_leaves_it_to_the_host(bed: Bed, kind: str) -> None:
+    bed.run("ip", "link", "add", "eth7", "type", "bridge")
+    bed.run("ip", "link", "set", "eth7", "up")
+    USES["address"](bed)
+    config = {"bridge": "eth7"} if kind == "bridge" else {"master": "eth7"}
+    attach((plan(step("dev", kind, "net1", config, device=device("eth7"))),), bed.container, bed.pod.path, bed.settings)
+    assert bed.link("net1", inside=True)
+    assert detach(bed.container.sandbox, bed.settings).is_clean
 
 
 def test_a_link_local_address_and_what_is_in_another_namespace_are_no_uses(bed: Bed) -> None:

@@ -92,7 +92,8 @@ def test_the_stock_host_device_plugin_loses_nothing_of_a_device(bed: Bed) -> Non
     bed.veth("br", "brpeer")
     bed.run("ip", "addr", "add", "192.0.2.7/24", "dev", "eth7")
     before = bed.state()
-    steps = step("nic", "host-device", "net1", {"device": "eth7"}, device=device("eth7"), binary=True)
+    given = device("eth7", allow_host_use=True)
+    steps = step("nic", "host-device", "net1", {"device": "eth7"}, device=given, binary=True)
     tune = step("tune", "tuning", "net1", {"mtu": 1300, "mac": "02:00:00:00:00:77"}, after=["nic"], binary=True)
     attach((plan(steps, tune),), bed.container, bed.pod.path, bed.settings)
     assert undone(bed).is_clean
@@ -225,7 +226,7 @@ def test_pods_that_share_a_claim_have_its_device_together_where_the_plugin_leave
     assert len(fake.calls("DEL")) == 2
 
 
-def test_a_share_of_a_device_that_others_have_too_is_not_looked_at(bed: Bed) -> None:
+def test_what_an_administrator_does_to_a_shared_device_while_pods_have_it_stays(bed: Bed) -> None:
     bed.veth("eth7", "peer7")
     recorder(bed, "fake")
     plans = (plan(step("nic", "fake", "net1", device=device("eth7", share_id="s1"))),)

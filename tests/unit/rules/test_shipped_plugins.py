@@ -69,6 +69,14 @@ def test_a_config_of_the_plugins_page_is_sound_and_a_misspelt_one_is_not(topolog
     assert any('does not accept parameter "vlanIdd"' in each.text for each in wrong)
 
 
+@pytest.mark.parametrize("missing", ["topology", "netAttachDefName"])
+def test_without_its_topology_ovn_kubernetes_would_attach_the_default_network(topology: Topology, missing: str) -> None:
+    root = topology("- {name: a, type: ovn-k8s-cni-overlay}")
+    config = {key: value for key, value in ROOTS["ovn-k8s-cni-overlay"].items() if key != missing}
+    (finding,) = check_topology(with_config(root, config))
+    assert f'requires parameter "{missing}"' in finding.text
+
+
 @pytest.mark.parametrize("execution", ["Auto", "Binary"])
 def test_a_bond_is_written_as_bond_cnis_page_has_it_whoever_makes_it(topology: Topology, execution: str) -> None:
     steps = "- {name: vf0, type: sriov}\n- {name: vf1, type: sriov}\n"

@@ -26,6 +26,7 @@ class View:
     ready: bool = True
     devices: Mapping[DeviceKey, PlannedDevice] = field(default_factory=dict)
     slices: tuple[ResourceSlice, ...] = ()
+    vfs: Mapping[DeviceKey, tuple[PlannedDevice, ...]] = field(default_factory=dict)
 
 
 def topology(mtu: int, uid: str = "first", generation: int = 1) -> NetworkTopology:
