@@ -29,7 +29,7 @@ from netdra.kernel.netlink import Socket
 from netdra.model import decoders
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.model.result import StepResult
-from netdra.steps import allocated, builtin
+from netdra.steps import allocated, builtin, rated
 from netdra.steps.allocated import Allocated, Returned
 from netdra.steps.contract import Order, Site
 
@@ -99,7 +99,8 @@ class Executor:
         config = task.resolved(task.step.config, self.tasks, results)
         previous = flow.previous(task, self.tasks, results)
         if task.is_binary:
-            self.journal.append(Done(step=key, result=self._add(task, config, previous)))
+            done, notes = self._add(task, config, previous)
+            self.journal.append(Done(step=key, result=done, notes=notes))
             return
         self.site.notes.clear()
         result = self._apply(task, config, previous)
@@ -146,14 +147,16 @@ class Executor:
             NetdraError: the drift cannot be found out.
         """
         task, state, results = self.tasks[key], self.journal.saved.steps[key], self._results()
+        order = order_of(task, state.config, flow.previous(task, self.tasks, results))
+        order = msgspec.structs.replace(order, noted=state.notes)
         if not task.is_binary:
-            order = order_of(task, state.config, flow.previous(task, self.tasks, results))
-            order = msgspec.structs.replace(order, later=self._later(key), noted=state.notes)
+            order = msgspec.structs.replace(order, later=self._later(key))
             prepared = builtin.prepare(order, self.site.plugins, self.site.remaining())
             return builtin.check(prepared, flow.expected(key, self.tasks, results), self.site)
         drift, unasked = self._ask(task, state)
-        own = look.own_interfaces(task, flow.previous(task, self.tasks, results), results.get(key, StepResult()))
+        own = look.own_interfaces(task, order.previous, results.get(key, StepResult()))
         seen = look.drift(task, state.config, own, flow.expected(key, self.tasks, results), self.site)
+        seen += rated.check(order, self.site)
         if unasked and not (own or seen):
             raise UncheckableError(unasked)
         return (*drift, *seen)
@@ -193,7 +196,10 @@ class Executor:
             prepared, record, self.site, lambda more: self.journal.append(Amended(step=task.key, undo=more))
         )
 
-    def _add(self, task: ChainStep, config: Mapping[str, Any], previous: StepResult) -> StepResult:
+    def _add(
+        self, task: ChainStep, config: Mapping[str, Any], previous: StepResult
+    ) -> tuple[StepResult, tuple[str, ...]]:
+        """Call a binary's ADD; return its result, and notes on its device."""
         plugin = self._plugin(task, config)
         record = self._recorded(task)
         self.journal.append(Begun(step=task.key, config=config, undo=record))
@@ -212,7 +218,15 @@ class Executor:
         if task.after:
             inside = {interface.name for interface in result.interfaces if interface.sandbox == self.site.inside.path}
             self._check_made(task, {task.step.if_name, *inside} - before)
-        return result
+        return result, self._rated(order_of(task, config, previous))
+
+    def _rated(self, order: Order) -> tuple[str, ...]:
+        """Give a binary's VF the rates that it was allocated; return the notes on that."""
+        if rated.wanted(order) is None:
+            return ()
+        with self._own_sockets() as site:
+            rated.apply(order, site)
+            return tuple(site.notes)
 
     def _check_made(self, task: ChainStep, names: Collection[str]) -> None:
         """Check that a derived step's interfaces stand on the pod's: a program may have ignored that in its config.
@@ -243,6 +257,10 @@ class Executor:
             # Pods that share a claim have its device together where the plugin leaves it on the host.
             if not holders.shares_claim(self._settings.state, record.key, self.journal.saved.header):
                 raise
+        if task.step.device.bandwidth:
+            # Of pods that share the claim, the first one's record has the rates from before.
+            former = holders.record_of_sharer(self._settings.state, record.key, self.site.container_id)
+            record = record if former is None else msgspec.structs.replace(record, function=former.function)
         return {RECORD: msgspec.to_builtins(record)}
 
     def _undo_binary(self, task: ChainStep, state: StepState) -> Returned:

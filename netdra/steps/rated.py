@@ -1,0 +1,168 @@
+"""The rates of a VF whose claim was allocated bandwidth, whatever step takes the VF and whatever carries the step out.
+
+Called by `netdra.steps.builtin` and, for programs, by `netdra.chain.execute`, after the step itself: a driver that is
+bound to the VF, or a program, may reset its rates. The PF has the VF send at most what was allocated, and guarantees as
+much where its driver can. A driver that can do neither fails the step: the other claims of the PF were promised their
+parts of the link, and only limits on all VFs keep these promises. Few drivers guarantee a rate, so a step goes on
+without the guarantee, and notes that.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from netdra.kernel import vf
+from netdra.kernel.errors import KernelMissingError, KernelRefusedError
+from netdra.kernel.link import Link
+from netdra.kernel.vf import VF
+from netdra.model.errors import PermanentError
+from netdra.model.plan import MAX_RATE_KEYS, MIN_RATE_KEYS
+from netdra.steps import ported, sriov
+from netdra.steps.contract import Order, Site
+from netdra.steps.sriov import VirtualFunction
+
+
+class Rates(NamedTuple):
+    """What a VF is to have, in Mbit/s: `least` is guaranteed (0 for nothing), and `most` is never exceeded.
+
+    `must` says that the step's config asks for the guarantee, so that there is no going on without.
+    """
+
+    least: int
+    most: int
+    must: bool = False
+
+
+def wanted(order: Order) -> Rates | None:
+    """The rates of a step's device; None if it was allocated no bandwidth.
+
+    What the step's config or the VF's port in Neutron says counts as far as it is less than what was allocated. The
+    rules refuse a config that says more (`netdra.rules.values`).
+    """
+    bandwidth = order.device.bandwidth if order.device is not None else 0
+    if not bandwidth:
+        return None
+    least: int | None = None
+    most: int | None = None
+    if order.port is not None:
+        settings = order.port.settings
+        least, most = settings.min_tx_rate or None, settings.max_tx_rate or None
+    elif order.type == "sriov":
+        least, most = _first(order, MIN_RATE_KEYS), _first(order, MAX_RATE_KEYS)
+    high = min(most or bandwidth, bandwidth)
+    return Rates(
+        least=min(bandwidth if least is None else least, high),
+        most=high,
+        must=order.port is None and bool(least),
+    )
+
+
+def observe(order: Order, site: Site) -> VirtualFunction | None:
+    """The rates that a step's VF has just now, to be recorded before they are set; None if none are to be set.
+
+    Raises:
+        PermanentError: the device is no VF, or its PF reports none.
+        KernelError: the kernel refused.
+    """
+    if wanted(order) is None:
+        return None
+    seen = _seen(order, site)
+    before = VF(index=seen.index, min_rate=seen.before.min_rate, max_rate=seen.before.max_rate)
+    return VirtualFunction(address=seen.address, pf=seen.pf, index=seen.index, before=before)
+
+
+def apply(order: Order, site: Site) -> None:
+    """Set the rates of a step's VF; `site` gets a note if its driver guarantees none.
+
+    Raises:
+        PermanentError: the driver does not limit the VF, or does not guarantee the rate that the config asks for.
+        KernelError: the PF or the VF is gone, or the driver is busy.
+    """
+    rates = wanted(order)
+    if rates is None:
+        return
+    seen = _seen(order, site)
+    pf = sriov.physical_function(seen.pf, site)
+    assert pf is not None, "it was there a moment ago"
+    least, most = seen.before.min_rate or 0, seen.before.max_rate or 0
+    if (least, most) == (rates.least, rates.most):
+        return
+    try:
+        vf.change(site.host, pf.index, VF(index=seen.index, min_rate=rates.least, max_rate=rates.most))
+    except KernelMissingError:
+        raise
+    except KernelRefusedError as problem:
+        if rates.must or rates.least == least:
+            raise _refused(order, pf, seen, rates, problem) from None
+        note = f"{ported.noted(seen.address, 'min_rate')}{least}, not {rates.least}: {problem.what}"
+        if most != rates.most:
+            _limit(order, pf, seen, rates._replace(least=least), site)
+        site.notes.append(note)
+
+
+def check(order: Order, site: Site) -> tuple[str, ...]:
+    """What is otherwise than `apply` left it, in words.
+
+    Raises:
+        PermanentError: the device is no VF any more.
+        KernelError: the kernel refused.
+    """
+    rates = wanted(order)
+    if rates is None:
+        return ()
+    seen = _seen(order, site)
+    return tuple(
+        f"VF {seen.address}: {name.replace('_', ' ')} is {now}, not {value}"
+        for name, value, now in (
+            ("min_rate", rates.least, seen.before.min_rate),
+            ("max_rate", rates.most, seen.before.max_rate),
+        )
+        if value != (now or 0) and not ported.is_known(order, seen.address, name, value, now)
+    )
+
+
+def undo(record: VirtualFunction, site: Site) -> tuple[str, ...]:
+    """Give the VF the rates back that it had; done already is no error.
+
+    Raises:
+        KernelError: the PF's driver refused.
+    """
+    other = site.holder(record.address)
+    if other:
+        return (f"VF {record.address} is sandbox {other}'s by now and left alone",)
+    return sriov.restore_settings(record, site)
+
+
+def _limit(order: Order, pf: Link, seen: VirtualFunction, rates: Rates, site: Site) -> None:
+    try:
+        vf.change(site.host, pf.index, VF(index=seen.index, min_rate=rates.least, max_rate=rates.most))
+    except KernelMissingError:
+        raise
+    except KernelRefusedError as problem:
+        raise _refused(order, pf, seen, rates, problem) from None
+
+
+def _refused(
+    order: Order, pf: Link, seen: VirtualFunction, rates: Rates, problem: KernelRefusedError
+) -> PermanentError:
+    limit = f"guaranteed {rates.least} and limited to {rates.most}" if rates.must else f"limited to {rates.most}"
+    return PermanentError(
+        f"{order.called}: VF {seen.address} cannot be {limit} Mbit/s, of which its claim was allocated: {problem.what}",
+        hint=f'see whether PF "{pf.name}" has a link, and whether its driver takes it: '
+        f"ip link set {pf.name} vf {seen.index} max_tx_rate {rates.most}; a claim without bandwidth needs no limit",
+    )
+
+
+def _seen(order: Order, site: Site) -> VirtualFunction:
+    assert order.device is not None
+    seen = sriov.seen(order.device.pci_address, site)
+    if seen is None:
+        raise PermanentError(
+            f"{order.called}: {order.device.pci_address} was allocated bandwidth, and is no VF that a PF of this host "
+            "reports"
+        )
+    return seen
+
+
+def _first(order: Order, keys: tuple[str, ...]) -> Any:
+    return next((order.config[key] for key in keys if order.config.get(key) is not None), None)
