@@ -272,7 +272,7 @@ class Executor:
         except NetdraError as failed:
             problem = failed
         try:
-            given = self._device_back(state)
+            given = self._device_back(task, state)
         except NetdraError as stranded:
             text = "; ".join(failure.what for failure in (problem, stranded) if failure is not None)
             raise NotUndoneError(text, stranded=True, hung=_hung(problem)) from None
@@ -303,12 +303,17 @@ class Executor:
             stranded = bool(_holds(task, state)) and not isinstance(problem, PluginError)
             raise NotUndoneError(problem.what, stranded=stranded, hung=_hung(problem)) from None
 
-    def _device_back(self, state: StepState) -> Returned:
+    def _device_back(self, task: ChainStep, state: StepState) -> Returned:
         if RECORD not in state.undo:
             return Returned()
         record = msgspec.convert(state.undo[RECORD], Allocated)
         folder, sandbox = self._settings.state, self.site.container_id
+        device = task.step.device
         with self._own_sockets() as site:
+            if device is not None and device.bandwidth and not holders.sharer(folder, record.key, sandbox):
+                # The rates are netdra's, and so no difference that the plugin has left. A failure is found below.
+                with suppress(NetdraError):
+                    rated.undo(record.function, site)
             return allocated.give_back(record, site, lambda: holders.sharer(folder, record.key, sandbox))
 
     @contextmanager

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import msgspec
+
 from netdra.kernel import vf
 from netdra.kernel.errors import KernelMissingError, KernelRefusedError
 from netdra.kernel.link import Link
@@ -58,7 +60,7 @@ def wanted(order: Order) -> Rates | None:
 
 
 def observe(order: Order, site: Site) -> VirtualFunction | None:
-    """The rates that a step's VF has just now, to be recorded before they are set; None if none are to be set.
+    """A step's VF with the rates that it has, to be recorded before they are set; None if none are to be set.
 
     Raises:
         PermanentError: the device is no VF, or its PF reports none.
@@ -66,9 +68,7 @@ def observe(order: Order, site: Site) -> VirtualFunction | None:
     """
     if wanted(order) is None:
         return None
-    seen = _seen(order, site)
-    before = VF(index=seen.index, min_rate=seen.before.min_rate, max_rate=seen.before.max_rate)
-    return VirtualFunction(address=seen.address, pf=seen.pf, index=seen.index, before=before)
+    return _seen(order, site)
 
 
 def apply(order: Order, site: Site) -> None:
@@ -121,16 +121,19 @@ def check(order: Order, site: Site) -> tuple[str, ...]:
     )
 
 
-def undo(record: VirtualFunction, site: Site) -> tuple[str, ...]:
-    """Give the VF the rates back that it had; done already is no error.
+def undo(record: VirtualFunction | None, site: Site) -> tuple[str, ...]:
+    """Give the VF the rates back that it had by a record, and nothing else of that; done already is no error.
 
     Raises:
         KernelError: the PF's driver refused.
     """
+    if record is None:
+        return ()
     other = site.holder(record.address)
     if other:
         return (f"VF {record.address} is sandbox {other}'s by now and left alone",)
-    return sriov.restore_settings(record, site)
+    before = VF(index=record.index, min_rate=record.before.min_rate, max_rate=record.before.max_rate)
+    return sriov.restore_settings(msgspec.structs.replace(record, before=before), site)
 
 
 def _limit(order: Order, pf: Link, seen: VirtualFunction, rates: Rates, site: Site) -> None:

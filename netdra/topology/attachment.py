@@ -1,7 +1,8 @@
 """What netdra adds to a step's configuration: the allocated device, or that the step's interfaces are in the pod.
 
-A topology's author does not know which device the scheduler will give, nor how much of its PF's link. Plugins that take a PCI address get it as
-`deviceID`; plugins that stand on a host interface, or plug into a bridge, want its name under a parameter of their own.
+A topology's author does not know which device the scheduler will give, nor how much of its PF's link. Plugins that
+take a PCI address get it as `deviceID`; plugins that stand on a host interface, or plug into a bridge, want its name
+under a parameter of their own.
 Called by `bind`.
 """
 
