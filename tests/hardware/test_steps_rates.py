@@ -121,8 +121,8 @@ def test_pods_that_share_a_claim_leave_its_vf_limited_until_the_last_has_ended(
     pfs: tuple[PF, ...], new_pod: Callable[[], Pod]
 ) -> None:
     vf = pfs[1].vf(2)
-    ip("link", "set", vf.name, "up")
     first, second = new_pod(), new_pod()
+    ip("link", "set", vf.name, "up")
     before = node_state()
     for number, each in enumerate((first, second)):
         ipam = {"type": "static", "addresses": [{"address": f"10.5.0.{number + 5}/24"}]}

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from netdra.model import documents, names
+from netdra.model.quantity import parse
 from netdra.model.topology import NetworkTopology
 from netdra.topology.classes import device_classes
 from testbed.api import Object
@@ -58,10 +59,11 @@ def request(name: str, device_class: str, bandwidth: int, count: int = 1) -> Obj
 
 def capacities(offer: Offer) -> Capacities:
     """The VFs and the bandwidth of each published device that has VFs."""
+    found = {name: device.get("capacity", {}) for name, device in offer.published().items()}
     return {
-        name: (int(device["capacity"][COUNT]["value"]), int(device["capacity"].get(BANDWIDTH, {"value": 0})["value"]))
-        for name, device in offer.published().items()
-        if COUNT in device.get("capacity", {})
+        name: (int(parse(capacity[COUNT]["value"])), int(parse(capacity.get(BANDWIDTH, {"value": "0"})["value"])))
+        for name, capacity in found.items()
+        if COUNT in capacity
     }
 
 
