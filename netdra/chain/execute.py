@@ -257,7 +257,7 @@ class Executor:
             # Pods that share a claim have its device together where the plugin leaves it on the host.
             if not holders.shares_claim(self._settings.state, record.key, self.journal.saved.header):
                 raise
-        if task.step.device.bandwidth:
+        if rated.wanted(order_of(task, task.step.config, StepResult())) is not None:
             # Of pods that share the claim, the first one's record has the rates from before.
             former = holders.record_of_sharer(self._settings.state, record.key, self.site.container_id)
             record = record if former is None else msgspec.structs.replace(record, function=former.function)
@@ -308,13 +308,15 @@ class Executor:
             return Returned()
         record = msgspec.convert(state.undo[RECORD], Allocated)
         folder, sandbox = self._settings.state, self.site.container_id
-        device = task.step.device
+        rates: tuple[str, ...] = ()
         with self._own_sockets() as site:
-            if device is not None and device.bandwidth and not holders.sharer(folder, record.key, sandbox):
-                # The rates are netdra's, and so no difference that the plugin has left. A failure is found below.
-                with suppress(NetdraError):
-                    rated.undo(record.function, site)
-            return allocated.give_back(record, site, lambda: holders.sharer(folder, record.key, sandbox))
+            if _is_rated(task, state) and not holders.sharer(folder, record.key, sandbox):
+                # The rates are netdra's, and so no difference that the plugin has left.
+                with suppress(NetdraError):  # found below
+                    rates = rated.undo(record.function, site)
+                    record = allocated.without_rates(record)
+            given = allocated.give_back(record, site, lambda: holders.sharer(folder, record.key, sandbox))
+        return Returned(given.restored, (*rates, *given.notes))
 
     @contextmanager
     def _own_sockets(self) -> Iterator[Site]:
@@ -391,6 +393,11 @@ class Executor:
 def _lives_in_the_pod_alone(kind: str, config: Mapping[str, Any]) -> bool:
     """Whether all that a well-known plugin makes with that config is gone with the pod's namespace, except a lease."""
     return kind in _IN_THE_POD and not any(config.get(key) for key in _ON_THE_HOST)
+
+
+def _is_rated(task: ChainStep, state: StepState) -> bool:
+    """Whether netdra sets the rates of a binary's device."""
+    return rated.wanted(order_of(task, state.config, StepResult())) is not None
 
 
 def _holds(task: ChainStep, state: StepState) -> tuple[str, ...]:

@@ -212,7 +212,7 @@ def _with_port(params: SriovParams, port: PlannedPort | None) -> SriovParams:
 def _own(params: SriovParams, order: Order) -> SriovParams:
     """The parameters, or the port's values, that the step carries out itself.
 
-    Those are not the rates of a VF that was allocated bandwidth (`netdra.steps.rated`).
+    A VF that was allocated bandwidth gets its rates otherwise (`netdra.steps.rated`).
     """
     params = _with_port(params, order.port)
     if order.device is None or not order.device.bandwidth:

@@ -18,7 +18,7 @@ from netdra.chain.check import check
 from netdra.chain.report import AttachError
 from netdra.model.plan import PlannedDevice
 from tests.hardware.killed import Job
-from tests.hardware.node import PF, VF, ip
+from tests.hardware.node import PF, VF, ip, up
 from tests.hardware.pods import Pod, allocated, assert_as_before, node_state, of_pf
 from tests.plans import plan, step
 
@@ -67,6 +67,29 @@ def test_a_vf_is_limited_to_its_bandwidth_by_every_step_that_takes_it(
     assert pod.detach().is_clean
     assert_as_before(before, pod.settings)
     ip("link", "set", vf.name, "down")
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_a_pod_ends_while_the_pf_has_no_link_and_the_next_one_without_bandwidth_has_no_limit(
+    pfs: tuple[PF, ...], new_pod: Callable[[], Pod], binary: bool
+) -> None:
+    """The driver changes no rate then."""
+    vf = pfs[0].vf(2)
+    first, second = new_pod(), new_pod()
+    first.attach(plan(step("vf", "host-device", "net1", device=with_bandwidth(vf, 300), binary=binary)))
+    ip("link", "set", pfs[0].name, "down")
+    report = first.detach()
+    left = rates(vf)
+    up(pfs[0].name)
+    assert report.is_clean, str(report)
+    assert left == (0, 300)
+    (note,) = report.notes
+    assert f'VF {vf.pci} keeps its rates until its next claim, because PF "{pfs[0].name}" has no link' in note
+
+    second.attach(plan(step("vf", "host-device", "net1", device=with_bandwidth(vf, 0), binary=binary)))
+    assert rates(vf) == (0, 0)
+    assert second.detach().is_clean
+    ip("link", "set", pfs[0].name, "vf", "2", "max_tx_rate", "0")
 
 
 def test_a_smaller_rate_of_the_steps_own_counts_and_what_was_set_before_comes_back(

@@ -103,8 +103,16 @@ def test_a_part_of_a_mbit_is_no_unlimited_rate(amount: str, rate: int) -> None:
     assert vf(amount, pooled=False).bandwidth == 0
 
 
-def test_nothing_is_set_for_a_vf_without_bandwidth_or_a_step_without_a_device() -> None:
-    assert rated.wanted(order(0)) is None
+def test_a_vf_without_bandwidth_loses_a_former_limit_unless_its_step_sets_one() -> None:
+    assert rated.wanted(order(0)) == Rates(0, 0)
+    assert rated.wanted(order(0, "vfio-pci", {"maxTxRate": 5})) == Rates(0, 0)
+    assert rated.wanted(order(0, config={"maxTxRate": 5})) is None
+    assert rated.wanted(order(0, config={"min_tx_rate": 0})) is None
+    assert rated.wanted(order(0, port=PortSettings(mac="02:00:00:00:00:01"))) is None
+
+
+def test_nothing_is_set_for_a_device_that_is_not_pooled_or_a_step_without_one() -> None:
+    assert rated.wanted(msgspec.structs.replace(order(5), device=vf(5, pooled=False))) is None
     assert rated.wanted(msgspec.structs.replace(order(5), device=None)) is None
 
 
