@@ -156,7 +156,7 @@ def _restored(record: VirtualFunction, site: Site) -> tuple[str, ...]:
         pf = sriov.physical_function(record.pf, site)
         if pf is None or (pf.is_up and not pf.lacks_carrier):
             raise
-        keeps = f'VF {record.address} keeps its rates until its next claim, because PF "{pf.name}" has no link'
+        keeps = f'VF {record.address} keeps its rates, because PF "{pf.name}" has no link'
         return (f"{keeps}: {problem.what}",)
 
 

@@ -84,7 +84,7 @@ def test_a_pod_ends_while_the_pf_has_no_link_and_the_next_one_without_bandwidth_
     assert report.is_clean, str(report)
     assert left == (0, 300)
     (note,) = report.notes
-    assert f'VF {vf.pci} keeps its rates until its next claim, because PF "{pfs[0].name}" has no link' in note
+    assert f'VF {vf.pci} keeps its rates, because PF "{pfs[0].name}" has no link' in note
 
     second.attach(plan(step("vf", "host-device", "net1", device=with_bandwidth(vf, 0), binary=binary)))
     assert rates(vf) == (0, 0)
