@@ -19,7 +19,7 @@ from testbed.waiting import until
 from tests.cluster.pods.driver import ATTRIBUTES, POLICY, TOPOLOGY, WITHIN, Offer, addresses
 from tests.hardware.node import PATIENCE, PF, PFS, TOTAL_VFS, VF
 from tests.hardware.pods import node_state, of_pf, until_as_before
-from tests.hardware.real.offers import pf_of, ready
+from tests.hardware.real.offers import pf_of, ready, taints
 
 LINK = 1000
 """Of the emulated NICs, in Mbit/s."""
@@ -218,9 +218,12 @@ def test_vfs_that_are_removed_and_made_anew_under_a_pod_are_had_by_others_but_fo
 
     set_num_vfs(pf, 0)
     until(lambda: "net1" not in offer.inside("first"), "the VF to be gone from the pod", seconds=PATIENCE)
-    until(lambda: capacities(offer)[device][0] <= 1, "the VFs to be withdrawn", seconds=WITHIN)
+    until(
+        lambda: list(taints(offer, device) or ()) == [names.WITHDRAWN], "the VFs to be kept from claims", seconds=WITHIN
+    )
     set_num_vfs(pf, TOTAL_VFS)
-    until(lambda: capacities(offer)[device][0] >= TOTAL_VFS - 1, "VFs to be published again", seconds=WITHIN)
+    until(lambda: taints(offer, device) == {}, "the VFs to be offered again", seconds=WITHIN)
+    wait_capacities(offer, {device: (TOTAL_VFS, LINK)})
 
     offer.pods.run("second", "second")
     (other,) = vfs_of(offer, "second", "net1")
