@@ -29,7 +29,7 @@ from netdra.kernel.netlink import Socket
 from netdra.model import decoders
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.model.result import StepResult
-from netdra.steps import allocated, builtin
+from netdra.steps import allocated, builtin, rated
 from netdra.steps.allocated import Allocated, Returned, StrandedError
 from netdra.steps.contract import Order, Site
 
@@ -143,14 +143,16 @@ class Executor:
             NetdraError: the drift cannot be found out.
         """
         task, state, results = self.tasks[key], self.journal.saved.steps[key], self._results()
+        order = order_of(task, state.config, flow.previous(task, self.tasks, results))
+        order = msgspec.structs.replace(order, noted=state.notes)
         if not task.is_binary:
-            order = order_of(task, state.config, flow.previous(task, self.tasks, results))
-            order = msgspec.structs.replace(order, later=self._later(key), noted=state.notes)
+            order = msgspec.structs.replace(order, later=self._later(key))
             prepared = builtin.prepare(order, self.site.plugins, self.site.remaining())
             return builtin.check(prepared, flow.expected(key, self.tasks, results), self.site)
         drift, unasked = self._ask(task, state)
-        own = look.own_interfaces(task, flow.previous(task, self.tasks, results), results.get(key, StepResult()))
+        own = look.own_interfaces(task, order.previous, results.get(key, StepResult()))
         seen = look.drift(task, state.config, own, flow.expected(key, self.tasks, results), self.site)
+        seen += rated.check(order, self.site)
         if unasked and not (own or seen):
             raise UncheckableError(unasked)
         return (*drift, *seen)
@@ -197,6 +199,7 @@ class Executor:
     def _add(
         self, task: ChainStep, config: Mapping[str, Any], previous: StepResult
     ) -> tuple[StepResult, tuple[str, ...]]:
+        """Call a binary's ADD; return its result, and notes on its device."""
         plugin = self._plugin(task, config)
         with self._own_sockets() as site:
             programs.check_unused(task, config, site)
@@ -217,7 +220,16 @@ class Executor:
             inside = {interface.name for interface in result.interfaces if interface.sandbox == self.site.inside.path}
             self._check_made(task, {task.step.if_name, *inside} - before)
         with self._own_sockets() as site:
-            return result, self._shared.check(task, site)
+            notes = self._shared.check(task, site)
+        return result, (*notes, *self._rated(order_of(task, config, previous)))
+
+    def _rated(self, order: Order) -> tuple[str, ...]:
+        """Give a binary's VF the rates that it was allocated; return the notes on that."""
+        if rated.wanted(order) is None:
+            return ()
+        with self._own_sockets() as site:
+            rated.apply(order, site)
+            return tuple(site.notes)
 
     def _note_error(self, key: str, problem: PluginError) -> None:
         """Write down a plugin's own error on ADD: if DEL has the same one, the plugin has never done anything."""
@@ -256,6 +268,10 @@ class Executor:
             # Pods that share a claim have its device together where the plugin leaves it on the host.
             if not holders.shares_claim(self._settings.state, record.key, self.journal.saved.header):
                 raise
+        if rated.wanted(order_of(task, task.step.config, StepResult())) is not None:
+            # Of pods that share the claim, the first one's record has the rates from before.
+            former = holders.record_of_sharer(self._settings.state, record.key, self.site.container_id)
+            record = record if former is None else msgspec.structs.replace(record, function=former.function)
         return {RECORD: msgspec.to_builtins(record)}
 
     def _undo_binary(self, task: ChainStep, state: StepState) -> Returned:
@@ -268,7 +284,9 @@ class Executor:
         except NetdraError as failed:
             problem = failed
         try:
-            given = self._shared_back(task, early) if shares.BEFORE_ADD in state.undo else self._device_back(state)
+            given = (
+                self._shared_back(task, early) if shares.BEFORE_ADD in state.undo else self._device_back(task, state)
+            )
         except NetdraError as stranded:
             text = "; ".join(failure.what for failure in (problem, stranded) if failure is not None)
             raise NotUndoneError(text, stranded=True, hung=_hung(problem)) from None
@@ -324,13 +342,20 @@ class Executor:
         both = ((*early.restored, *given.restored), (*early.notes, *given.notes))
         return Returned(*(tuple(dict.fromkeys(texts)) for texts in both))
 
-    def _device_back(self, state: StepState) -> Returned:
+    def _device_back(self, task: ChainStep, state: StepState) -> Returned:
         if RECORD not in state.undo:
             return Returned()
         record = msgspec.convert(state.undo[RECORD], Allocated)
         folder, sandbox = self._settings.state, self.site.container_id
+        rates: tuple[str, ...] = ()
         with self._own_sockets() as site:
-            return allocated.give_back(record, site, lambda: holders.sharer(folder, record.key, sandbox))
+            if _is_rated(task, state) and not holders.sharer(folder, record.key, sandbox):
+                # The rates are netdra's, and so no difference that the plugin has left.
+                with suppress(NetdraError):  # found below
+                    rates = rated.undo(record.function, site)
+                    record = allocated.without_rates(record)
+            given = allocated.give_back(record, site, lambda: holders.sharer(folder, record.key, sandbox))
+        return Returned(given.restored, (*rates, *given.notes))
 
     @contextmanager
     def _own_sockets(self) -> Iterator[Site]:
@@ -402,6 +427,11 @@ class Executor:
 
     def _results(self) -> dict[str, StepResult]:
         return {key: state.result for key, state in self.journal.saved.steps.items() if state.result is not None}
+
+
+def _is_rated(task: ChainStep, state: StepState) -> bool:
+    """Whether netdra sets the rates of a binary's device."""
+    return rated.wanted(order_of(task, state.config, StepResult())) is not None
 
 
 def _holds(task: ChainStep, state: StepState) -> tuple[str, ...]:

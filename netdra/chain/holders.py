@@ -8,6 +8,7 @@ is there and of this boot: after a crash the checkpoint still says that the devi
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -93,12 +94,23 @@ def shares_claim(directory: Path, device: str, header: Header) -> bool:
 
 def sharer(directory: Path, device: str, sandbox: str) -> str:
     """Another sandbox of this boot with a binary that has the device, not undone, or "". Reads all checkpoints."""
+    return next((sharing for sharing, _ in _sharers(directory, device, sandbox)), "")
+
+
+def record_of_sharer(directory: Path, device: str, sandbox: str) -> Allocated | None:
+    """The device as it was before another sandbox got it that has it still, or None. Reads all checkpoints."""
+    records = (state.undo[RECORD] for _, state in _sharers(directory, device, sandbox))
+    return next((msgspec.convert(record, Allocated) for record in records), None)
+
+
+def _sharers(directory: Path, device: str, sandbox: str) -> Iterator[tuple[str, StepState]]:
     for saved in checkpoint.load_all(directory)[0]:
         header = saved.header
-        others = header.pod.sandbox != sandbox and header.boot_id == checkpoint.boot_id()
-        if others and any(device in written(state) for state in saved.steps.values() if not state.undone):
-            return header.pod.sandbox
-    return ""
+        if header.pod.sandbox == sandbox or header.boot_id != checkpoint.boot_id():
+            continue
+        for state in saved.steps.values():
+            if not state.undone and device in written(state):
+                yield header.pod.sandbox, state
 
 
 def written(state: StepState) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ from netdra.model.documents import Document
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import DEVICE_FILE
 from netdra.model.plan import Binding, Plan, PlannedDevice, PlannedStep
+from netdra.model.plan import called as of_plan
 from netdra.model.resource import ResourceSlice
 from netdra.model.topology import NetworkTopology, NeutronRequest
 from netdra.topology import bind, interfaces, references
@@ -141,6 +142,13 @@ def command(
 def _print(bound: Binding, listed: Sequence[pod.ShownClaim], output: str) -> None:
     """The plans, in one of the forms of `--output`; with a pod, known values are put in place of references."""
     called = {entry.claim.reference: entry.name for entry in reversed(listed)}
+    for plan in bound.plans:
+        for step in plan.steps:
+            if step.device is not None and step.device.is_unchosen:
+                terminal.tell(
+                    f'{of_plan(plan.topology, step.name)}: device "{step.device.device}" stands for several VFs: the '
+                    "node chooses one when it prepares the claim, and its name and PCI address are not known before"
+                )
     if output == "plan":
         terminal.print_data(bound.plans, "json")
         return
@@ -364,6 +372,8 @@ def _lines(call: Rendered) -> str:
     lines = [f"{call.step}: {call.type} ({call.execution.lower()}) on {call.interface}{where}"]
     if device is not None:
         addresses = ", ".join(part for part in (device.if_name, device.pci_address) if part)
+        if device.is_unchosen:
+            addresses = "(one of its VFs, which the node chooses when it prepares the claim)"
         lines.append(
             f"  device {device.device}" + (f" of pool {device.pool}" if device.pool else "") + f" {addresses}".rstrip()
         )

@@ -15,6 +15,9 @@ from netdra.model import names, quantity
 from netdra.model.neutron_port import PortSettings
 from netdra.model.topology import NeutronRequest, described
 
+MIN_RATE_KEYS, MAX_RATE_KEYS = ("minTxRate", "min_tx_rate"), ("maxTxRate", "max_tx_rate")
+"""The keys of an sriov step's config with rates in Mbit/s, netdra's and that of the program."""
+
 
 class ClaimReference(msgspec.Struct, frozen=True, kw_only=True):
     """The claim that a plan carries out."""
@@ -69,10 +72,19 @@ class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
         return "" if self.is_shared else self.pci_address
 
     @property
+    def is_unchosen(self) -> bool:
+        """Whether it stands for all VFs that are offered together: the node chooses one when it prepares the claim."""
+        return self.pooled and not self.pci_address
+
+    @property
     def bandwidth(self) -> int:
-        """How much of its PF's link a pooled VF was allocated, in Mbit/s; 0 for no bound."""
+        """How much of its PF's link a pooled VF was allocated, in Mbit/s; 0 for no bound.
+
+        PFs count whole Mbit/s, and 0 is no bound to them: what is less than 1 is 1.
+        """
         consumed = {names.qualified(name): amount for name, amount in self.consumed_capacity.items()}
-        return int(quantity.parse(consumed.get(names.qualified(names.BANDWIDTH), "0"))) if self.pooled else 0
+        amount = quantity.parse(consumed.get(names.qualified(names.BANDWIDTH), "0")) if self.pooled else 0
+        return max(int(amount), 1) if amount > 0 else 0
 
 
 class PlannedPort(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -15,7 +15,7 @@ from netdra.model import texts
 from netdra.model.errors import InvalidInputError
 from netdra.model.findings import Finding, Path
 from netdra.model.inventory import DEVICE_FILE
-from netdra.model.plan import PlannedStep
+from netdra.model.plan import MAX_RATE_KEYS, MIN_RATE_KEYS, PlannedStep
 from netdra.rules.networks import host_local
 from netdra.topology.values import dotted, quoted
 
@@ -42,10 +42,12 @@ def check_values(step: PlannedStep, name_of: Callable[[str], str]) -> Iterator[F
         step: the step.
         name_of: gives an interface's name if it is known before anything runs, else "".
     """
+    yield from _chosen(step)
     yield from _file(step)
     yield from _runtime(step)
     yield from _addresses(step)
     yield from _ranges(step)
+    yield from _bandwidth(step)
     if step.execution == "Builtin":
         yield from _numbers(step.config)
     if step.type == "tuning":
@@ -68,6 +70,14 @@ def check_values(step: PlannedStep, name_of: Callable[[str], str]) -> Iterator[F
         yield Finding(what, hint, ("config",))
 
 
+def _chosen(step: PlannedStep) -> Iterator[Finding]:
+    """A step takes one VF, and a pooled device stands for several."""
+    if step.device is not None and step.device.is_unchosen:
+        what = f'device "{step.device.device}" stands for several VFs, of which none is chosen'
+        hint = "a node chooses one when it prepares the claim; in a plan by hand, write its pciAddress and ifName"
+        yield Finding(f"{what} for the step", hint, ("device",))
+
+
 def _file(step: PlannedStep) -> Iterator[Finding]:
     """A device file is given by its own step, which gives nothing else and comes after no other."""
     device = step.device
@@ -87,6 +97,24 @@ def _file(step: PlannedStep) -> Iterator[Finding]:
         yield Finding(what, "let it depend on nothing, with a selector", ("dependOn",))
     if step.config.get("ipam"):
         yield Finding("a file has no addresses", "remove ipam", ("config", "ipam"))
+
+
+def _bandwidth(step: PlannedStep) -> Iterator[Finding]:
+    """A VF gets no more of its PF's link than its claim was allocated, nor is it without a limit then."""
+    bandwidth = step.device.bandwidth if step.device is not None else 0
+    if not bandwidth or step.type != "sriov":
+        return
+    hint = f"leave it out: the VF gets the {bandwidth} Mbit/s; or let the claim ask for more bandwidth"
+    for key in (*MIN_RATE_KEYS, *MAX_RATE_KEYS):
+        rate = step.config.get(key)
+        if not isinstance(rate, int):
+            continue
+        if rate > bandwidth:
+            what = f"{key} {rate} is above the {bandwidth} Mbit/s of bandwidth that the claim was allocated"
+            yield Finding(what, hint, ("config", key))
+        elif rate == 0 and key in MAX_RATE_KEYS:
+            what = f"{key} 0 is no limit, but the claim was allocated {bandwidth} Mbit/s of bandwidth"
+            yield Finding(what, hint, ("config", key))
 
 
 class Addresses:

@@ -142,6 +142,14 @@ def changes(record: Allocated, site: Site) -> tuple[tuple[str, ...], tuple[str, 
     )
 
 
+def without_rates(record: Allocated) -> Allocated:
+    """A record that says nothing of the device's rates, which have been restored by themselves."""
+    if record.function is None:
+        return record
+    before = msgspec.structs.replace(record.function.before, min_rate=None, max_rate=None)
+    return msgspec.structs.replace(record, function=msgspec.structs.replace(record.function, before=before))
+
+
 def give_back(record: Allocated, site: Site, sharer: Callable[[], str]) -> Returned:
     """Make a device what it was; nothing is done if it is so already, or if another sandbox has it by now.
 

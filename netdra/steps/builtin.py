@@ -1,4 +1,4 @@
-"""The built-in steps by type, and what they all have in common: typed parameters, IPAM, records as plain JSON.
+"""The built-in steps by type, and what they all have in common: typed parameters, IPAM, rates, records as plain JSON.
 
 Called by `netdra.chain`, which writes the record that `observe` returns before it calls `apply`, and calls `undo` with
 the record.
@@ -16,14 +16,14 @@ from netdra.model.documents import convert
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError
 from netdra.model.inventory import DEVICE_FILE
 from netdra.model.result import CNIDNS, StepResult
-from netdra.steps import addressing, ipam
+from netdra.steps import addressing, ipam, rated
 from netdra.steps.bond import BOND
 from netdra.steps.contract import Builtin, Order, Params, Site
 from netdra.steps.device_file import FILE
 from netdra.steps.host_device import HOST_DEVICE
 from netdra.steps.ipam import IpamLease
 from netdra.steps.rdma_device import RDMA
-from netdra.steps.sriov import SRIOV
+from netdra.steps.sriov import SRIOV, VirtualFunction
 from netdra.steps.tuning import TUNING
 from netdra.steps.vfio_pci import VFIO_PCI
 from netdra.steps.vlan import VLAN
@@ -72,7 +72,7 @@ def observe(prepared: Prepared, site: Site) -> dict[str, Any]:
         NetdraError: the step cannot be done as things stand.
     """
     record = prepared.step.observe(prepared.order, prepared.params, site)
-    return _plain(prepared, record, prepared.lease)
+    return _plain(prepared, record, prepared.lease, rated.observe(prepared.order, site))
 
 
 def apply(
@@ -89,9 +89,10 @@ def apply(
     """
     record = msgspec.convert(undo["step"], prepared.step.record)
     result = prepared.step.apply(prepared.order, prepared.params, record, site)
+    rated.apply(prepared.order, site)
     if prepared.lease is not None:
         lease, leased = ipam.add(prepared.lease, result, site)
-        amend(_plain(prepared, record, lease))
+        amend({**undo, "ipam": msgspec.to_builtins(lease)})
         if lease.added is not None:
             ipam.configure(lease.added, site)
             result = _with_lease(prepared.order, result, leased, lease.added)
@@ -119,6 +120,11 @@ def undo(kind: str, record: Mapping[str, Any], site: Site) -> tuple[str, ...]:
         notes = step.undo(msgspec.convert(record["step"], step.record), site)
     except NetdraError as problem:
         problems.append(problem)
+    if "rates" in record:
+        try:
+            notes = tuple(dict.fromkeys((*notes, *rated.undo(msgspec.convert(record["rates"], VirtualFunction), site))))
+        except NetdraError as problem:
+            problems.append(problem)
     if len(problems) > 1:
         raise PermanentError("; ".join(problem.what for problem in problems))
     if problems:
@@ -169,6 +175,7 @@ def check(prepared: Prepared, final: StepResult, site: Site) -> tuple[str, ...]:
         NetdraError: the drift cannot be found out.
     """
     drift: tuple[str, ...] = prepared.step.check(prepared.order, prepared.params, final, site)
+    drift += rated.check(prepared.order, site)
     return drift if prepared.lease is None else (*drift, *ipam.check(prepared.lease, final, site))
 
 
@@ -185,12 +192,10 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def _plain(prepared: Prepared, record: Any, lease: IpamLease | None) -> dict[str, Any]:
+def _plain(prepared: Prepared, record: Any, lease: IpamLease | None, rates: VirtualFunction | None) -> dict[str, Any]:
     assert isinstance(record, prepared.step.record)
-    plain: dict[str, Any] = {"step": msgspec.to_builtins(record)}
-    if lease is not None:
-        plain["ipam"] = msgspec.to_builtins(lease)
-    return plain
+    parts = {"step": record, "ipam": lease, "rates": rates}
+    return {name: msgspec.to_builtins(part) for name, part in parts.items() if part is not None}
 
 
 def _with_lease(order: Order, result: StepResult, leased: StepResult, added: addressing.AddedAddressing) -> StepResult:

@@ -113,7 +113,7 @@ def _prepare(order: Order, params: SriovParams) -> None:
 
 
 def _observe(order: Order, params: SriovParams, site: Site) -> VirtualFunction:
-    params = _with_port(params, order.port)
+    params = _own(params, order)
     address = order.device.pci_address if order.device is not None else _named(params)
     pf_address = pci.pf_of(site.sysfs, address)
     if not pf_address:
@@ -138,7 +138,7 @@ def _apply(order: Order, params: SriovParams, record: VirtualFunction, site: Sit
     pf = physical_function(record.pf, site)
     if pf is None:
         raise PermanentError(f"{order.called}: PF {record.pf} has just gone")
-    params = _with_port(params, order.port)
+    params = _own(params, order)
     now = next(function for function in vf.read(site.host, pf.index) if function.index == record.index)
     wanted = _wanted(record.index, now, params)
     # A setting with the right value is not asked for: a driver may be unable to set even the value that it always has.
@@ -180,7 +180,7 @@ def _undo(record: VirtualFunction, site: Site) -> tuple[str, ...]:
 
 def _check(order: Order, params: SriovParams, final: StepResult, site: Site) -> tuple[str, ...]:
     drift = []
-    params = _with_port(params, order.port)
+    params = _own(params, order)
     address = order.device.pci_address if order.device is not None else _named(params)
     pf_address = pci.pf_of(site.sysfs, address)
     pf = physical_function(pf_address, site) if pf_address else None
@@ -221,6 +221,17 @@ def _with_port(params: SriovParams, port: PlannedPort | None) -> SriovParams:
         min_tx_rate=settings.min_tx_rate,
         max_tx_rate=settings.max_tx_rate,
     )
+
+
+def _own(params: SriovParams, order: Order) -> SriovParams:
+    """The parameters, or the port's values, that the step carries out itself.
+
+    A VF that was allocated bandwidth gets its rates otherwise (`netdra.steps.rated`).
+    """
+    params = _with_port(params, order.port)
+    if order.device is None or not order.device.bandwidth:
+        return params
+    return msgspec.structs.replace(params, min_tx_rate=None, max_tx_rate=None, min_tx_rate_=None, max_tx_rate_=None)
 
 
 def _wanted(index: int, now: VF, params: SriovParams) -> VF:

@@ -1,8 +1,9 @@
 """What netdra adds to a step's configuration: the allocated device, or that the step's interfaces are in the pod.
 
-A topology's author does not know which device the scheduler will give. Plugins that take a PCI address get it as
-`deviceID`, if the device is the claim's alone: to them it means "move this device" (decision D55). Plugins that stand
-on a host interface, or plug into a bridge, want its name under a parameter of their own. Called by `bind`.
+A topology's author does not know which device the scheduler will give, nor how much of its PF's link. Plugins that
+take a PCI address get it as `deviceID`, if the device is the claim's alone: to them it means "move this device"
+(decision D55). Plugins that stand on a host interface, or plug into a bridge, want its name under a parameter of their
+own. Called by `bind`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from netdra.model.errors import InvalidInputError
-from netdra.model.plan import PlannedDevice, called
+from netdra.model.plan import MAX_RATE_KEYS, PlannedDevice, called
 from netdra.model.topology import Step
 from netdra.topology.binaries import translated
 from netdra.topology.graph import Graph
@@ -47,6 +48,12 @@ _DEVICE_IDS = frozenset({"rdma (Binary)"})
 
 _ON_WHAT_IS_BEFORE = frozenset({"vlan"})
 """Types that stand on the interface of the only step before them, if their config names no master."""
+
+_LIMITED = frozenset({"sriov (Binary)"})
+"""Plugins that limit a VF to a rate. netdra limits it whatever the plugin does; so the plugin knows the limit, too.
+
+The program fails where it cannot guarantee a rate, so that is netdra's part alone (`netdra.steps.rated`).
+"""
 
 _DEVICE_KEYS = ("device", "hwaddr", "kernelpath", "pciBusID")
 
@@ -93,6 +100,8 @@ def _standing_on(
     topology: str, step: Step, config: Mapping[str, Any], device: PlannedDevice | None
 ) -> Mapping[str, Any]:
     parameter = _parameter(step, config, device)
+    if step.plugin in _LIMITED and device is not None and device.bandwidth and not _has_rate(config):
+        config = {**config, "max_tx_rate": device.bandwidth}
     if device is None or not parameter or not device.if_name:
         return config
     given = config.get(parameter, device.if_name)
@@ -103,6 +112,10 @@ def _standing_on(
             hint=f"leave {parameter} out: it is set to the allocated device",
         )
     return {**config, parameter: device.if_name}
+
+
+def _has_rate(config: Mapping[str, Any]) -> bool:
+    return any(config.get(key) is not None for key in MAX_RATE_KEYS)
 
 
 def _parameter(step: Step, config: Mapping[str, Any], device: PlannedDevice | None) -> str:

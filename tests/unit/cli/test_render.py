@@ -63,6 +63,43 @@ def test_render_shows_what_each_plugin_reads_with_the_devices_that_the_claim_wou
     assert calls[2]["stdin"]["links"] == [{"name": "{{ vf0.interfaceName }}"}, {"name": "{{ vf1.interfaceName }}"}]
 
 
+POOLED = """\
+    - name: %s-vfs
+      allowMultipleAllocations: true
+      attributes:
+        dra.networking/supportedCNIs: {string: ",sriov,"}
+        dra.networking/type: {string: vf}
+        dra.networking/pfName: {string: %s}
+        dra.networking/rdma: {bool: true}
+      capacity:
+        dra.networking/vfs: {value: "8", requestPolicy: {default: "1", validRange: {min: "1", max: "1"}}}
+        dra.networking/bandwidth: {value: "100000", requestPolicy: {default: "12500", validRange: {min: "100"}}}
+"""
+
+
+def test_a_pooled_device_is_shown_without_a_vf_and_its_plan_is_not_attached(run: Run, tmp_path: Path) -> None:
+    claim, slices, plan = tmp_path / "claim.yaml", tmp_path / "slices.yaml", tmp_path / "plan.json"
+    claim.write_text(CLAIM)
+    slices.write_text(SLICES + "".join(POOLED % (pf, pf) for pf in ("enp3s0f0", "enp3s0f1")))
+    arguments = ("render", BONDED, "--claim", str(claim), "--slices", str(slices))
+    code, out, err = run(*arguments)
+    assert code == 0
+    shown = "  device enp3s0f0-vfs of pool n1-sriov (one of its VFs, which the node chooses when it prepares the claim)"
+    assert shown in out.splitlines()
+    assert (
+        'NetworkTopology "bonded-vlan-topology", step "vf0": device "enp3s0f0-vfs" stands for several VFs: the node '
+        "chooses one when it prepares the claim, and its name and PCI address are not known before"
+    ) in " ".join(err.split())
+    assert err.count("stands for several VFs") == 2
+
+    plan.write_text(run(*arguments, "--output", "plan")[1])
+    code, _, err = run("attach", "--netns", "/proc/self/ns/net", "--plan", str(plan))
+    assert code != 0
+    text = " ".join(err.split())
+    assert 'step "vf0": device "enp3s0f0-vfs" stands for several VFs, of which none is chosen for the step' in text
+    assert "write its pciAddress and ifName" in text
+
+
 def test_render_leaves_devices_open_without_slices_and_claims_out_without_claim(run: Run) -> None:
     topology, claim = str(ROOT / "topologies" / "ai-bonded-rdma.yaml"), str(ROOT / "claims" / "ai-gpu-bonded-rdma.yaml")
     code, out, _ = run("render", topology, "--claim", claim)

@@ -312,6 +312,32 @@ def test_a_root_steps_program_is_told_its_device_in_the_words_that_it_reads(
     assert completed(graph, msgspec.structs.replace(only, config=config), device) == given_to_it
 
 
+@pytest.mark.parametrize(
+    ("bandwidth", "config", "given_to_it"),
+    [
+        ("2500", {}, {"max_tx_rate": 2500}),
+        ("2500", {"maxTxRate": 100, "minTxRate": 10}, {"max_tx_rate": 100, "min_tx_rate": 10}),
+        ("2500", {"min_tx_rate": 10}, {"max_tx_rate": 2500, "min_tx_rate": 10}),
+        ("0", {}, {}),
+    ],
+)
+def test_the_program_for_a_vf_is_told_the_rate_that_its_claim_was_allocated(
+    topology: Topology, bandwidth: str, config: dict[str, Any], given_to_it: dict[str, Any]
+) -> None:
+    device = PlannedDevice(
+        request="a",
+        pool="p",
+        device="d",
+        pci_address="0000:41:10.0",
+        pooled=True,
+        consumed_capacity={"bandwidth": bandwidth},
+    )
+    (only,) = (graph := compile_topology(topology("- {name: a, type: sriov, execution: Binary}"))).steps
+    given = completed(graph, msgspec.structs.replace(only, config=config), device)
+    assert given == given_to_it
+    assert check_programs([plan(step("a", "sriov", "net1", given, device=device, binary=True))]) == ()
+
+
 def test_a_program_that_wants_the_device_of_a_step_before_it_is_told_so_if_there_is_but_one(topology: Topology) -> None:
     rdma = "- {name: a, type: rdma, execution: Binary, dependOn: [%s]%s}"
     one = topology("- {name: vf0, type: sriov}\n- {name: t, type: tuning, dependOn: [vf0]}\n" + rdma % ("t", ""))
