@@ -118,7 +118,8 @@ class Exposer:
             inventory: the node and its interfaces.
             in_use: pools with devices that claims have; a pool of these that has a former name keeps it.
             pinned: by identity, the pools of interfaces whose devices claims have.
-            held_vfs: by identity, the VFs that claims have, each with the device that it was allocated as.
+            held_vfs: by identity, the VFs that claims have, each with the device that it was allocated as; needed where
+                VFs are pooled, or were.
             registered: what providers say of the devices.
         """
         if inventory.node != self._node:
@@ -132,7 +133,7 @@ class Exposer:
             pools = {other.identity: pool for pool, group in plain for other in (group.root, *group.others) if other}
         interfaces = tuple(registered.marked(interfaces, pools))
         groups = pooled(node, interfaces, in_use, pinned or {})
-        if held_vfs and any(rule.pools for rule in self._rules):
+        if held_vfs:
             groups = [(pool, _with_held(group, held_vfs)) for pool, group in groups]
         parts = {key: self._part(*key) for key in groups}
         offers = self._offers
@@ -161,6 +162,11 @@ class Exposer:
             extended[pool], results[pool] = entry, entry.result
         self._extended = extended
         return results
+
+    @property
+    def pools_vfs(self) -> bool:
+        """Whether a policy offers VFs together."""
+        return any(policy.spec.exposure is not None and policy.spec.exposure.pooled_vfs for policy in self._policies)
 
     def gone_effect(self, policy: str) -> TaintEffect | None:
         """The effect of a gone device's taint, by the policy that offered it as it reads now; None if that is deleted.

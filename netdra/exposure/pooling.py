@@ -9,7 +9,7 @@ a claim of any of them. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import ROUND_FLOOR, Decimal
 
 import msgspec
@@ -27,6 +27,7 @@ from netdra.model.resource import CapacityRequestPolicy, CapacityRequestPolicyRa
 
 BANDWIDTH = names.qualified(names.BANDWIDTH)
 VFS = names.qualified(names.VFS)
+_OF_A_STEP = "vfio-pci"
 UNDOING = "a pod's network could not be undone on it, so no other claim gets it"
 _ONE = CapacityRequestPolicy(default="1", valid_range=CapacityRequestPolicyRange(min="1", max="1"))
 _WHAT_IS_ASKED_FOR = CapacityRequestPolicy(default="0", valid_range=CapacityRequestPolicyRange(min="0"))
@@ -88,9 +89,7 @@ def with_lanes(nic: NicOffers) -> tuple[NicOffers, dict[str, Lane], list[Problem
                 problems.append(why)
     offers = [(_offer(made), MemberPlace(frozenset(), on_root=True)) for made in lanes]
     pooled = {identity for made in lanes for identity in made.lane.vfs}
-    reasons = {
-        vf.identity: _left_out(vf, vfs) for _, vfs in groups.values() for vf in vfs if vf.identity not in pooled
-    } | {
+    reasons = {vf.identity: _left_out(vf) for _, vfs in groups.values() for vf in vfs if vf.identity not in pooled} | {
         identity: f'a claim has it as device "{device}"' if device else UNDOING
         for identity, device in held.items()
         if identity not in pooled
@@ -105,16 +104,17 @@ def lane_names(pf_name: str, lanes: int) -> list[str]:
     return [f"{pf_name}-vfs"] if lanes == 1 else [f"{pf_name}-vfs{number}" for number in range(lanes)]
 
 
-def usable(vfs: Sequence[Interface], *, carrier: bool) -> list[Interface]:
+def usable(vfs: Sequence[Interface], beside: Iterable[Interface] = (), *, carrier: bool) -> list[Interface]:
     """The VFs that a claim can be given: with a driver if others have one, with a carrier if the PF has it.
 
     Where no VF has a driver, drivers are not bound to VFs on purpose (sriov_drivers_autoprobe), and steps bind one.
 
     Args:
         vfs: of one PF.
+        beside: the PF's other VFs. A claim's step has bound vfio-pci itself, so that says nothing of the host.
         carrier: whether the PF has a carrier.
     """
-    driven = any(vf.driver for vf in vfs)
+    driven = any(vf.driver for vf in vfs) or any(vf.driver not in ("", _OF_A_STEP) for vf in beside)
     return [vf for vf in vfs if (vf.driver or not driven) and not (carrier and vf.no_carrier)]
 
 
@@ -132,7 +132,8 @@ def _lanes(nic: NicOffers, template: Template, vfs: Sequence[Interface], bandwid
     held = [entry for entry in nic.held if entry.device in devices]
     taken = {entry.identity for entry in held}
     carrier = nic.root is None or not nic.root.interface.no_carrier
-    free = usable([vf for vf in vfs if vf.identity not in taken], carrier=carrier)
+    beside = (offer.interface for offer, _ in nic.others if offer.interface.type == "vf")
+    free = usable([vf for vf in vfs if vf.identity not in taken], beside, carrier=carrier)
     chosen = [vf for vf in vfs if vf.identity in taken or vf in free]
     if not chosen:
         return []
@@ -186,9 +187,9 @@ def _too_little(made: _Lane) -> Problem | None:
     )
 
 
-def _left_out(vf: Interface, vfs: Sequence[Interface]) -> str:
+def _left_out(vf: Interface) -> str:
     """Why a VF of a policy is in none of its devices."""
-    if not vf.driver and any(other.driver for other in vfs):
+    if not vf.driver and not vf.no_carrier:
         return "it has no driver, and other VFs of its PF have one: no claim gets it"
     if vf.no_carrier:
         return "it has no carrier, and its PF has one: no claim gets it"

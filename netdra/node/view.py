@@ -48,13 +48,21 @@ class HeldDevice(msgspec.Struct, frozen=True, kw_only=True):
         key: pool and name.
         claim: the claim's uid; "" for a shared device that a plugin has changed while no claim has it.
         trouble: why it cannot be given back yet, or what a plugin did to it, which its taint has too; "" for nothing.
-        vf: the PCI address of the VF that the claim has, "" for a device that is no VF.
+        is_prepared: whether the claim's record is there. Else only a sandbox's checkpoint has the device: the claim may
+            be deallocated by now, and its device is nobody's until it is given back.
+        facts: the device as the claim was given it; None where that does not matter.
     """
 
     key: DeviceKey
     claim: str
     trouble: str = ""
-    vf: str = ""
+    is_prepared: bool = True
+    facts: PlannedDevice | None = None
+
+    @property
+    def vf(self) -> str:
+        """The PCI address of the VF that the claim has, "" for a device that is no VF."""
+        return vf_of(self.facts) if self.facts is not None else ""
 
 
 def vf_of(device: PlannedDevice) -> str:

@@ -47,7 +47,7 @@ from netdra.node.claims.store import (
     base_request,
     cdi_id,
 )
-from netdra.node.claims.vfs import VFChooser, VFTakenError, clash, recorded
+from netdra.node.claims.vfs import VFChooser, VFTakenError, check_free, recorded
 from netdra.node.permits import NodePermits
 from netdra.node.priority import Turns
 from netdra.node.view import Holder, NodeView
@@ -433,8 +433,7 @@ class Claims:
         """
         with self._store.locked():
             claims = self._store.all()
-            if taken := clash(made, iter(claims)):
-                raise VFTakenError(f"{checks.named(made.claim)}: {taken}")
+            check_free(made, claims, self._holder.held)
             holdings = [*_recorded(claims, made), *self._stuck(claims, made.claim.uid)]
             for device in made.devices:
                 if device.admin_access:

@@ -8,14 +8,14 @@ it is reserved here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from netdra.model.claim import DeviceRequestAllocationResult, ResourceClaim
-from netdra.model.errors import TemporaryError
+from netdra.model.errors import PermanentError, TemporaryError
 from netdra.model.plan import PlannedDevice
 from netdra.node.claims import checks
 from netdra.node.claims.store import ClaimStore, PreparedClaim
-from netdra.node.view import Holder, NodeView, vf_of
+from netdra.node.view import HeldDevice, Holder, NodeView, vf_of
 from netdra.topology.devices import ShareKey
 
 
@@ -46,12 +46,12 @@ class VFChooser:
         if not shares:
             return {}
         uid = claim.metadata.uid
-        had, taken = self._held(uid)
-        chosen: dict[ShareKey, PlannedDevice] = {}
+        chosen, taken = self._held(uid)
         for share in shares:
+            if key_of(share) in chosen:
+                continue
             vfs = self._view.vfs.get((share.pool, share.device), ())
-            own = [vf for vf in vfs if vf.pci_address in had.get((share.pool, share.device), ())]
-            free = [vf for vf in (*own, *self._in_order(vfs)) if vf.pci_address not in taken]
+            free = [vf for vf in self._in_order(vfs) if vf.pci_address not in taken]
             if not free:
                 raise TemporaryError(
                     f'{checks.named(claim.reference)}, request "{share.request}": none of the {len(vfs)} VFs of device '
@@ -78,18 +78,19 @@ class VFChooser:
         facts = self._view.devices.get((share.pool, share.device))
         return facts is not None and facts.pooled and not share.admin_access
 
-    def _held(self, uid: str) -> tuple[dict[tuple[str, str], list[str]], frozenset[str]]:
-        """The VFs that pods have for a claim already, by device, and those of other claims."""
-        had: dict[tuple[str, str], list[str]] = {}
+    def _held(self, uid: str) -> tuple[dict[ShareKey, PlannedDevice], frozenset[str]]:
+        """The VFs that pods have for a claim's shares already, and all that are not free."""
+        had: dict[ShareKey, PlannedDevice] = {}
         taken: set[str] = set()
         known: set[str] = {uid}
         for device in self._holder.held:
             known.add(device.claim)
-            if device.vf and device.claim == uid:
-                had.setdefault(device.key, []).append(device.vf)
-            elif device.vf:
-                taken.add(device.vf)
+            taken.add(device.vf)
+            if device.claim == uid and device.facts is not None and device.facts.pooled:
+                had[*device.key, device.facts.share_id] = device.facts
         unknown = self._store.uids() - known
+        if unknown:  # claims that own no device here are read, and held by none
+            unknown -= {record.claim.uid for record in self._store.all()}
         if unknown:
             raise TemporaryError(
                 f"which VFs are free is not known: the record of claim {min(unknown)} cannot be read",
@@ -121,18 +122,39 @@ def recorded(record: PreparedClaim) -> dict[ShareKey, PlannedDevice]:
     return {(*device.key, device.told.share_id): device.facts for device in record.devices if device.facts.pooled}
 
 
-def clash(made: PreparedClaim, others: Iterator[PreparedClaim]) -> str:
-    """A VF of a claim that another claim has by its record, and which, in words; "" if there is none.
+def check_free(made: PreparedClaim, records: Iterable[PreparedClaim], held_devices: Iterable[HeldDevice]) -> None:
+    """Check that no other claim has a VF of a claim, by whatever device it was allocated.
+
+    Devices of single VFs exclude each other by their names and counters. A pooled VF has no such name.
 
     Args:
         made: the claim that is to be written down.
-        others: all records of the node; those of other boots and of the claim itself are passed over.
+        records: all records of the node; those of other boots and of the claim itself are passed over.
+        held_devices: the held devices, among them those whose record is gone.
+
+    Raises:
+        VFTakenError: another claim has a VF that was chosen for this one.
+        PermanentError: another claim has a VF that this one was allocated by name.
     """
-    chosen = {vf_of(device.facts): device for device in made.devices if not device.admin_access and device.facts.pooled}
-    for other in others if chosen else ():
-        if other.claim.uid == made.claim.uid or other.boot_id != made.boot_id:
+    wanted = {vf_of(device.facts): device for device in made.devices if not device.admin_access}
+    if wanted.keys() <= {""}:
+        return
+    taken = [
+        (vf_of(device.facts), device.facts.pooled, checks.named(record.claim))
+        for record in records
+        if record.claim.uid != made.claim.uid and record.boot_id == made.boot_id
+        for device in record.devices
+        if not device.admin_access
+    ] + [
+        (device.vf, device.facts.pooled, f"the claim with uid {device.claim}")
+        for device in held_devices
+        if device.claim != made.claim.uid and not device.is_prepared and device.facts is not None
+    ]
+    for vf, is_pooled, holder in taken:
+        device = wanted.get(vf) if vf else None
+        if device is None or not (is_pooled or device.facts.pooled):
             continue
-        for device in other.devices:
-            if not device.admin_access and (vf := vf_of(device.facts)) in chosen:
-                return f'VF {vf}, chosen for request "{chosen[vf].request}", is {checks.named(other.claim)}\'s'
-    return ""
+        what = f'{checks.named(made.claim)}, request "{device.request}": {holder} has VF {vf}'
+        if device.facts.pooled:
+            raise VFTakenError(what)
+        raise PermanentError(what, hint="delete the pod so that it is scheduled anew")

@@ -195,6 +195,8 @@ class Offering:
             for device in held_devices
             if device.vf
         }
+        if not (self._exposer.pools_vfs or any(device.facts and device.facts.pooled for device in held_devices)):
+            held_vfs = {}  # the NICs would be made anew for nothing
         parts = self._exposer.pools(here, in_use, pinned, registered, held_vfs)
         self._gone = facts.gone_effects(gone, self._exposer, self._gone)
         changed = self._make_all(parts, held_devices, interfaces)

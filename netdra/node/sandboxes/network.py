@@ -51,19 +51,24 @@ class Network:
         Read from the disk: the files of another daemon of this node count at once.
         """
         of_sandboxes = self.table.troubles
-        held: dict[tuple[DeviceKey, str, str], str] = {}
+        held: dict[tuple[DeviceKey, str, str], HeldDevice] = {}
         for claim in self.table.prepared.all():
             for kept in claim.devices:
                 if not kept.admin_access:
-                    held[kept.key, claim.claim.uid, vf_of(kept.facts)] = ""
+                    entry = kept.key, claim.claim.uid, vf_of(kept.facts)
+                    held[entry] = HeldDevice(key=kept.key, claim=claim.claim.uid, facts=kept.facts)
         for saved in self.checkpoints():
+            trouble = of_sandboxes.get(saved.header.pod.sandbox, "")
             for device, uid in _devices_of(saved):
-                entry = (device.pool, device.device), uid, vf_of(device)
-                held[entry] = held.get(entry, "") or of_sandboxes.get(saved.header.pod.sandbox, "")
+                key = device.pool, device.device
+                entry = key, uid, vf_of(device)
+                before = held.get(entry) or HeldDevice(key=key, claim=uid, is_prepared=False, facts=device)
+                held[entry] = msgspec.structs.replace(before, trouble=before.trouble or trouble)
         for key, text in self.changed().items():
             for entry in [entry for entry in held if entry[0] == key] or [(key, "", "")]:
-                held[entry] = held.get(entry, "") or text
-        return tuple(HeldDevice(key=key, claim=uid, trouble=trouble, vf=vf) for (key, uid, vf), trouble in held.items())
+                before = held.get(entry) or HeldDevice(key=key, claim="", is_prepared=False)
+                held[entry] = msgspec.structs.replace(before, trouble=before.trouble or text)
+        return tuple(held.values())
 
     def changed(self) -> dict[DeviceKey, str]:
         """The shared devices that plugins have changed, and how, in words."""

@@ -14,8 +14,10 @@ from msgspec.structs import replace
 from netdra.cli.cluster_plan import ClusterNow, DeviceChange, compare
 from netdra.cli.plan import command
 from netdra.model.device import DEFAULT_FEATURES
+from netdra.model.inventory import Interface
 from netdra.model.meta import ObjectMeta
 from netdra.model.node_network import NodeNetwork
+from netdra.model.plan import PlannedDevice
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
 from netdra.node.view import HeldDevice
@@ -197,7 +199,7 @@ def test_a_lane_of_vfs_in_pods_stays_though_no_policy_matches_these_there() -> N
     scene.offering.follow((driven,), DEFAULT_FEATURES)
     pf, first, second, third = sriov("p0", 3)
     scene.see(pf, first, second, third)
-    scene.holding = [HeldDevice(key=(POOL, "p0-vfs2"), claim="c", vf=third.pci_address)]
+    scene.holding = [HeldDevice(key=(POOL, "p0-vfs2"), claim="c", facts=_chosen(third))]
     scene.see(pf, first, second, without_netdev(third))
     report = NodeNetwork(
         metadata=ObjectMeta(name=NODE),
@@ -211,3 +213,9 @@ def test_a_lane_of_vfs_in_pods_stays_though_no_policy_matches_these_there() -> N
         ("p0", "", "pfs"),
         *((f"p0-vfs{number}", "pooled", "pooled") for number in range(3)),
     ]
+
+
+def _chosen(vf: Interface) -> PlannedDevice:
+    return PlannedDevice(
+        request="r", pool=POOL, device="p0-vfs2", type="vf", pci_address=vf.pci_address, share_id="s", pooled=True
+    )

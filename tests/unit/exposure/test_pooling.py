@@ -301,3 +301,16 @@ def test_a_vf_that_is_no_part_of_a_device_says_why() -> None:
     assert reason(interfaces, 1).startswith("hidden: it has no carrier")
     assert reason(interfaces, 2, had) == 'hidden: a claim has it as device "eth0v2"'
     assert reason(interfaces, 3, had).startswith("hidden: a pod's network could not be undone")
+
+
+def test_a_vf_that_lost_its_driver_is_not_offered_while_all_others_are_in_pods() -> None:
+    interfaces = list(card(3))
+    interfaces[3] = msgspec.structs.replace(interfaces[3], driver="")
+    taken = {each.identity: "eth0-vfs" for each in interfaces[1:3]}
+    assert parts(held(Exposer([pooled("vfs")]), tuple(interfaces), taken)) == {"eth0-vfs": 2}
+
+
+def test_a_pooled_vf_that_a_claim_has_is_no_device_after_the_last_pooling_policy_is_gone() -> None:
+    interfaces = card(3)
+    singles = held(Exposer([exclusive("vfs", ALL)]), interfaces, {interfaces[3].identity: "eth0-vfs"})
+    assert {device.name for device in singles.devices} == {"eth0v0", "eth0v1"}

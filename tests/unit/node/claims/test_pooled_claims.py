@@ -1,0 +1,75 @@
+"""Which VF a claim of pooled VFs gets when records were lost, or other claims have VFs in another way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from netdra.model.claim import ResourceClaim
+from netdra.model.errors import PermanentError
+from tests.unit.node.claims.pooled_node import World, card, claim_of, pooled, refusal, request, single
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path, card(), pooled())
+    yield made
+    made.daemon.table.namespaces.close()
+
+
+def allocated(world: World, claim: ResourceClaim) -> ResourceClaim:
+    found = world.server.allocate(claim)
+    assert found is not None
+    return found
+
+
+def test_a_claim_that_owns_no_device_does_not_hide_which_vfs_are_free(world: World) -> None:
+    first = allocated(world, claim_of(request()))
+    world.prepare(first)
+    record = world.record(first)
+    assert record is not None
+    lent = tuple(msgspec.structs.replace(device, admin_access=True) for device in record.devices)
+    world.daemon.store.put(msgspec.structs.replace(record, devices=lent))
+    second = allocated(world, claim_of(request()))
+    world.prepare(second)
+    assert world.vfs_of(second)
+
+
+def test_each_request_keeps_the_vf_that_its_pod_has_when_the_record_is_lost(world: World) -> None:
+    earlier = [allocated(world, claim_of(request())) for _ in range(4)]
+    for before in earlier:
+        world.prepare(before)
+    for before in reversed(earlier):
+        world.release(before)  # the last VF was given back longest ago: it is chosen first
+    claim = allocated(world, claim_of(request("a"), request("b")))
+    world.prepare(claim)
+    had = world.vfs_of(claim)
+    world.begin_pod(claim)
+    for policies in ((pooled(),), (pooled(lanes=2),)):
+        (world.daemon.store.folder / f"{claim.metadata.uid}.json").unlink()
+        world.policies = policies
+        world.publish()
+        world.prepare(claim)
+        assert world.vfs_of(claim) == had
+
+
+def test_a_single_vf_is_refused_while_a_claim_of_pooled_vfs_has_it(world: World) -> None:
+    for address in world.there:
+        world.change(address, link_speed=0)  # without bandwidth, counters keep nothing apart
+    world.publish()
+    first = allocated(world, claim_of(request()))
+    world.prepare(first)
+    world.policies = (single(),)
+    world.publish()
+    others = [claim for claim in (world.server.allocate(claim_of(request())) for _ in world.there) if claim is not None]
+    taken = set(world.vfs_of(first))
+    for claim in others:
+        refused = refusal(lambda claim=claim: world.prepare(claim))  # type: ignore[misc]
+        assert refused is None or isinstance(refused, PermanentError)
+        if refused is None:
+            assert taken.isdisjoint(world.vfs_of(claim))
+            taken |= set(world.vfs_of(claim))
+    assert len(taken) == len(world.there) - 1
