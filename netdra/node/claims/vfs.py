@@ -2,7 +2,7 @@
 
 Called by `netdra.node.claims.prepare` before a claim is bound. The choice is durable once the claim's record is
 written, where the check against the records of all other claims is repeated under the store's lock. Between the two,
-it is reserved here.
+it is reserved here. A claim that waits for ports in Neutron has a record of its choice before anybody is told of it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class VFChooser:
         """A VF for each share of pooled VFs that a claim was allocated; they stay reserved until `release`.
 
         The VF that was given back longest ago comes first, so that a VF that no pod can use is not every pod's. The
-        claim keeps a VF that a pod has for it already, whose record was lost.
+        claim keeps the VFs that its record says, and a VF that a pod has for it already, whose record was lost.
 
         Raises:
             TemporaryError: there is no free VF, or which VFs are free is not known.
@@ -47,10 +47,14 @@ class VFChooser:
             return {}
         uid = claim.metadata.uid
         had, taken = self._held(uid)
+        record = self._store.get(uid)
+        before = recorded(record) if record is not None else {}
         chosen: dict[ShareKey, PlannedDevice] = {}
         for share in shares:
             vfs = self._view.vfs.get((share.pool, share.device), ())
-            own = [vf for vf in vfs if vf.pci_address in had.get((share.pool, share.device), ())]
+            kept = before.get(key_of(share))
+            own = [vf for vf in vfs if kept is not None and vf.pci_address == kept.pci_address]
+            own += [vf for vf in vfs if vf.pci_address in had.get((share.pool, share.device), ())]
             free = [vf for vf in (*own, *self._in_order(vfs)) if vf.pci_address not in taken]
             if not free:
                 raise TemporaryError(
