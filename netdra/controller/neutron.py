@@ -157,24 +157,29 @@ class NeutronPorts:
                 metrics.NEUTRON_PORTS.labels(neutron_ports.reason_of(port)).inc(way)
         if after is None:
             assert before is not None
-            claim = _claim_of(before)
-            self._by_claim[claim].discard(change.key)
-            if not self._by_claim[claim]:
-                del self._by_claim[claim]
-            if before.chosen_vf is not None:
-                self._last_chosen.setdefault(claim, {})[before.name] = before.chosen_vf
-            self.claims.add(claim)  # a user may have deleted the NeutronPort of a claim that still has its VF
+            self._on_port_end(change.key, before)
             return
         self._by_claim.setdefault(_claim_of(after), set()).add(change.key)
         if before is None or before.metadata.deletion_timestamp != after.metadata.deletion_timestamp:
             self.ports.add(change.key)
         elif before.chosen_vf != after.chosen_vf:
             self.ports.add(change.key)
-            if not before.pci_address:
-                return
-            for key, port in self._ports.objects.items():  # one of them may have been refused its VF
-                if (port.spec.host, port.pci_address) == (before.spec.host, before.pci_address):
-                    self.ports.add(key)
+            self._look_again(before)
+
+    def _on_port_end(self, key: str, port: NeutronPort) -> None:
+        claim = _claim_of(port)
+        self._by_claim[claim].discard(key)
+        if not self._by_claim[claim]:
+            del self._by_claim[claim]
+        if port.chosen_vf is not None:
+            self._last_chosen.setdefault(claim, {})[port.name] = port.chosen_vf
+        self.claims.add(claim)  # a user may have deleted the NeutronPort of a claim that still has its VF
+
+    def _look_again(self, former: NeutronPort) -> None:
+        """Look at the ports of the VF that a port was of: they may have been refused for it."""
+        for key, port in self._ports.objects.items() if former.pci_address else ():
+            if (port.spec.host, port.pci_address) == (former.spec.host, former.pci_address):
+                self.ports.add(key)
 
     async def _claim(self, key: str) -> float | None:
         """Make the NeutronPorts that a claim should have, and delete the others and those that are outdated.

@@ -291,7 +291,6 @@ class Claims:
                 # After a crash, the same VFs are chosen again, and their ports need not be bound to others.
                 choice = msgspec.structs.replace(made, plan=None, choosing=True)
                 await asyncio.to_thread(self._settle, choice)
-                faults.point("prepare-chosen")
             made = await self._with_ports(made, began + PORTS_UNTIL)
         await asyncio.to_thread(self._settle, made)
         return made

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from netdra.controller import neutron, neutron_ports
 from netdra.controller.neutron_ports import AllocatedNode
-from netdra.model.claim import AllocatedDeviceStatus, ResourceClaim
+from netdra.model.claim import AllocatedDeviceStatus, ClaimUse, ResourceClaim
 from netdra.model.neutron_port import ChosenVF, NeutronPort, name_of
 from netdra.model.resource import ResourceSlice
 from netdra.neutron.errors import NeutronRefusedError
@@ -84,7 +84,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
 def allocate(scene: Scene, *shares: str) -> None:
     there = pooled(*shares)
     scene.api.claims["data"] = there
-    scene.claims.put(KEY, msgspec.convert(msgspec.to_builtins(there), test_neutron.ClaimUse, strict=False))
+    scene.claims.put(KEY, msgspec.convert(msgspec.to_builtins(there), ClaimUse, strict=False))
 
 
 def choose(scene: Scene, share: str, address: str) -> None:
@@ -104,7 +104,7 @@ def slots(scene: Scene) -> list[str]:
 async def until(condition: Callable[[], bool]) -> None:
     """Long before a refused port is tried again by itself."""
     async with asyncio.timeout(neutron.AGAIN_SECONDS / 4):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 (what other tasks write)
             await asyncio.sleep(0.005)
 
 
@@ -232,7 +232,8 @@ def test_a_port_that_an_administrator_deleted_comes_again_for_the_same_vf(scene:
             await scene.settle()
         assert port_of(scene, SHARES[0]).pci_address == A
         assert scene.reasons == ["Bound"]
-        scene.api.claims, _ = {}, scene.claims.remove(KEY)
+        scene.api.claims = {}
+        scene.claims.remove(KEY)
         await scene.api.delete(None, port_of(scene, SHARES[0]))
         for _ in range(2):
             await scene.settle()
