@@ -14,8 +14,11 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from netdra.controller import metrics, neutron_ports
 from netdra.controller.neutron_ports import AllocatedNode
@@ -31,8 +34,8 @@ from netdra.kube.store import Change, Store, key_of
 from netdra.model import documents, names
 from netdra.model.claim import ClaimUse, ResourceClaim
 from netdra.model.errors import NetdraError
-from netdra.model.neutron_port import FINALIZER, HOST_ANNOTATION, NeutronPort, NeutronPortStatus
-from netdra.model.resource import API_VERSION
+from netdra.model.neutron_port import FINALIZER, HOST_ANNOTATION, ChosenVF, NeutronPort, NeutronPortStatus
+from netdra.model.resource import API_VERSION, ResourceSlice
 from netdra.model.topology import NetworkTopology
 from netdra.neutron.answers import NeutronNetwork, Port, PortRequest, VfSettings
 from netdra.neutron.client import Neutron
@@ -101,6 +104,7 @@ class NeutronPorts:
         self._neutron = Neutron(Session(settings.clouds, settings.cloud, on_answer=_measure))
         self._ports: Store[NeutronPort] = Store()
         self._by_claim: dict[str, set[str]] = {}
+        self._last_chosen: dict[str, dict[str, ChosenVF]] = {}
         self._cluster = ""
         self._suspects: frozenset[str] = frozenset()
         self.claims: WorkQueue[str] = WorkQueue("neutron-claims", self._claim, workers=AT_ONCE)
@@ -153,15 +157,29 @@ class NeutronPorts:
                 metrics.NEUTRON_PORTS.labels(neutron_ports.reason_of(port)).inc(way)
         if after is None:
             assert before is not None
-            claim = _claim_of(before)
-            self._by_claim[claim].discard(change.key)
-            if not self._by_claim[claim]:
-                del self._by_claim[claim]
-            self.claims.add(claim)  # a user may have deleted the NeutronPort of a claim that still has its VF
+            self._on_port_end(change.key, before)
             return
         self._by_claim.setdefault(_claim_of(after), set()).add(change.key)
         if before is None or before.metadata.deletion_timestamp != after.metadata.deletion_timestamp:
             self.ports.add(change.key)
+        elif before.chosen_vf != after.chosen_vf:
+            self.ports.add(change.key)
+            self._look_again(before)
+
+    def _on_port_end(self, key: str, port: NeutronPort) -> None:
+        claim = _claim_of(port)
+        self._by_claim[claim].discard(key)
+        if not self._by_claim[claim]:
+            del self._by_claim[claim]
+        if port.chosen_vf is not None:
+            self._last_chosen.setdefault(claim, {})[port.name] = port.chosen_vf
+        self.claims.add(claim)  # a user may have deleted the NeutronPort of a claim that still has its VF
+
+    def _look_again(self, former: NeutronPort) -> None:
+        """Look at the ports of the VF that a port was of: they may have been refused for it."""
+        for key, port in self._ports.objects.items() if former.pci_address else ():
+            if (port.spec.host, port.pci_address) == (former.spec.host, former.pci_address):
+                self.ports.add(key)
 
     async def _claim(self, key: str) -> float | None:
         """Make the NeutronPorts that a claim should have, and delete the others and those that are outdated.
@@ -181,8 +199,13 @@ class NeutronPorts:
                     if not port.metadata.deletion_timestamp:
                         await self._client.delete(NEUTRON_PORTS, port)  # its end has the claim looked at again
                 for name in wanted.keys() - {port.name for port in present}:
+                    # The node of a running pod does not look at its port again.
+                    chosen = self._last_chosen.get(key, {}).get(name)
                     with suppress(AlreadyExistsError):
-                        await self._client.create(NEUTRON_PORTS, wanted[name])
+                        await self._client.create(NEUTRON_PORTS, replace(wanted[name], chosen_vf=chosen))
+                    self._last_chosen.get(key, {}).pop(name, None)
+                if claim is None:
+                    self._last_chosen.pop(key, None)
             except (ConflictError, NotFoundError) as problem:
                 log.debug("ports of claim %s changed meanwhile: %s", key, problem)
                 return AGAIN
@@ -204,12 +227,15 @@ class NeutronPorts:
         name = neutron_ports.node_of(claim)
         if not name:
             return {}
-        selection = Selection(field_selector=f"spec.nodeName={name},spec.driver={names.DRIVER}")
-        slices, host = await self._client.list(RESOURCE_SLICES, selection), name
+        slices, host = await self._slices(name), name
         with suppress(NotFoundError):
             host = (await self._client.get(NODES, name)).metadata.annotations.get(HOST_ANNOTATION) or name
-        node = AllocatedNode(name, host, tuple(slices))
+        node = AllocatedNode(name, host, slices)
         return {port.name: port for port in neutron_ports.wanted(claim, self._state.topologies.objects, node)}
+
+    async def _slices(self, node: str) -> tuple[ResourceSlice, ...]:
+        selection = Selection(field_selector=f"spec.nodeName={node},spec.driver={names.DRIVER}")
+        return tuple(await self._client.list(RESOURCE_SLICES, selection))
 
     async def _port(self, key: str) -> float | None:
         """Have one port in Neutron as it should be, and write its status.
@@ -228,7 +254,7 @@ class NeutronPorts:
                 elif FINALIZER not in port.metadata.finalizers:  # netdra was uninstalled meanwhile
                     await finalize_port(self._client, port, wanted=True)
                     return AGAIN
-                elif not neutron_ports.is_bound(port):
+                elif port.pci_address and not neutron_ports.is_bound(port):
                     answer, network, vf_settings = await self._ensure(port)
                     await self._write(port, neutron_ports.bound(port, answer, network, vf_settings, _now()))
             except (ConflictError, NotFoundError) as problem:
@@ -267,13 +293,13 @@ class NeutronPorts:
             host=spec.host,
             network=chosen.id if chosen is not None else "",
             physnet=spec.physnet,
-            pci_slot=spec.pci_address,
+            pci_slot=port.pci_address,
             subnet=subnet,
             addresses=spec.fixed_ips,
             security_groups=spec.security_groups,
             qos_policy=spec.qos_policy,
         )
-        await self._check_slot(port)
+        await self._check_vf(port)
         if spec.port:
             return await neutron.adopt(wanted, spec.port, lambda host, pci_slot: self._has(spec.port, host, pci_slot))
         return await neutron.ensure(wanted, chosen)
@@ -281,7 +307,7 @@ class NeutronPorts:
     def _has(self, port_id: str, host: str, pci_slot: str) -> bool:
         """Whether a VF has a NeutronPort that names a port, and keeps it."""
         return any(
-            (port.spec.port, port.spec.host, port.spec.pci_address) == (port_id, host, pci_slot)
+            (port.spec.port, port.spec.host, port.pci_address) == (port_id, host, pci_slot)
             and not port.metadata.deletion_timestamp
             for port in self._ports.objects.values()
         )
@@ -293,25 +319,28 @@ class NeutronPorts:
     def _default(self, port: NeutronPort) -> PhysnetDefault:
         return self._settings.physnets.get(port.spec.physnet, PhysnetDefault(""))
 
-    async def _check_slot(self, port: NeutronPort) -> None:
-        """Refuse a second port of one VF.
+    async def _check_vf(self, port: NeutronPort) -> None:
+        """Refuse a second port of one VF, and one for a device that the node cannot have chosen.
 
         Raises:
             SlotTakenError: the VF has one.
+            NeutronRefusedError: the device is not one of the pooled VFs that the claim was allocated.
         """
         spec = port.spec
-        for other in await self._neutron.users_of(spec.host, spec.pci_address):
+        if port.chosen_vf is not None:
+            neutron_ports.check_choice(port, await self._slices(spec.node_name))
+        for other in await self._neutron.users_of(spec.host, port.pci_address):
             if other.name != port.name and other.id != spec.port and not self._is_going(other):
                 raise SlotTakenError(
-                    f"VF {spec.pci_address} of host {spec.host} has port {other.id} already, for device_id "
+                    f"VF {port.pci_address} of host {spec.host} has port {other.id} already, for device_id "
                     f"{other.device_id} of {other.device_owner or 'nobody'}",
                     hint="delete that port if nobody uses it any more: openstack port show shows its description",
                 )
 
     def _is_going(self, other: Port) -> bool:
-        """Whether a port is one of ours whose claim has given its VF back."""
+        """Whether a port is one of ours whose claim has given its VF back, or has another one by now."""
         own = [port for port in self._ports.objects.values() if port.name == other.name]
-        return any(port.metadata.deletion_timestamp for port in own)
+        return any(port.metadata.deletion_timestamp or port.pci_address not in ("", other.pci_slot) for port in own)
 
     async def _delete(self, port: NeutronPort) -> None:
         """Delete a port from Neutron, and let its object go.
@@ -323,7 +352,8 @@ class NeutronPorts:
             return
         if port.spec.port:
             spec = port.spec
-            await self._neutron.give_back(spec.port, spec.claim.uid, spec.host, spec.pci_address)
+            used = partial(self._has, spec.port)
+            await self._neutron.give_back(spec.port, spec.claim.uid, spec.host, used)
         else:
             uid = port.spec.claim.uid
             port_ids = {port.status.port_id} if port.status is not None and port.status.port_id else set()
@@ -414,6 +444,8 @@ class NeutronPorts:
             status = neutron_ports.changed(port, neutron_ports.difference(port, now), _now())
         except LostError as problem:
             status = neutron_ports.failed(port, problem, _now())
+        if self._ports.objects.get(key_of(port.metadata.namespace, port.name)) is not port:
+            return  # its node has chosen another VF meanwhile
         with suppress(ConflictError, NotFoundError):
             await self._write(port, status)
 

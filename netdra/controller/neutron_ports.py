@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -35,7 +35,7 @@ from netdra.model.plan import PlannedStep
 from netdra.model.resource import API_VERSION, ResourceSlice
 from netdra.model.topology import NetworkTopology
 from netdra.neutron.answers import NeutronNetwork, Port, VfSettings
-from netdra.neutron.errors import CloudsError, NeutronError
+from netdra.neutron.errors import CloudsError, NeutronError, NeutronRefusedError
 from netdra.topology.bind import bind
 from netdra.topology.devices import DeviceKey, from_slices, physnets
 
@@ -93,7 +93,7 @@ def _port(
     assert device is not None
     assert request is not None
     physnet = wired.get((device.pool, device.device))
-    if not isinstance(physnet, str) or not device.pci_address:
+    if not isinstance(physnet, str) or not (device.pci_address or device.pooled):
         lacks = "pciAddress" if isinstance(physnet, str) else names.PHYSNET
         raise InvalidInputError(
             f'ResourceClaim "{claim.metadata.namespace}/{claim.metadata.name}": device "{device.device}" of pool '
@@ -106,7 +106,7 @@ def _port(
         api_version="networking.dra.io/v1alpha1",
         kind="NeutronPort",
         metadata=ObjectMeta(
-            name=name_of(metadata.uid, device.pool, device.device),
+            name=name_of(metadata.uid, device.pool, device.device, device.share_id),
             namespace=metadata.namespace,
             finalizers=(FINALIZER,),
             owner_references=(owner,),
@@ -116,6 +116,7 @@ def _port(
             request=device.request,
             pool=device.pool,
             device=device.device,
+            share_id=device.share_id,
             node_name=node.name,
             topology=topology,
             step=step.name,
@@ -132,12 +133,42 @@ def _port(
     )
 
 
+def check_choice(port: NeutronPort, slices: Sequence[ResourceSlice]) -> None:
+    """Refuse a VF that cannot be one of the pooled VFs which a claim was allocated, as far as slices tell.
+
+    Nobody but the driver of the port's node can have written it (own-neutron-ports.yaml of the chart), and the port is
+    bound on that node's host only. Pooled VFs have no addresses in slices; all other functions of the node have.
+
+    Args:
+        slices: of the port's node.
+
+    Raises:
+        NeutronRefusedError: the device is not pooled any more, or the address is that of another device.
+    """
+    spec = port.spec
+    devices = from_slices(slices)
+    pooled = devices.get((spec.pool, spec.device))
+    if pooled is None or not pooled.pooled:
+        raise NeutronRefusedError(
+            f'device "{spec.device}" of pool "{spec.pool}" is not a device of pooled VFs of node {spec.node_name}',
+            hint="it is tried again; delete the pod and its claim if a policy does not offer it any more",
+        )
+    for device in devices.values():
+        if device.pci_address == port.pci_address and (device.type != "vf" or device.pool != spec.pool):
+            raise NeutronRefusedError(
+                f'{port.pci_address} is device "{device.device}" of pool "{device.pool}", not one of the VFs of device '
+                f'"{spec.device}" of pool "{spec.pool}"',
+                hint=f"see the log of the driver on node {spec.node_name}",
+            )
+
+
 def is_outdated(port: NeutronPort, wished: NeutronPort, claim: ResourceClaim) -> bool:
     """Whether a NeutronPort has to be made anew, because something else is wanted by now.
 
     The settings of a port that was bound may be in its node's record of the claim, which is never read anew. So such a
     port stays as long as the claim is allocated the same device for the same step, whatever the topology says by now.
-    A node takes no port of another step, so one of an earlier allocation is nowhere.
+    A node takes no port of another step, so one of an earlier allocation is nowhere. Which of pooled VFs the node has
+    chosen is no matter of this: the same port is bound to whichever it is.
 
     Args:
         wished: the one of the same name that the claim should have.
@@ -145,8 +176,8 @@ def is_outdated(port: NeutronPort, wished: NeutronPort, claim: ResourceClaim) ->
     """
     if port.spec == wished.spec:
         return False
-    key = (names.DRIVER, port.spec.pool, port.spec.device)
-    if any((entry.driver, entry.pool, entry.device) == key for entry in claim.status.devices):
+    key = (names.DRIVER, port.spec.pool, port.spec.device, port.spec.share_id)
+    if any((entry.driver, entry.pool, entry.device, entry.share_id or "") == key for entry in claim.status.devices):
         return False  # a pod has it
     was_bound = port.status is not None and port.status.settings is not None
     return not was_bound or _allotted(port.spec) != _allotted(wished.spec)
@@ -208,6 +239,8 @@ def reason_of(port: NeutronPort) -> str:
     """A port's state, as one word."""
     if port.metadata.deletion_timestamp:
         return "Deleting"
+    if not port.pci_address:
+        return "NoVF"
     condition = port.bound
     return "Pending" if condition is None else condition.reason
 
@@ -238,7 +271,7 @@ def difference(port: NeutronPort, now: Port) -> str:
             ("addresses", ", ".join(sorted(addresses)) or "none", ", ".join(sorted(there)) or "none"),
             ("host", spec.host, now.host),
             # Whoever takes the host off takes the profile off too, and once is enough to say so.
-            ("PCI address", spec.pci_address, now.pci_slot or spec.pci_address),
+            ("PCI address", port.pci_address, now.pci_slot or port.pci_address),
             ("device_id", spec.claim.uid, now.device_id),
             ("admin state", _up(is_up=vf_settings.link_state != "disable"), _up(is_up=now.admin_state_up)),
             ("port security", _on(is_on=vf_settings.spoofchk), _on(is_on=now.port_security_enabled)),

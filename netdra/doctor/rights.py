@@ -50,7 +50,7 @@ _WIDE: Mapping[str, tuple[_Row, ...]] = {
         (_OURS, "deviceexposurepolicies", READ),
         (_OURS, "networktopologies", READ),
         (_OURS, "customdevices", READ),
-        (_OURS, "neutronports", READ),
+        (_OURS, "neutronports", (*READ, "patch")),
         (_OURS, "nodenetworks", (*READ, "create")),
         (_OURS, "nodenetworks/status", ("update",)),
         (_CNI, "cnipluginschemas", READ),

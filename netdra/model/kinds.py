@@ -22,6 +22,7 @@ from netdra.model.topology import MAX_STEPS, NetworkTopology
 LABEL: Extension = {"pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "maxLength": MAX_LABEL}
 SUBDOMAIN: Extension = {"pattern": r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"}
 PLUGIN_NAME: Extension = {"pattern": "^[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$", "maxLength": MAX_LABEL}
+PCI_ADDRESS: Extension = {"pattern": r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$"}
 PARAMETER_NAME: Extension = {"pattern": "^[-_.A-Za-z0-9]+$", "maxLength": 128}
 FEW: Extension = {"maxProperties": MAX_ATTRIBUTES_AND_CAPACITIES}
 SET: Extension = {"x-kubernetes-list-type": "set"}
@@ -329,7 +330,14 @@ NEUTRON_PORT = CustomKind(
         Column(name="Claim", path=".spec.claim.name", priority=1),
     ),
     extensions={
+        "": rules(
+            rule(
+                "!has(self.chosenVF) || has(self.spec.shareID)",
+                "chosenVF: spec.shareID is required; only the VF of a device of pooled VFs is chosen by the node",
+            )
+        ),
         "spec": rules(rule("self == oldSelf", "a port is of one VF: netdra deletes it and makes another one")),
+        "chosenVF.pciAddress": PCI_ADDRESS,
         **CONDITIONS,
     },
     namespaced=True,

@@ -2,6 +2,7 @@
 
 Made by netdra's controller for each device of a claim whose topology step has `neutron`, and kept in step with Neutron
 by it alone (decision D50). Read by the node that has the VF: what stands in the status is needed before a pod begins.
+Of pooled VFs the node chooses one when it prepares the claim, and writes it into `chosenVF`: nobody else knows it.
 """
 
 from __future__ import annotations
@@ -44,11 +45,12 @@ class NeutronPortSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
         request: The claim's request, as the allocation names it.
         pool: The VF's pool, as ResourceSlices name it.
         device: The VF's device, as ResourceSlices name it.
+        share_id: The share of a device of pooled VFs, as the allocation names it; empty where the device is one VF.
         node_name: The node that has the VF.
         topology: The NetworkTopology that the VF was allocated for.
         step: The topology's root step.
         physnet: The physical network that the VF is of.
-        pci_address: The VF's PCI address.
+        pci_address: The VF's PCI address; empty for pooled VFs, of which `chosenVF` names one.
         host: The node as its NIC switch agent calls itself.
         network: The network's id or name; without it, the controller's for the physical network.
         subnet: The subnet's id or name; without it, Neutron chooses one of the network.
@@ -62,6 +64,7 @@ class NeutronPortSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
     request: str
     pool: str
     device: str
+    share_id: str = msgspec.field(default="", name="shareID")
     node_name: str
     topology: str
     step: str
@@ -76,6 +79,16 @@ class NeutronPortSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
         default=(), name="fixedIPs"
     )
     port: str = ""
+
+
+class ChosenVF(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One of pooled VFs.
+
+    Attributes:
+        pci_address: The VF's PCI address.
+    """
+
+    pci_address: str
 
 
 class PortRoute(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -145,6 +158,7 @@ class NeutronPort(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
     Attributes:
         spec: Which VF is to have a port, and of which network.
+        chosen_vf: Of pooled VFs, the one that the claim has; written by the driver of its node.
         status: What Neutron gave; written by netdra.
     """
 
@@ -152,6 +166,7 @@ class NeutronPort(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     spec: NeutronPortSpec
     api_version: Literal["networking.dra.io/v1alpha1"]
     kind: Literal["NeutronPort"]
+    chosen_vf: ChosenVF | None = msgspec.field(default=None, name="chosenVF")
     status: NeutronPortStatus | None = None
 
     @property
@@ -160,9 +175,18 @@ class NeutronPort(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
         return self.metadata.name
 
     @property
+    def pci_address(self) -> str:
+        """The PCI address of its VF; "" as long as the node has not chosen one of pooled VFs."""
+        return self.chosen_vf.pci_address if self.chosen_vf is not None else self.spec.pci_address
+
+    @property
     def bound(self) -> Condition | None:
-        """Whether Neutron has bound it, and why not; None if nobody has looked."""
-        return self._condition(BOUND)
+        """Whether Neutron has bound it to its VF, and why not; None if nobody has looked since the VF was chosen."""
+        condition = self._condition(BOUND)
+        if condition is None or self.chosen_vf is None:
+            return condition
+        # A choice is a change of the object, which gets a generation of its own.
+        return condition if condition.observed_generation >= self.metadata.generation else None
 
     @property
     def current(self) -> Condition | None:
@@ -174,10 +198,12 @@ class NeutronPort(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
         return next((condition for condition in conditions if condition.type == kind), None)
 
 
-def name_of(claim_uid: str, pool: str, device: str) -> str:
-    """What the NeutronPort of a claim's device is called; a device is once in an allocation that has a port.
+def name_of(claim_uid: str, pool: str, device: str, share_id: str = "") -> str:
+    """What the NeutronPort of a claim's device, or of its share of one, is called.
 
-    The uid of the claim, so that one that is made anew has others, and a digest of what could be too long.
+    A device is once in an allocation, or once for each share. The uid of the claim, so that one that is made anew has
+    others, and a digest of what could be too long.
     """
-    digest = hashlib.sha256(f"{pool}/{device}".encode()).hexdigest()[:8]
+    named = f"{pool}/{device}/{share_id}" if share_id else f"{pool}/{device}"
+    digest = hashlib.sha256(named.encode()).hexdigest()[:8]
     return f"{claim_uid}-{digest}"

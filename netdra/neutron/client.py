@@ -186,13 +186,13 @@ class Neutron:
                 hint="a port is for one VF: ask for one with it, or name a port for each of them",
             )
         network = await self.network(port.network_id)
-        if not is_own or not port.is_bound or port.host != wanted.host:
+        if not is_own or not port.is_bound or (port.host, port.pci_slot) != (wanted.host, wanted.pci_slot):
             fields = ("device_id", "device_owner", "binding:vnic_type", "binding:host_id", "binding:profile")
             port = await self._change(port, {name: wanted.sent["port"][name] for name in fields})
         check_bound(port, wanted, network)
         return port, network, await self.describe(port, network)
 
-    async def give_back(self, port_id: str, claim: str, host: str, pci_slot: str) -> None:
+    async def give_back(self, port_id: str, claim: str, host: str, used: Callable[[str, str], bool]) -> None:
         """Let a port that somebody else made be nobody's again.
 
         A port that is gone, or is another claim's or VF's by now, is no error.
@@ -200,17 +200,17 @@ class Neutron:
         Args:
             claim: the uid of the claim that had it.
             host: the host of the VF that had it.
-            pci_slot: the VF's PCI address.
+            used: whether another VF of the claim has the port: the VF of that host and PCI address.
 
         Raises:
             NeutronError: it cannot be changed.
         """
-        await self._in_turn(port_id, lambda: self._give_back(port_id, claim, host, pci_slot))
+        await self._in_turn(port_id, lambda: self._give_back(port_id, claim, host, used))
 
-    async def _give_back(self, port_id: str, claim: str, host: str, pci_slot: str) -> None:
+    async def _give_back(self, port_id: str, claim: str, host: str, used: Callable[[str, str], bool]) -> None:
         try:
             port = await self.port(port_id)
-            if port.device_id == claim and port.is_of(host, pci_slot):
+            if port.device_id == claim and port.host in ("", host) and not used(port.host, port.pci_slot):
                 free = {"device_id": "", "device_owner": "", "binding:host_id": "", "binding:profile": {}}
                 await self._change(port, free)
         except (LostError, NoNetworkError):
@@ -253,8 +253,8 @@ class Neutron:
             network = await self.network(network_id)
         if port is None:
             port = await self.session.one("POST", "ports", "port", Port, wanted.sent)
-        elif not port.is_bound or port.host != wanted.host:
-            # The same host again has Neutron look for an agent again.
+        elif not port.is_bound or (port.host, port.pci_slot) != (wanted.host, wanted.pci_slot):
+            # The same host again has Neutron look for an agent again; another VF of it is bound anew.
             body = {"port": {name: wanted.sent["port"][name] for name in ("binding:host_id", "binding:profile")}}
             port = await self.session.one("PUT", f"ports/{port.id}", "port", Port, body)
         check_bound(port, wanted, network)

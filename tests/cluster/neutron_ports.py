@@ -36,10 +36,22 @@ class Allotted:
     device: str
     node: str
     pci: str
+    share: str = ""
 
     @property
     def name(self) -> str:
-        return name_of(self.claim["metadata"]["uid"], self.pool, self.device)
+        return name_of(self.claim["metadata"]["uid"], self.pool, self.device, self.share)
+
+    @property
+    def stored(self) -> Object:
+        """Its NeutronPort as it is now."""
+        found: Object = self.api.get(PORT, self.name, self.namespace)
+        return found
+
+    @property
+    def chosen(self) -> str:
+        """The VF that the node has chosen; "" if it has not."""
+        return str(self.stored.get("chosenVF", {}).get("pciAddress", ""))
 
     @property
     def namespace(self) -> str:
@@ -67,11 +79,11 @@ class Allotted:
             "physnet": "physnet2",
             "pciAddress": self.pci,
             "host": self.node,
-        }
+        } | ({"shareID": self.share} if self.share else {})
         return self.api.create(manifest(PORT, self.name, self.namespace, spec=spec | changed))
 
     def bind(self, **settings: Any) -> None:
-        """Neutron has bound it."""
+        """Neutron has bound it, to the VF that it is of by now."""
         self._tell(
             condition("True", "Bound", "bound on physnet2"),
             portID=PORT_ID,
@@ -85,6 +97,7 @@ class Allotted:
         self._tell(condition("False", reason, message))
 
     def _tell(self, bound: Object, **status: Any) -> None:
+        bound = {**bound, "observedGeneration": self.stored["metadata"]["generation"]}
         change = {"status": {**status, "conditions": [bound]}}
         self.api.patch(PORT, self.name, change, namespace=self.namespace, subresource="status")
 
@@ -106,6 +119,15 @@ def allotted(api: Api, namespace: str, claim: str, node: str, addresses: Mapping
     found = api.get(CLAIM, claim, namespace)
     results = found["status"]["allocation"]["devices"]["results"]
     return [
-        Allotted(api, found, one["request"], one["pool"], one["device"], node, addresses[one["device"]])
+        Allotted(
+            api,
+            found,
+            one["request"],
+            one["pool"],
+            one["device"],
+            node,
+            addresses[one["device"]],
+            one.get("shareID", ""),
+        )
         for one in results
     ]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -40,7 +42,7 @@ NODE: Rights = {
     f"deviceexposurepolicies.{OURS}": READ,
     f"networktopologies.{OURS}": READ,
     f"customdevices.{OURS}": READ,
-    f"neutronports.{OURS}": READ,
+    f"neutronports.{OURS}": READ | {"patch"},
     f"nodenetworks.{OURS}": READ | {"create"},
     f"nodenetworks/status.{OURS}": frozenset({"update"}),
     f"cnipluginschemas.{CNI}": READ,
@@ -219,6 +221,11 @@ class Driver:
         found = yaml.safe_load(kubectl(self._kubeconfig, "get", "nodenetwork", node, "-o", "yaml"))
         written = yaml.safe_dump({**found, "status": {"summary": {"offered": offered}}})
         kubectl(self._kubeconfig, "replace", "--subresource=status", "-f", "-", text=written)
+
+    def patch(self, namespace: str, port: str, change: Object, *subresource: str) -> None:
+        """Change a NeutronPort."""
+        how = ("--type=merge", *(f"--subresource={name}" for name in subresource), "-p", json.dumps(change))
+        kubectl(self._kubeconfig, "-n", namespace, "patch", "neutronport", port, *how)
 
     def say(self, namespace: str, claim: str, *devices: Object) -> None:
         """Write what a claim's devices became."""
@@ -433,6 +440,41 @@ def test_nobody_but_the_controller_says_what_neutron_gave(control_plane: Control
     kubectl(controller, "replace", "--subresource=status", "-f", "-", text=written)
     assert workspace.api.get(PORT, "port", workspace.namespace)["status"]["settings"]["vlan"] == 666
     kubectl(controller, "delete", "neutronport", "port", "-n", workspace.namespace)
+
+
+def test_a_driver_chooses_the_vf_of_a_port_of_its_own_node_and_says_nothing_else_of_it(
+    workspace: Workspace, drivers: tuple[Driver, Driver]
+) -> None:
+    """With another node's choice, a pod there would get a port that is bound to a VF that it does not have."""
+    one, two = drivers
+    pooled = {**PORT_SPEC, "device": "eth0-vfs", "shareID": "5f0c4d9a", "pciAddress": "", "nodeName": one.node}
+    for name, spec in (("pooled", pooled), ("single", {**PORT_SPEC, "nodeName": one.node})):
+        workspace.create(manifest(PORT, name, workspace.namespace, spec=spec))
+
+    def choose(driver: Driver, name: str = "pooled", address: str = "0000:05:02.1", **change: Any) -> None:
+        driver.patch(workspace.namespace, name, {"chosenVF": {"pciAddress": address}, **change})
+
+    for address in ("0000:05:02.1", "0000:05:02.1", "0000:05:02.2"):
+        choose(one, address=address)
+        assert workspace.api.get(PORT, "pooled", workspace.namespace)["chosenVF"] == {"pciAddress": address}
+    text = "netdra-node may not write NeutronPorts"
+    stored = workspace.api.get(PORT, "pooled", workspace.namespace)
+    assert text in refusal(lambda: choose(two))
+    assert "spec.shareID is required" in refusal(lambda: choose(one, "single"))
+    assert "a port is of one VF" in refusal(lambda: choose(one, spec={**pooled, "host": two.node}))
+    single = {"metadata": {"labels": {"some": "thing"}}}
+    assert text in refusal(lambda: one.patch(workspace.namespace, "single", single))
+    for metadata in (
+        {"labels": {"some": "thing"}},
+        {"annotations": {"some": "thing"}},
+        {"finalizers": ["example.com/some"]},
+        {"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": one.node, "uid": "1"}]},
+    ):
+        assert text in refusal(partial(choose, one, metadata=metadata))
+    assert "should match" in refusal(lambda: choose(one, address="0000:05:02.1 spoofchk off"))
+    assert "forbidden" in refusal(lambda: one.patch(workspace.namespace, "pooled", {"status": FORGED}, "status"))
+    assert "forbidden" in refusal(lambda: one.delete("pooled", "neutronport"))
+    assert workspace.api.get(PORT, "pooled", workspace.namespace) == stored
 
 
 def test_kubernetes_deletes_ports_and_writes_none(workspace: Workspace, control_plane: ControlPlane) -> None:

@@ -1,7 +1,8 @@
 """Wait until the VFs of a claim have their ports in Neutron: until netdra's controller has bound their NeutronPorts.
 
 Imported by `prepare` for claims whose topology has `neutron`, and by no other module. The node reads NeutronPorts and
-asks no cloud (decision D49). A NeutronPort that is not exactly of the allocated VF is refused.
+asks no cloud (decision D49). A NeutronPort that is not exactly of the allocated VF is refused. Of pooled VFs, the
+controller does not know which one the claim has: its NeutronPort is told, and bound to that one then.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, 
 from netdra.model.neutron_port import NeutronPort, PortSettings, name_of
 from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedPort
 from netdra.node.claims.checks import named
-from netdra.topology.devices import DeviceKey
+from netdra.topology.devices import ShareKey
 from netdra.topology.ports import asked_for, device_of
 
 log = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ class _Awaited:
     @property
     def name(self) -> str:
         """The NeutronPort's name."""
-        return name_of(self.claim.uid, self.device.pool, self.device.device)
+        return name_of(self.claim.uid, self.device.pool, self.device.device, self.device.share_id)
 
     @property
     def called(self) -> str:
@@ -75,6 +76,9 @@ class _Awaited:
             what = f"{self.called} is of an earlier allocation of the VF: {earlier}"
             self.lacking = TemporaryError(what, hint=_SEE_CONTROLLER)
             return None
+        if self.is_other_choice(port):
+            self.lacking = TemporaryError(f"{self.called} is not of VF {self.device.pci_address} yet")
+            return None
         bound, status = port.bound, port.status
         if bound is None or status is None:
             self.lacking = TemporaryError(f"{self.called} is not bound yet", hint=_SEE_CONTROLLER)
@@ -94,6 +98,10 @@ class _Awaited:
             settings=status.settings,
         )
 
+    def is_other_choice(self, port: NeutronPort) -> bool:
+        """Whether the NeutronPort is still to be told which of pooled VFs the claim has."""
+        return self.device.pooled and port.pci_address != self.device.pci_address
+
     def _check_spec(self, port: NeutronPort) -> None:
         """The NeutronPort is of the VF that the claim was allocated, on this node.
 
@@ -106,8 +114,9 @@ class _Awaited:
             ("claim.name", spec.claim.name, self.claim.name),
             ("pool", spec.pool, device.pool),
             ("device", spec.device, device.device),
+            ("shareID", spec.share_id, device.share_id),
             ("nodeName", spec.node_name, self.node),
-            ("pciAddress", spec.pci_address, device.pci_address),
+            ("pciAddress", spec.pci_address, "" if device.pooled else device.pci_address),
         ):
             raise PermanentError(
                 f"{self.called} is not of the VF that was allocated: {differing}",
@@ -115,8 +124,8 @@ class _Awaited:
             )
 
 
-async def bound(client: Client, node: str, plans: Sequence[Plan], seconds: float) -> dict[DeviceKey, PlannedPort]:
-    """The ports of a claim's VFs, by pool and device, once all of them are bound.
+async def bound(client: Client, node: str, plans: Sequence[Plan], seconds: float) -> dict[ShareKey, PlannedPort]:
+    """The ports of a claim's VFs, by pool, device and share, once all of them are bound.
 
     Args:
         client: for NeutronPorts.
@@ -153,7 +162,7 @@ async def bound(client: Client, node: str, plans: Sequence[Plan], seconds: float
         hints = dict.fromkeys(waiting.lacking.hint for waiting in late if waiting.lacking.hint)
         raise TemporaryError(f"{what} (waited {seconds:.0f} s)", hint="; ".join(hints))
     return {
-        (waiting.device.pool, waiting.device.device): task.result()
+        (waiting.device.pool, waiting.device.device, waiting.device.share_id): task.result()
         for waiting, task in zip(awaited, tasks, strict=True)
     }
 
@@ -220,20 +229,35 @@ async def _watched(client: Client, waiting: _Awaited) -> PlannedPort:
     selection = Selection(namespace=waiting.claim.namespace, field_selector=f"metadata.name={waiting.name}")
     page = await client.page(NEUTRON_PORTS, selection)
     for item in page.items or ():
-        if (port := waiting.taken(answers.one(NEUTRON_PORTS, item))) is not None:
+        if (port := await _taken(client, waiting, answers.one(NEUTRON_PORTS, item))) is not None:
             return port
     version, limit = page.metadata.resource_version, SECONDS * 2
     async with watch(client, NEUTRON_PORTS, selection, version, seconds=int(limit), idle_seconds=limit) as events:
         async for event in events:
-            if (port := _after(event, waiting)) is not None:
+            if (port := await _after(client, event, waiting)) is not None:
                 return port
     raise no_answer(f"watch {NEUTRON_PORTS.plural}", ConnectionError("the server ended the watch"))
 
 
-def _after(event: WatchEvent, waiting: _Awaited) -> PlannedPort | None:
+async def _taken(client: Client, waiting: _Awaited, port: NeutronPort) -> PlannedPort | None:
+    """The VF's port as its NeutronPort is now, which is told of the VF if it is to be.
+
+    Raises:
+        ApiError: the API server does not take the VF.
+        NetdraError: as `_bound`.
+    """
+    taken = waiting.taken(port)
+    if port.metadata.deletion_timestamp is None and waiting.is_other_choice(port):
+        identity = {"uid": port.metadata.uid}
+        chosen = {"metadata": identity, "chosenVF": {"pciAddress": waiting.device.pci_address}}
+        await client.merge(NEUTRON_PORTS, port.name, chosen, port.metadata.namespace)
+    return taken
+
+
+async def _after(client: Client, event: WatchEvent, waiting: _Awaited) -> PlannedPort | None:
     """The port after a change of its NeutronPort, if that is bound then."""
     if event.type == "DELETED":
         return waiting.taken(None)
     if event.type in ("ADDED", "MODIFIED"):
-        return waiting.taken(answers.one(NEUTRON_PORTS, event.object))
+        return await _taken(client, waiting, answers.one(NEUTRON_PORTS, event.object))
     return None

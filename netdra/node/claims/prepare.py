@@ -270,6 +270,10 @@ class Claims:
             sound = await patiently(lambda: self._read(claim), API_SECONDS)
             made = await patiently(lambda: self._checked(*sound), VIEW_SECONDS)
         if made.plan is not None and any(asked_for(made.plan.plans)):
+            if any(device.facts.pooled for device in made.devices):
+                # After a crash, the same VFs are chosen again, and their ports need not be bound to others.
+                choice = msgspec.structs.replace(made, plan=None, choosing=True)
+                await asyncio.to_thread(self._settle, choice)
             made = await self._with_ports(made, began + PORTS_UNTIL)
         await asyncio.to_thread(self._settle, made)
         return made
@@ -280,7 +284,7 @@ class Claims:
         Its pods may have its devices, so nothing else is checked again. A claim that was never unprepared, because the
         kubelet lost its state, may have been allocated other devices meanwhile.
         """
-        if prepared.boot_id != boot_id():
+        if prepared.choosing or prepared.boot_id != boot_id():
             return False
         claim = await patiently(lambda: get_claim(self._client, prepared.claim), API_SECONDS)
         checks.check_identity(claim, prepared.claim)
@@ -393,12 +397,14 @@ class Claims:
             bound = await neutron_ports.bound(
                 self._client, self._node, made.plan.plans, min(neutron_ports.SECONDS, left)
             )
-        plans = with_ports(made.plan.plans, lambda _, device: bound.get((device.pool, device.device)))
+        plans = with_ports(made.plan.plans, lambda _, device: bound.get((device.pool, device.device, device.share_id)))
         return msgspec.structs.replace(
             made,
             plan=msgspec.structs.replace(made.plan, plans=self._permits.check(plans).plans),
             devices=tuple(
-                device if device.admin_access else msgspec.structs.replace(device, port=bound.get(device.key))
+                device
+                if device.admin_access
+                else msgspec.structs.replace(device, port=bound.get((*device.key, device.told.share_id)))
                 for device in made.devices
             ),
         )
@@ -447,6 +453,9 @@ class Claims:
                         hint="delete the pod so that it is scheduled anew",
                     )
                 holdings.append(wanted)
+            if made.choosing:
+                self._store.put(made)
+                return
             faults.point("prepare-begun")
             self._files.write_metadata(made)
             faults.point("prepare-described")

@@ -155,7 +155,9 @@ class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
         pod_claim_name: its name in the pods of its template, "" for a claim that was made by hand.
         plan: its checked network; None in a record of a netdra that did not write it yet.
         pods: the pods that had it then; others may have been added since.
-        version: of this format. `plan` and `pods` came later: an older netdra ignores them, a newer one adds them.
+        choosing: its VFs are chosen and are nobody else's, and it is not prepared yet: it has no plan.
+        version: of this format. What came later has a default: an older netdra ignores it. That takes `choosing` for
+            prepared, misses the ports in its devices, and refuses the pod.
     """
 
     boot_id: str
@@ -164,6 +166,7 @@ class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     pod_claim_name: str = ""
     plan: PreparedPlan | None = None
     pods: tuple[PodReference, ...] = ()
+    choosing: bool = False
     version: int = VERSION
 
     @property

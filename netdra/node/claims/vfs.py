@@ -2,7 +2,7 @@
 
 Called by `netdra.node.claims.prepare` before a claim is bound. The choice is durable once the claim's record is
 written, where the check against the records of all other claims is repeated under the store's lock. Between the two,
-it is reserved here.
+it is reserved here. A claim that waits for ports in Neutron has a record of its choice before anybody is told of it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class VFChooser:
         """A VF for each share of pooled VFs that a claim was allocated; they stay reserved until `release`.
 
         The VF that was given back longest ago comes first, so that a VF that no pod can use is not every pod's. The
-        claim keeps a VF that a pod has for it already, whose record was lost.
+        claim keeps the VFs that its record says, and a VF that a pod has for it already, whose record was lost.
 
         Raises:
             TemporaryError: there is no free VF, or which VFs are free is not known.
@@ -46,11 +46,15 @@ class VFChooser:
         if not shares:
             return {}
         uid = claim.metadata.uid
-        chosen, taken = self._held(uid)
+        had, taken = self._held(uid)
+        chosen: dict[ShareKey, PlannedDevice] = {}
         for share in shares:
-            if key_of(share) in chosen:
-                continue
             vfs = self._view.vfs.get((share.pool, share.device), ())
+            kept = had.get(key_of(share))
+            if kept is not None and (not kept.is_prepared or any(vf.pci_address == kept.vf for vf in vfs)):
+                assert kept.facts is not None
+                chosen[key_of(share)] = kept.facts
+                continue
             free = [vf for vf in self._in_order(vfs) if vf.pci_address not in taken]
             if not free:
                 raise TemporaryError(
@@ -78,16 +82,20 @@ class VFChooser:
         facts = self._view.devices.get((share.pool, share.device))
         return facts is not None and facts.pooled and not share.admin_access
 
-    def _held(self, uid: str) -> tuple[dict[ShareKey, PlannedDevice], frozenset[str]]:
+    def _held(self, uid: str) -> tuple[dict[ShareKey, HeldDevice], frozenset[str]]:
         """The VFs that pods have for a claim's shares already, and all that are not free."""
-        had: dict[ShareKey, PlannedDevice] = {}
+        record = self._store.get(uid)
+        had = {
+            (pool, device, share): HeldDevice(key=(pool, device), claim=uid, facts=facts)
+            for (pool, device, share), facts in (recorded(record) if record is not None else {}).items()
+        }
         taken: set[str] = set()
         known: set[str] = {uid}
         for device in self._holder.held:
             known.add(device.claim)
             taken.add(device.vf)
             if device.claim == uid and device.facts is not None and device.facts.pooled:
-                had[*device.key, device.facts.share_id] = device.facts
+                had[*device.key, device.facts.share_id] = device
         unknown = self._store.uids() - known
         if unknown:  # claims that own no device here are read, and held by none
             unknown -= {record.claim.uid for record in self._store.all()}

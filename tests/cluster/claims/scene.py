@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +14,10 @@ from netdra.exposure import expose
 from netdra.kube.client import Client
 from netdra.kube.connection import connect
 from netdra.model import documents, names
+from netdra.model.device import ExposureResult
+from netdra.model.inventory import Interface
 from netdra.model.plan import ClaimReference, PlannedDevice
+from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
 from netdra.model.topology import NetworkTopology
 from netdra.node.cdi.files import ClaimFiles
@@ -81,6 +84,11 @@ class Scene:
     claims: Claims
     store: ClaimStore
     files: ClaimFiles
+    client: Client
+
+    def restart(self) -> None:
+        """Another daemon begins with the files of this one."""
+        self.claims = handler(self.client, self.node, self.view, self.holders, self.store, self.files)
 
     def topology(self, name: str, steps: str, parameters: str = "[]") -> NetworkTopology:
         """A topology that the node knows, with its classes in the cluster; parameters are in flow style."""
@@ -142,12 +150,18 @@ class Scene:
 
 
 @asynccontextmanager
-async def node(plane: ControlPlane, workspace: Workspace, folder: Path) -> AsyncIterator[Scene]:
+async def node(
+    plane: ControlPlane,
+    workspace: Workspace,
+    folder: Path,
+    policies: Sequence[DeviceExposurePolicy] = POLICIES,
+) -> AsyncIterator[Scene]:
     name = workspace.add_node()
-    found = expose(inventory(*sriov("eth0", 6), node=name), POLICIES)
+    interfaces = sriov("eth0", 6)
+    found = expose(inventory(*interfaces, node=name), policies)
     slices = layout(found, node=name).slices
     workspace.publish(name, *(documents.plain(each) for each in slices))
-    view, holders = View(slices), Holders()
+    view, holders = View(slices, vfs=dict(pooled_vfs(found, interfaces))), Holders()
     store = ClaimStore.of_state(folder / "state")
     files = ClaimFiles(plugin=folder / "plugin", cdi=folder / "cdi")
     async with (
@@ -156,7 +170,35 @@ async def node(plane: ControlPlane, workspace: Workspace, folder: Path) -> Async
         Client(connect(proxy.config)) as client,
     ):
         claims = handler(client, name, view, holders, store, files)
-        yield Scene(workspace, name, view, holders, proxy, claims, store, files)
+        yield Scene(workspace, name, view, holders, proxy, claims, store, files, client)
+
+
+def pooled_vfs(
+    found: ExposureResult, interfaces: Sequence[Interface]
+) -> Iterator[tuple[DeviceKey, list[PlannedDevice]]]:
+    """The VFs that claims of each device of pooled VFs can be given."""
+    for device in found.devices:
+        if device.lane is not None:
+            yield (
+                (device.pool, device.name),
+                [
+                    PlannedDevice(
+                        request="",
+                        pool=device.pool,
+                        device=device.name,
+                        if_name=vf.if_name,
+                        type=vf.type,
+                        mac=vf.mac,
+                        pci_address=vf.pci_address,
+                        pf_name=vf.pf_name,
+                        vf_index=vf.vf_index,
+                        supported_cnis=device.plugins,
+                        pooled=True,
+                    )
+                    for vf in interfaces
+                    if vf.identity in device.lane.vfs
+                ],
+            )
 
 
 def request(name: str, device_class: str, **further: Any) -> Object:

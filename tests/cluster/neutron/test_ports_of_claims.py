@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from testbed.pace import within
 from testbed.process import Process
 from testbed.waiting import until
 from testbed.workspace import Workspace
-from tests.cluster.daemons import running_controller, start_controller
+from tests.cluster.daemons import start_controller
 from tests.cluster.identities import NETDRA
 from tests.cluster.neutron.conftest import HOST
 
@@ -28,28 +28,6 @@ TOPOLOGY = "networking.dra.io/v1alpha1/NetworkTopology"
 LEASE = "coordination.k8s.io/v1/Lease"
 VFS = 44
 PATIENCE = 180.0
-INTERVAL = 2.0
-"""How often the controller looks through the cluster's ports, in seconds."""
-
-
-@pytest.fixture(scope="module")
-def arguments(cloud: Cloud, network: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
-    """What the controller is started with."""
-    folder = tmp_path_factory.mktemp("clouds")
-    (folder / "physnets.yaml").write_text("physnet2: {network: data}\n")
-    return (
-        f"--neutron-clouds={cloud.clouds(folder / 'clouds.yaml')}",
-        f"--neutron-physnets={folder / 'physnets.yaml'}",
-        f"--neutron-check-interval={INTERVAL}",
-    )
-
-
-@pytest.fixture(scope="module")
-def controller(
-    control_plane: ControlPlane, api: Api, custom_kinds: None, arguments: tuple[str, ...]
-) -> Iterator[Process]:
-    with running_controller(control_plane, api, *arguments) as process:
-        yield process
 
 
 @pytest.fixture
