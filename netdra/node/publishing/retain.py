@@ -108,10 +108,10 @@ def _followed_facts(
     Attributes follow, and capacity that providers registered grows at once. Capacity that they take back or lower may
     be consumed by a claim: it stays until no claim has the device. A new fact waits too if there is no room for it.
     """
+    attributes, capacity = dict(wanted.attributes), dict(published.capacity)
     if is_pooled(published) and is_pooled(wanted):
         # Its parts are made with regard to what claims have; the bandwidth is unknown while the PF has no carrier.
-        return wanted.attributes, {**published.capacity, **wanted.capacity}
-    attributes, capacity = dict(wanted.attributes), dict(published.capacity)
+        capacity |= {name: amount for name, amount in wanted.capacity.items() if not _is_providers(name)}
     for name, amount in wanted.capacity.items():
         before = capacity.get(name)
         if _is_providers(name) and (before is None or quantity.parse(amount.value) >= quantity.parse(before.value)):
