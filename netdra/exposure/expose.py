@@ -8,13 +8,12 @@ goes to `netdra.slices.pack`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from types import MappingProxyType
 from typing import NamedTuple
 
 from netdra.exposure import facts, physnets
 from netdra.exposure.assemble import assemble
-from netdra.exposure.grouping import PoolInterfaces, member_places, pooled
-from netdra.exposure.offers import HeldVF, NicOffers, Offer
+from netdra.exposure.grouping import HeldVF, PoolInterfaces, member_places, pooled
+from netdra.exposure.offers import NicOffers, Offer
 from netdra.exposure.registered import NOTHING, Registered, applied
 from netdra.exposure.resolve import resolve
 from netdra.exposure.templates import Rule, rules
@@ -110,7 +109,7 @@ class Exposer:
         in_use: Collection[str] = (),
         pinned: Mapping[str, str] | None = None,
         registered: Registered = NOTHING,
-        held_vfs: Mapping[str, str] = MappingProxyType({}),
+        held_vfs: Iterable[HeldVF] = (),
     ) -> dict[str, ExposureResult]:
         """The result of `expose` by pool; a pool without a change since the last call is the same object.
 
@@ -118,8 +117,7 @@ class Exposer:
             inventory: the node and its interfaces.
             in_use: pools with devices that claims have; a pool of these that has a former name keeps it.
             pinned: by identity, the pools of interfaces whose devices claims have.
-            held_vfs: by identity, the VFs that claims have, each with the device that it was allocated as; needed where
-                VFs are pooled, or were.
+            held_vfs: the VFs that claims have; needed where VFs are pooled, or were.
             registered: what providers say of the devices.
         """
         if inventory.node != self._node:
@@ -133,8 +131,8 @@ class Exposer:
             pools = {other.identity: pool for pool, group in plain for other in (group.root, *group.others) if other}
         interfaces = tuple(registered.marked(interfaces, pools))
         groups = pooled(node, interfaces, in_use, pinned or {})
-        if held_vfs:
-            groups = [(pool, _with_held(group, held_vfs)) for pool, group in groups]
+        if held := {entry.identity: entry for entry in held_vfs}:
+            groups = [(pool, _with_held(group, held)) for pool, group in groups]
         parts = {key: self._part(*key) for key in groups}
         offers = self._offers
         # Policies may have been asked about a stacked interface without the pods' cables below it (`grouping`).
@@ -190,7 +188,7 @@ class Exposer:
             root=self._offer(group.root) if group.root else None,
             others=tuple(zip(map(self._offer, group.others), member_places(group), strict=True)),
             above=tuple((above.on, self._offer(above.interface)) for above in group.above),
-            held=tuple(HeldVF(identity, device) for identity, device in group.held),
+            held=group.held,
         )
         return assemble(nic, pool=pool, features=self._features, programs=self._programs)
 
@@ -205,6 +203,6 @@ class Exposer:
         return Offer(interface, resolve(interface, values, self._rules), facts.publishable(values))
 
 
-def _with_held(group: PoolInterfaces, held_vfs: Mapping[str, str]) -> PoolInterfaces:
-    held = tuple((vf.identity, held_vfs[vf.identity]) for vf in group.vfs if vf.identity in held_vfs)
+def _with_held(group: PoolInterfaces, held_vfs: Mapping[str, HeldVF]) -> PoolInterfaces:
+    held = tuple(held_vfs[vf.identity] for vf in group.vfs if vf.identity in held_vfs)
     return group._replace(held=held) if held else group

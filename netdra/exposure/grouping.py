@@ -23,6 +23,20 @@ _HARDWARE = frozenset({"pf", "vf", "nic", "loopback", DEVICE_FILE})
 """What stands on nothing that is known here."""
 
 
+class HeldVF(NamedTuple):
+    """A VF that a prepared claim has.
+
+    Attributes:
+        identity: the VF's.
+        device: the device that the claim was allocated; "" for a VF that nobody can have.
+        bandwidth: how much of the PF's link it was allocated as a pooled VF, in Mbit/s.
+    """
+
+    identity: str
+    device: str
+    bandwidth: int = 0
+
+
 class Above(NamedTuple):
     """An interface of another pool that stands on one of this NIC's, by the latter's name."""
 
@@ -41,7 +55,7 @@ class PoolInterfaces(NamedTuple):
         stack: representors, and what stands on any of these, by name.
         above: what stands on any of these and is in another pool.
         pool: the pool's name, where that is given by what is in use.
-        held: its VFs that claims have, by identity, with the device that each was allocated as.
+        held: its VFs that claims have.
     """
 
     pf_name: str
@@ -51,7 +65,7 @@ class PoolInterfaces(NamedTuple):
     stack: tuple[Interface, ...] = ()
     above: tuple[Above, ...] = ()
     pool: str = ""
-    held: tuple[tuple[str, str], ...] = ()
+    held: tuple[HeldVF, ...] = ()
 
     @property
     def others(self) -> tuple[Interface, ...]:

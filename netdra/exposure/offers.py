@@ -6,16 +6,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from netdra.exposure.grouping import MemberPlace
+from netdra.exposure.grouping import HeldVF, MemberPlace
 from netdra.exposure.resolve import Resolution
 from netdra.model.inventory import AttributeValue, Interface
-
-
-class HeldVF(msgspec.Struct, frozen=True):
-    """A VF that a prepared claim has: its identity, and the device that the claim was allocated."""
-
-    identity: str
-    device: str
 
 
 class Offer(msgspec.Struct, frozen=True):

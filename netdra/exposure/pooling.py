@@ -80,8 +80,10 @@ def with_lanes(nic: NicOffers) -> tuple[NicOffers, dict[str, Lane], list[Problem
     lanes: list[_Lane] = []
     problems: list[Problem] = []
     for template, vfs in groups.values():
-        link = _part_of_nic(nic, others, vfs)
-        for made in _lanes(nic, template, vfs, template.lends or link):
+        # What claims have of former devices of other names is theirs until they end.
+        elsewhere = sum(entry.bandwidth for entry in nic.held if entry.device not in pools)
+        link = (template.lends or _part_of_nic(nic, others, vfs)) - elsewhere
+        for made in _lanes(nic, template, vfs, max(link, 0)):
             why = _too_little(made)
             if why is None:
                 lanes.append(made)

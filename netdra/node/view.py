@@ -64,6 +64,11 @@ class HeldDevice(msgspec.Struct, frozen=True, kw_only=True):
         """The PCI address of the VF that the claim has, "" for a device that is no VF."""
         return vf_of(self.facts) if self.facts is not None else ""
 
+    @property
+    def bandwidth(self) -> int:
+        """How much of its PF's link the claim was allocated with a pooled VF, in Mbit/s."""
+        return self.facts.bandwidth if self.facts is not None else 0
+
 
 def vf_of(device: PlannedDevice) -> str:
     """The PCI address of a device that is a VF, "" of another."""

@@ -14,6 +14,7 @@ from typing import Protocol
 import msgspec
 
 from netdra.exposure import Exposer
+from netdra.exposure.grouping import HeldVF
 from netdra.exposure.registered import NOTHING, Registered
 from netdra.model.device import ExposureResult, Features, LeftOut, Problem
 from netdra.model.inventory import Interface, Inventory, InventoryNode, wire
@@ -190,13 +191,13 @@ class Offering:
         here = Inventory(node=node, interfaces=interfaces)
         pinned = {device.interface.identity: key[0] for key, device in claimed.items()}
         # A pooled VF in trouble is nobody's, so its device gets smaller; any other device in trouble has a taint.
-        held_vfs = {
-            device.vf: "" if device.trouble and self._is_pool(device.key) else device.key[1]
+        held_vfs = [
+            HeldVF(device.vf, "" if device.trouble and self._is_pool(device.key) else device.key[1], device.bandwidth)
             for device in held_devices
             if device.vf
-        }
+        ]
         if not (self._exposer.pools_vfs or any(device.facts and device.facts.pooled for device in held_devices)):
-            held_vfs = {}  # the NICs would be made anew for nothing
+            held_vfs = []  # the NICs would be made anew for nothing
         parts = self._exposer.pools(here, in_use, pinned, registered, held_vfs)
         self._gone = facts.gone_effects(gone, self._exposer, self._gone)
         changed = self._make_all(parts, held_devices, interfaces)
@@ -357,7 +358,10 @@ class Offering:
             for device in source.holding
             if device.trouble and not self._is_pool(device.key)
         }
-        retained = retain(_flat(self._previous.get(pool, ())), troubles, _flat(slices))
+        spent = Counter[str]()
+        for device in source.holding:
+            spent[device.key[1]] += device.bandwidth
+        retained = retain(_flat(self._previous.get(pool, ())), troubles, _flat(slices), spent)
         if self._features.device_taints:
             present = _device_names(slices)
             devices = tuple(

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from types import MappingProxyType
 
 import msgspec
 
@@ -35,6 +36,7 @@ from netdra.topology.devices import is_pooled
 
 HELD = "held"
 """The counter set and counter by which a device that took from none excludes the devices offered in its place."""
+_BANDWIDTH = names.qualified(names.BANDWIDTH)
 Amounts = dict[str, dict[str, Decimal]]
 """Counter set -> counter -> amount."""
 
@@ -46,21 +48,30 @@ class PoolContent(msgspec.Struct, frozen=True):
     devices: tuple[Device, ...] = ()
 
 
-def retain(previous: PoolContent, held_names: Iterable[str], wanted: PoolContent) -> PoolContent:
+def retain(
+    previous: PoolContent,
+    held_names: Iterable[str],
+    wanted: PoolContent,
+    spent: Mapping[str, int] = MappingProxyType({}),
+) -> PoolContent:
     """The pool to publish.
 
     Args:
         previous: the pool as it is published.
         held_names: the names of devices that claims have; those that were never published are passed over.
         wanted: the pool as it would be if no device were held.
+        spent: by device of pooled VFs, the bandwidth that claims consume of it, in Mbit/s.
     """
     before = {device.name: device for device in previous.devices}
     retained = {name: before[name] for name in sorted(held_names) if name in before}
     if not retained:
         return wanted
+    present = {device.name: device for device in wanted.devices}
+    for name, device in retained.items():
+        if is_pooled(device):
+            retained[name] = _consumed(device, present.get(name), spent.get(name, 0))
     had, desired = _totals(previous.sets), _totals(wanted.sets)
     totals = _merged(had, desired, [_draws(device) for device in retained.values()])
-    present = {device.name: device for device in wanted.devices}
     draws = _retained_draws(retained, present, had, desired, totals)
     idle = [name for name, drawn in draws.items() if not drawn and name not in present]
     rivals = [
@@ -81,6 +92,28 @@ def retain(previous: PoolContent, held_names: Iterable[str], wanted: PoolContent
     return PoolContent(
         _sets(ordered), tuple(device for device in devices if device.name in retained or _fits(device, totals))
     )
+
+
+def _consumed(device: Device, wanted: Device | None, bandwidth: int) -> Device:
+    """A held device of pooled VFs that takes of its PF's link what it should, and no less than its claims consume.
+
+    Unlike of other devices, that is known of these. Of one that is not wanted any more, no claim gets more.
+    """
+    draws: Amounts = {}
+    for counter_set, counters in _draws(device).items():
+        should = _draws(wanted).get(counter_set, {}) if wanted is not None else {}
+        taken = {
+            name: max(should.get(name, Decimal(0)), Decimal(bandwidth)) if name == names.BANDWIDTH else amount
+            for name, amount in counters.items()
+        }
+        draws[counter_set] = {name: amount for name, amount in taken.items() if amount}
+    capacity = device.capacity
+    if wanted is None:
+        capacity = {
+            name: DeviceCapacity(value=str(bandwidth)) if names.qualified(name) == _BANDWIDTH else amount
+            for name, amount in capacity.items()
+        }
+    return msgspec.structs.replace(device, capacity=capacity, consumes_counters=_consumption(device, draws))
 
 
 def _retained(published: Device, wanted: Device | None, draws: Amounts) -> Device:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netdra.exposure import Exposer, check, expose
+from netdra.exposure.grouping import HeldVF
 from netdra.exposure.pooling import divided
 from netdra.model.device import ExposureResult, Features
 from netdra.model.inventory import Interface
@@ -212,7 +213,8 @@ def test_what_makes_no_sense_with_pooled_vfs_is_refused(exposure: dict[str, Any]
 
 
 def held(result_of: Exposer, interfaces: tuple[Interface, ...], vfs: dict[str, str]) -> ExposureResult:
-    parts_of = result_of.pools(inventory(*interfaces), held_vfs=vfs)
+    entries = [HeldVF(identity, device) for identity, device in vfs.items()]
+    parts_of = result_of.pools(inventory(*interfaces), held_vfs=entries)
     (result,) = parts_of.values()
     return result
 

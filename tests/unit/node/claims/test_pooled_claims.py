@@ -10,7 +10,8 @@ import pytest
 
 from netdra.model.claim import ResourceClaim
 from netdra.model.errors import PermanentError
-from tests.unit.node.claims.pooled_node import World, card, claim_of, pooled, refusal, request, single
+from netdra.model.policy import DeviceExposurePolicy
+from tests.unit.node.claims.pooled_node import SPEED, World, card, claim_of, pooled, refusal, request, single
 
 
 @pytest.fixture
@@ -73,3 +74,27 @@ def test_a_single_vf_is_refused_while_a_claim_of_pooled_vfs_has_it(world: World)
             assert taken.isdisjoint(world.vfs_of(claim))
             taken |= set(world.vfs_of(claim))
     assert len(taken) == len(world.there) - 1
+
+
+@pytest.mark.parametrize("before", [{"lanes": 1}, {"lanes": 2}], ids=["one lane", "two lanes"])
+@pytest.mark.parametrize("after", [pooled(), pooled(lanes=2), pooled(lanes=4), single()], ids=["1", "2", "4", "single"])
+def test_other_vfs_are_offered_after_the_mode_has_changed_while_a_claim_has_one(
+    world: World, before: dict[str, int], after: DeviceExposurePolicy
+) -> None:
+    world.policies = (pooled(**before),)
+    world.publish()
+    first = allocated(world, claim_of(request(bandwidth=SPEED // 5)))
+    world.prepare(first)
+    had = world.vfs_of(first)
+    world.policies = (after,)
+    world.publish()
+    others: list[str] = []
+    while (claim := world.server.allocate(claim_of(request()))) is not None:
+        world.prepare(claim)
+        others += world.vfs_of(claim)
+    assert len(others) == len(world.there) - 1 - 1  # the PF is there, too
+    assert not {*others} & {*had}
+    assert world.vfs_of(first) == had
+    world.release(first)
+    world.publish()
+    assert world.server.allocate(claim_of(request())) is not None
