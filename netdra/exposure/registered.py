@@ -305,12 +305,20 @@ def applied(part: ExposureResult, registered: Sequence[Sequence[Registration]], 
 def _hidden(registration: Registration, decision: Decision) -> RegistrationOutcome:
     offers = f'a policy offers it that selects registeredBy == "{registration.provider}"'
     hint = f"; {offers}" if registration.adds else "; addIfNotExist registers it, and a policy must match it"
+    problem = f"no device: {decision.reason}{hint if decision.hidden in ('no-match', 'no-answer') else ''}"
+    if decision.pooled:
+        first, *others = decision.pooled
+        devices = f'"{first}"' + (f" and {len(others)} more" if others else "")
+        problem = (
+            f'VF "{registration.device}" is one of the pooled VFs of device {devices}, and is not a device itself; '
+            f"register the device of pooled VFs by its name, or offer the VF by a policy without pooledVFs"
+        )
     return RegistrationOutcome(
         provider=registration.provider,
         device=decision.if_name or decision.device_name,
         meant=registration.device,
         custom_device=registration.custom_device,
-        problem=f"no device: {decision.reason}{hint if decision.hidden in ('no-match', 'no-answer') else ''}",
+        problem=problem,
     )
 
 
