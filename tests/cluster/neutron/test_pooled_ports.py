@@ -192,7 +192,7 @@ def test_driver_and_controller_that_begin_anew_while_neutron_stands_still_go_on_
             cloud.neutron.resume()
         # The next one leads at once, and not after the dead one's lease has run out.
         api.delete(LEASE, "netdra-controller", NETDRA)
-        await asyncio.to_thread(start_controller, control_plane, api, *arguments)
+        start_controller(control_plane, api, *arguments)
         async with node.driver() as driver:
             await prepared(driver, wanted)
         assert set(node.recorded(wanted)) == vfs
