@@ -76,12 +76,12 @@ def test_a_single_vf_is_refused_while_a_claim_of_pooled_vfs_has_it(world: World)
     assert len(taken) == len(world.there) - 1
 
 
-@pytest.mark.parametrize("before", [{"lanes": 1}, {"lanes": 2}], ids=["one lane", "two lanes"])
+@pytest.mark.parametrize("before", [1, 2])
 @pytest.mark.parametrize("after", [pooled(), pooled(lanes=2), pooled(lanes=4), single()], ids=["1", "2", "4", "single"])
 def test_other_vfs_are_offered_after_the_mode_has_changed_while_a_claim_has_one(
-    world: World, before: dict[str, int], after: DeviceExposurePolicy
+    world: World, before: int, after: DeviceExposurePolicy
 ) -> None:
-    world.policies = (pooled(**before),)
+    world.policies = (pooled(lanes=before),)
     world.publish()
     first = allocated(world, claim_of(request(bandwidth=SPEED // 5)))
     world.prepare(first)

@@ -12,7 +12,16 @@ from tempfile import TemporaryDirectory
 
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
+from hypothesis.stateful import (
+    Bundle,
+    MultipleResults,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    multiple,
+    rule,
+)
 
 from netdra.model.claim import ResourceClaim
 from netdra.model.errors import NetdraError
@@ -90,13 +99,13 @@ class PooledVFs(RuleBasedStateMachine):
             max_size=2,
         ),
     )
-    def allocate(self, wanted: list[tuple[int | None, int]]) -> object:
+    def allocate(self, wanted: list[tuple[int | None, int]]) -> ResourceClaim | MultipleResults[ResourceClaim]:
         requests = [request(f"r{number}", amount, count) for number, (amount, count) in enumerate(wanted)]
         claim = self.world.server.allocate(claim_of(*requests))
         return claim if claim is not None else multiple()
 
     @rule(target=claims)
-    def allocate_whole(self) -> object:
+    def allocate_whole(self) -> ResourceClaim | MultipleResults[ResourceClaim]:
         claim = self.world.server.allocate(claim_of(request(device_class="pf")))
         return claim if claim is not None else multiple()
 
@@ -120,7 +129,7 @@ class PooledVFs(RuleBasedStateMachine):
         other = Daemon(self.world.folder, self.world.server)
         other.publish(self.world)
 
-        async def both() -> list[object]:
+        async def both() -> tuple[object, object]:
             return await asyncio.gather(
                 self.world.daemon.claims.prepare(first.reference),
                 other.claims.prepare(second.reference),
