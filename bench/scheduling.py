@@ -262,7 +262,7 @@ def cluster(nodes: int, driver: Driver, published: Callable[[str], list[Object]]
         for name in called:
             for one in (published or driver.slices)(name):
                 api.create(one)
-        # Watches are in order: who has the device that was published last knows all that is older.
+        # A watch delivers changes in order: once the scheduler allocates the last device, it knows all others.
         api.create(_slice(called[-1], SETTLED, 0, 1, [{"name": "last"}]))
         found = Cluster(plane, api)
         assert found.decision(found.pod(_devices(SETTLED))) == ""

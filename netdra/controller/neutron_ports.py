@@ -167,8 +167,8 @@ def is_outdated(port: NeutronPort, wished: NeutronPort, claim: ResourceClaim) ->
 
     The settings of a port that was bound may be in its node's record of the claim, which is never read anew. So such a
     port stays as long as the claim is allocated the same device for the same step, whatever the topology says by now.
-    A node takes no port of another step, so one of an earlier allocation is nowhere. Which of pooled VFs the node has
-    chosen is no matter of this: the same port is bound to whichever it is.
+    A node takes no port of another step, so one of an earlier allocation is nowhere. The VF that
+    the node chooses among pooled VFs does not matter here: one port is bound to any of them.
 
     Args:
         wished: the one of the same name that the claim should have.

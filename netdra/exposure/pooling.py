@@ -199,7 +199,7 @@ def _left_out(vf: Interface) -> str:
 
 
 def _hidden(offer: Offer, reasons: Mapping[str, str]) -> Offer:
-    """The interface with the reason why it is no device, for people."""
+    """The interface with the reason why it is not offered, as `netdra explain` prints it."""
     reason = reasons.get(offer.interface.identity)
     if not reason or offer.resolution.hidden:
         return offer

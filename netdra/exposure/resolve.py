@@ -38,7 +38,7 @@ REPRESENTOR = (
 ONLY_A_FILE = (
     f'it is a device file, and no policy that matches it selects by registeredBy, or by type == "{DEVICE_FILE}"'
 )
-NO_VF = "it is no VF, and the policies that match it offer VFs together (pooledVFs)"
+NO_VF = "it is not a VF, and every policy that matches it has pooledVFs, which is for VFs only"
 _OTHER_TYPES = ("", "some other type")
 _NOBODY = ("",)
 _PROTECTIONS: dict[str, Hidden] = {

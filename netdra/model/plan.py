@@ -80,7 +80,7 @@ class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     def bandwidth(self) -> int:
         """How much of its PF's link a pooled VF was allocated, in Mbit/s; 0 for no bound.
 
-        PFs count whole Mbit/s, and 0 is no bound to them: what is less than 1 is 1.
+        A PF takes whole Mbit/s, and 0 means unlimited to it: less than 1 Mbit/s is rounded up to 1.
         """
         consumed = {names.qualified(name): amount for name, amount in self.consumed_capacity.items()}
         amount = quantity.parse(consumed.get(names.qualified(names.BANDWIDTH), "0")) if self.pooled else 0

@@ -1,8 +1,8 @@
 """Wait until the VFs of a claim have their ports in Neutron: until netdra's controller has bound their NeutronPorts.
 
 Imported by `prepare` for claims whose topology has `neutron`, and by no other module. The node reads NeutronPorts and
-asks no cloud (decision D49). A NeutronPort that is not exactly of the allocated VF is refused. Of pooled VFs, the
-controller does not know which one the claim has: its NeutronPort is told, and bound to that one then.
+asks no cloud (decision D49). A NeutronPort that is not exactly of the allocated VF is refused. For
+pooled VFs, the node writes the VF that it chose into the NeutronPort, and the controller binds the port to it.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ async def _watched(client: Client, waiting: _Awaited) -> PlannedPort:
 
 
 async def _taken(client: Client, waiting: _Awaited, port: NeutronPort) -> PlannedPort | None:
-    """The VF's port as its NeutronPort is now, which is told of the VF if it is to be.
+    """The VF's port as its NeutronPort is now; a NeutronPort of pooled VFs that names another VF is corrected.
 
     Raises:
         ApiError: the API server does not take the VF.

@@ -15,7 +15,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Protocol
 
@@ -33,7 +34,8 @@ from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.model.plan import Binding, ClaimReference, PlannedDevice
 from netdra.model.resource import DeviceAttribute
 from netdra.node import faults
-from netdra.node.claims import checks
+from netdra.node.claims import beside, checks
+from netdra.node.claims.beside import VFTakenError
 from netdra.node.claims.checks import named
 from netdra.node.claims.store import (
     POD_CLAIM_NAME,
@@ -47,11 +49,10 @@ from netdra.node.claims.store import (
     base_request,
     cdi_id,
 )
-from netdra.node.claims.vfs import VFChooser, VFTakenError, check_free, recorded
+from netdra.node.claims.vfs import VFChooser, recorded
 from netdra.node.permits import NodePermits
 from netdra.node.priority import Turns
 from netdra.node.view import Holder, NodeView
-from netdra.slices.exclusion import Holding, conflict
 from netdra.topology.bind import bind
 from netdra.topology.devices import DeviceKey, ShareKey, with_own_facts
 from netdra.topology.ports import asked_for, with_ports
@@ -199,7 +200,7 @@ class Claims:
             until: when the caller leaves, on the monotonic clock.
 
         Raises:
-            NetdraError: there is no usable record, and the claim cannot be prepared, or not in time.
+            NetdraError: there is no usable record, and the claim could not be prepared in time.
         """
         record = self._store.get(claim.uid)
         if record is not None and record.plan is not None and record.boot_id == boot_id():
@@ -438,21 +439,8 @@ class Claims:
             NetdraError: its devices exclude those of another claim, or it cannot be written down.
         """
         with self._store.locked():
-            claims = self._store.all()
-            check_free(made, claims, self._holder.held)
-            holdings = [*_recorded(claims, made), *self._stuck(claims, made.claim.uid)]
-            for device in made.devices:
-                if device.admin_access:
-                    continue
-                wanted = _holding(device, made)
-                problem = conflict(self._view.slices, wanted, holdings)
-                if problem:
-                    raise PermanentError(
-                        f'{checks.named(made.claim)}, request "{device.request}": device "{device.told.device}" '
-                        f'of pool "{device.told.pool}" cannot be used: {problem}',
-                        hint="delete the pod so that it is scheduled anew",
-                    )
-                holdings.append(wanted)
+            records, uids = self._store.all(), self._store.uids()
+            beside.check(made, records, uids, self._holder.held, self._view.slices)
             if made.choosing:
                 self._store.put(made)
                 return
@@ -462,41 +450,17 @@ class Claims:
             self._store.put(made)
         faults.point("prepare-done")
 
-    def _stuck(self, claims: Iterable[PreparedClaim], uid: str) -> Iterator[Holding]:
-        """Devices of other claims that no readable record has: not given back yet, or their record is bad."""
-        recorded = {claim.claim.uid for claim in claims}
-        unreadable = self._store.uids() - recorded
-        for device in self._holder.held:
-            is_left = device.trouble or device.claim in unreadable
-            if is_left and device.claim not in ("", uid) and device.claim not in recorded:
-                trouble = f" ({device.trouble})" if device.trouble else ""
-                yield Holding(key=device.key, holder=f"the claim with uid {device.claim}{trouble}")
-
     def _forget(self, uid: str) -> None:
         with self._store.locked():
             faults.point("unprepare-begun")
-            record = self._store.get(uid)
+            record = None
+            with suppress(NetdraError):  # a record of a newer netdra is removed unread
+                record = self._store.get(uid)
             self._files.remove_all(uid)
             faults.point("unprepare-removed")
             self._store.remove(uid)
         if record is not None:
             self._vfs.note_given_back(record)
-
-
-def _recorded(claims: Iterable[PreparedClaim], made: PreparedClaim) -> Iterator[Holding]:
-    """The devices of other claims. A claim that was prepared before the machine's last start is in no pod now."""
-    for claim in claims:
-        if claim.claim.uid != made.claim.uid and claim.boot_id == made.boot_id:
-            yield from (_holding(device, claim) for device in claim.devices if not device.admin_access)
-
-
-def _holding(device: KeptDevice, claim: PreparedClaim) -> Holding:
-    return Holding(
-        key=device.key,
-        holder=checks.named(claim.claim),
-        share_id=device.told.share_id,
-        consumed=device.facts.consumed_capacity,
-    )
 
 
 def _facts(binding: Binding) -> dict[_Share, PlannedDevice]:

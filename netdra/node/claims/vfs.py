@@ -1,26 +1,22 @@
 """Choose VFs for claims of pooled VFs: a claim's shares and what is held on the node → a VF for each (decision D53).
 
 Called by `netdra.node.claims.prepare` before a claim is bound. The choice is durable once the claim's record is
-written, where the check against the records of all other claims is repeated under the store's lock. Between the two,
-it is reserved here. A claim that waits for ports in Neutron has a record of its choice before anybody is told of it.
+written, which is checked against all other claims under the store's lock (`beside`). Until then the VFs are reserved
+here. A claim that waits for ports in Neutron is recorded with its choice first; the controller is told after that.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from netdra.model.claim import DeviceRequestAllocationResult, ResourceClaim
-from netdra.model.errors import PermanentError, TemporaryError
+from netdra.model.errors import TemporaryError
 from netdra.model.plan import PlannedDevice
 from netdra.node.claims import checks
 from netdra.node.claims.store import ClaimStore, PreparedClaim
-from netdra.node.view import HeldDevice, Holder, NodeView, vf_of
+from netdra.node.view import HeldDevice, Holder, NodeView
 from netdra.topology.devices import ShareKey
-
-
-class VFTakenError(TemporaryError):
-    """A VF that was chosen for a claim has become another claim's before it was written down."""
 
 
 class VFChooser:
@@ -128,41 +124,3 @@ def key_of(share: DeviceRequestAllocationResult) -> ShareKey:
 def recorded(record: PreparedClaim) -> dict[ShareKey, PlannedDevice]:
     """The VFs that were chosen for a claim, by its record."""
     return {(*device.key, device.told.share_id): device.facts for device in record.devices if device.facts.pooled}
-
-
-def check_free(made: PreparedClaim, records: Iterable[PreparedClaim], held_devices: Iterable[HeldDevice]) -> None:
-    """Check that no other claim has a VF of a claim, by whatever device it was allocated.
-
-    Devices of single VFs exclude each other by their names and counters. A pooled VF has no such name.
-
-    Args:
-        made: the claim that is to be written down.
-        records: all records of the node; those of other boots and of the claim itself are passed over.
-        held_devices: the held devices, among them those whose record is gone.
-
-    Raises:
-        VFTakenError: another claim has a VF that was chosen for this one.
-        PermanentError: another claim has a VF that this one was allocated by name.
-    """
-    wanted = {vf_of(device.facts): device for device in made.devices if not device.admin_access}
-    if wanted.keys() <= {""}:
-        return
-    taken = [
-        (vf_of(device.facts), device.facts.pooled, checks.named(record.claim))
-        for record in records
-        if record.claim.uid != made.claim.uid and record.boot_id == made.boot_id
-        for device in record.devices
-        if not device.admin_access
-    ] + [
-        (device.vf, device.facts.pooled, f"the claim with uid {device.claim}")
-        for device in held_devices
-        if device.claim != made.claim.uid and not device.is_prepared and device.facts is not None
-    ]
-    for vf, is_pooled, holder in taken:
-        device = wanted.get(vf) if vf else None
-        if device is None or not (is_pooled or device.facts.pooled):
-            continue
-        what = f'{checks.named(made.claim)}, request "{device.request}": {holder} has VF {vf}'
-        if device.facts.pooled:
-            raise VFTakenError(what)
-        raise PermanentError(what, hint="delete the pod so that it is scheduled anew")

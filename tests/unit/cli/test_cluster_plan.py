@@ -134,6 +134,11 @@ def reported(*policies: DeviceExposurePolicy, holding: Sequence[tuple[str, str]]
     scene.offering.follow(policies, DEFAULT_FEATURES)
     scene.hold(*holding)
     scene.see(*sriov("p0", 3))
+    return now_of(scene, *policies)
+
+
+def now_of(scene: Scene, *policies: DeviceExposurePolicy) -> ClusterNow:
+    """The cluster with a scene's node, as that reports itself and publishes its slices."""
     report = NodeNetwork(
         metadata=ObjectMeta(name=NODE),
         api_version="networking.dra.io/v1alpha1",
@@ -201,14 +206,7 @@ def test_a_lane_of_vfs_in_pods_stays_though_no_policy_matches_these_there() -> N
     scene.see(pf, first, second, third)
     scene.holding = [HeldDevice(key=(POOL, "p0-vfs2"), claim="c", facts=_chosen(third))]
     scene.see(pf, first, second, without_netdev(third))
-    report = NodeNetwork(
-        metadata=ObjectMeta(name=NODE),
-        api_version="networking.dra.io/v1alpha1",
-        kind="NodeNetwork",
-        status=scene.offering.report(),
-    )
-    slices = [each for pool in scene.slices.values() for each in pool]
-    now = ClusterNow(labels={NODE: {}}, reports=(report,), policies=(driven,), slices=slices)
+    now = now_of(scene, driven)
     assert [(each.device, each.now, each.after) for each in compare(now, [PFS])[0]] == [
         ("p0", "", "pfs"),
         *((f"p0-vfs{number}", "pooled", "pooled") for number in range(3)),

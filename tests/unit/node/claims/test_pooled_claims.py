@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from netdra.model.claim import ResourceClaim
-from netdra.model.errors import PermanentError
+from netdra.model.errors import NetdraError, PermanentError
 from netdra.model.policy import DeviceExposurePolicy
+from netdra.node.claims.store import VERSION
 from tests.unit.node.claims.pooled_node import SPEED, World, card, claim_of, pooled, refusal, request, single
 
 
@@ -98,3 +99,14 @@ def test_other_vfs_are_offered_after_the_mode_has_changed_while_a_claim_has_one(
     world.release(first)
     world.publish()
     assert world.server.allocate(claim_of(request())) is not None
+
+
+def test_a_claim_whose_record_a_newer_netdra_wrote_is_unprepared_unread(world: World) -> None:
+    claim = allocated(world, claim_of(request()))
+    world.prepare(claim)
+    path = world.daemon.store.folder / f"{claim.metadata.uid}.json"
+    path.write_bytes(msgspec.json.encode(msgspec.json.decode(path.read_bytes()) | {"version": VERSION + 1}))
+    with pytest.raises(NetdraError, match="newer"):
+        world.record(claim)
+    world.unprepare(claim)
+    assert not world.daemon.store.uids()

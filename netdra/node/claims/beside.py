@@ -1,0 +1,121 @@
+"""Whether a claim can be prepared beside the other claims of the node: by the records, the held devices and the slices.
+
+Called by `netdra.node.claims.prepare` under the store's lock, before the claim is written down. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from netdra.model.errors import PermanentError, TemporaryError
+from netdra.model.resource import ResourceSlice
+from netdra.node.claims import checks
+from netdra.node.claims.store import KeptDevice, PreparedClaim
+from netdra.node.view import HeldDevice, vf_of
+from netdra.slices.exclusion import Holding, conflict
+
+
+class VFTakenError(TemporaryError):
+    """A VF that was chosen for a claim has become another claim's before it was written down."""
+
+
+def check(
+    made: PreparedClaim,
+    records: Sequence[PreparedClaim],
+    uids: Collection[str],
+    held_devices: Sequence[HeldDevice],
+    slices: Sequence[ResourceSlice],
+) -> None:
+    """Check that a claim's devices exclude none that another claim has.
+
+    Args:
+        made: the claim that is to be written down.
+        records: all records of the node that can be read; the claim's own is passed over.
+        uids: the claims that have a record, readable or not.
+        held_devices: the held devices, among them those whose record is gone.
+        slices: what the node publishes.
+
+    Raises:
+        VFTakenError: another claim has a VF that was chosen for this one.
+        PermanentError: another claim has what this one was allocated.
+    """
+    _check_vfs(made, records, held_devices)
+    holdings = [*_recorded(records, made), *_stuck(records, uids, held_devices, made.claim.uid)]
+    for device in made.devices:
+        if device.admin_access:
+            continue
+        wanted = _holding(device, made)
+        problem = conflict(slices, wanted, holdings)
+        if problem:
+            raise PermanentError(
+                f'{checks.named(made.claim)}, request "{device.request}": device "{device.told.device}" '
+                f'of pool "{device.told.pool}" cannot be used: {problem}',
+                hint="delete the pod so that it is scheduled anew",
+            )
+        holdings.append(wanted)
+
+
+def _check_vfs(made: PreparedClaim, records: Sequence[PreparedClaim], held_devices: Iterable[HeldDevice]) -> None:
+    """Check that no other claim has a VF of a claim, by whatever device it was allocated.
+
+    Devices of single VFs exclude each other by their names and counters. A pooled VF has no such name.
+
+    Args:
+        made: the claim that is to be written down.
+        records: all records of the node; those of other boots and of the claim itself are passed over.
+        held_devices: the held devices, among them those whose record is gone.
+
+    Raises:
+        VFTakenError: another claim has a VF that was chosen for this one.
+        PermanentError: another claim has a VF that this one was allocated by name.
+    """
+    wanted = {vf_of(device.facts): device for device in made.devices if not device.admin_access}
+    if wanted.keys() <= {""}:
+        return
+    taken = [
+        (vf_of(device.facts), device.facts.pooled, checks.named(record.claim))
+        for record in records
+        if record.claim.uid != made.claim.uid and record.boot_id == made.boot_id
+        for device in record.devices
+        if not device.admin_access
+    ] + [
+        (device.vf, device.facts.pooled, f"the claim with uid {device.claim}")
+        for device in held_devices
+        if device.claim != made.claim.uid and not device.is_prepared and device.facts is not None
+    ]
+    for vf, is_pooled, holder in taken:
+        device = wanted.get(vf) if vf else None
+        if device is None or not (is_pooled or device.facts.pooled):
+            continue
+        what = f'{checks.named(made.claim)}, request "{device.request}": {holder} has VF {vf}'
+        if device.facts.pooled:
+            raise VFTakenError(what)
+        raise PermanentError(what, hint="delete the pod so that it is scheduled anew")
+
+
+def _stuck(
+    records: Iterable[PreparedClaim], uids: Collection[str], held_devices: Iterable[HeldDevice], uid: str
+) -> Iterator[Holding]:
+    """Devices of other claims that no readable record has: not given back yet, or their record is bad."""
+    readable = {record.claim.uid for record in records}
+    for device in held_devices:
+        is_left = device.trouble or device.claim in uids
+        if is_left and device.claim not in ("", uid) and device.claim not in readable:
+            trouble = f" ({device.trouble})" if device.trouble else ""
+            yield Holding(key=device.key, holder=f"the claim with uid {device.claim}{trouble}")
+
+
+def _recorded(records: Iterable[PreparedClaim], made: PreparedClaim) -> Iterator[Holding]:
+    """The devices of other claims. A claim that was prepared before the machine's last start is in no pod now."""
+    for claim in records:
+        if claim.claim.uid != made.claim.uid and claim.boot_id == made.boot_id:
+            yield from (_holding(device, claim) for device in claim.devices if not device.admin_access)
+
+
+def _holding(device: KeptDevice, claim: PreparedClaim) -> Holding:
+    return Holding(
+        key=device.key,
+        holder=checks.named(claim.claim),
+        share_id=device.told.share_id,
+        consumed=device.facts.consumed_capacity,
+    )
