@@ -65,8 +65,9 @@ def assemble(
     charges = charge(root.device_name, own, members, num_vfs=num_vfs, link_speed=link_speed)
     devices = []
     decisions = []
-    pooled = _lanes_of_vfs(nic, chosen, lanes)
+    pooled = _lanes_of_vfs(nic, chosen, lanes) if lanes else {}
     for offer, personas in zip(nic.members, chosen, strict=True):
+        identity = offer.interface.identity
         for persona in personas:
             published, cut = facts.of_device(
                 offer.facts,
@@ -81,7 +82,7 @@ def assemble(
                 ExposedDevice(
                     name=persona.name,
                     pool=pool,
-                    interface=offer.interface.identity,
+                    interface=identity,
                     policy=persona.template.policy,
                     plugins=facts.plugins_of(offer.interface, persona.template),
                     attributes=published,
@@ -90,10 +91,10 @@ def assemble(
                     allow_host_use=persona.template.allow_host_use,
                     consumes=consumed if features.partitionable_devices else {},
                     taints=_taints(root, offer.interface) if features.device_taints else (),
-                    lane=lanes.get(offer.interface.identity),
+                    lane=lanes.get(identity),
                 )
             )
-        decisions.append(_decision(offer, personas, pooled.get(offer.interface.identity, (0, ()))))
+        decisions.append(_decision(offer, personas, pooled.get(identity, (0, ()))))
         problems += offer.resolution.problems
     sets = charges.sets if features.partitionable_devices else {}
     return ExposureResult(

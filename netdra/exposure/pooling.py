@@ -54,11 +54,15 @@ def with_lanes(nic: NicOffers) -> tuple[NicOffers, dict[str, Lane], list[Problem
     A VF that a claim has stays what it was allocated as: one of a policy's VFs as long as that pools VFs of the NIC,
     whatever it says of this VF while it is in the pod; else no other claim can get it.
     """
-    pools = {
-        names.label(name + template.suffix): template
-        for offer in nic.members
+    pooling = {
+        template.policy: template
+        for offer, _ in nic.others
         for template in offer.resolution.templates
         if template.lanes
+    }
+    pools = {
+        names.label(name + template.suffix): template
+        for template in pooling.values()
         for name in lane_names(nic.pf_name, template.lanes)
     }
     if not pools and not nic.held:
