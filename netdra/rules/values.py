@@ -372,9 +372,9 @@ def _sriov(config: Mapping[str, Any]) -> Iterator[Finding]:
         value = config.get(key)
         if value and value not in ("802.1q", "802.1Q") and not config.get("vlan"):
             yield Finding(f"{key} means nothing without a vlan", "set vlan, 1 to 4094", ("config", key))
-    low, high = (next((config[key] for key in keys if key in config), None) for keys in _RATES)
+    low, high = (
+        next((config[key] for key in keys if config.get(key) is not None), None)
+        for keys in (MIN_RATE_KEYS, MAX_RATE_KEYS)
+    )
     if isinstance(low, int) and isinstance(high, int) and 0 < high < low:
         yield Finding(f"minTxRate {low} is more than maxTxRate {high}", "raise maxTxRate; 0 is no limit", ("config",))
-
-
-_RATES = (("minTxRate", "min_tx_rate"), ("maxTxRate", "max_tx_rate"))

@@ -315,17 +315,24 @@ class Estimate:
                 wish, matching, _ = request.choices[0]
                 amounts = tuple(sorted((name, wanted.amount) for name, wanted in wish.amounts.items()))
                 groups.setdefault((matching, self._has_shared(matching) and amounts), []).append(place)
-        return [
-            group
-            for (matching, amounts), group in groups.items()
-            if (amounts is False or len(group) == 1 or all(requests[place].choices[0].wanted == 1 for place in group))
-            and all(
-                matching.isdisjoint(choice.matching)
-                for place, request in enumerate(requests)
-                if place not in group
-                for choice in request.choices
+        independent = []
+        for (matching, amounts), group in groups.items():
+            others: Places = frozenset().union(
+                *(
+                    choice.matching
+                    for place, request in enumerate(requests)
+                    if place not in group
+                    for choice in request.choices
+                )
             )
-        ]
+            alike = amounts is False or len(group) == 1
+            if (
+                (alike or all(requests[place].choices[0].wanted == 1 for place in group))
+                and matching.isdisjoint(others)
+                and self._is_apart(matching, others)
+            ):
+                independent.append(group)
+        return independent
 
     def _is_plain(self, request: MatchedRequest, met: Collection[tuple[int, DeviceConstraint]]) -> bool:
         choice = request.choices[0]
@@ -339,6 +346,21 @@ class Estimate:
             )
             and self._has_own_counters(choice.matching)
         )
+
+    def _is_apart(self, places: Places, others: Places) -> bool:
+        """Whether no counter keeps these devices out when other requests take theirs, with adminAccess or without."""
+        devices = [self._candidates[place] for place in places]
+        beside = [self._candidates[place] for place in others]
+        for pool_key, counter in {(device.pool, counter) for device in devices for counter in device.consumes}:
+            of_others = [device.consumes[counter] for device in beside if self._draws(device, pool_key, counter)]
+            own = [device.consumes[counter] for device in devices if self._draws(device, pool_key, counter)]
+            if of_others and sum(own) + sum(of_others) > self._pools[pool_key].counters[counter]:
+                return False
+        return True
+
+    @staticmethod
+    def _draws(device: Candidate, pool: object, counter: object) -> bool:
+        return device.pool == pool and counter in device.consumes
 
     def _has_own_counters(self, places: Collection[int]) -> bool:
         """Whether counters keep either none of these devices or all of them out, beside those that are in use."""

@@ -74,11 +74,12 @@ def test_checked_plans_are_the_same_when_they_are_read_from_a_record() -> None:
     ("wrong", "text"),
     [
         (vf("a", minTxRate=9, maxTxRate=3), "minTxRate 9 is more than maxTxRate 3"),
+        (vf("a", minTxRate=None, min_tx_rate=9, maxTxRate=3), "minTxRate 9 is more than maxTxRate 3"),
         (plan(step("vf", "sriov", "net1", {"mtu": 1}, device=device("a"), binary=True)), "does not accept parameter"),
         (vf("a", pciBusID="0000:00:02.0"), "pciBusID"),
         (plan(step("any", "loopback", "net1", device=device("a"))), "none that may be run on this node"),
     ],
-    ids=["values", "programs", "names", "permits"],
+    ids=["values", "values by another name", "programs", "names", "permits"],
 )
 def test_one_call_asks_every_rule(wrong: Plan, text: str) -> None:
     with pytest.raises(InvalidInputError, match=text):

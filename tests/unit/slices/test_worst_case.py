@@ -215,6 +215,16 @@ class TestKnownCases:
         assert not allocator.foresee(claim("c", pf, *one_of_each(3))).findings("c")
         assert allocator.foresee(claim("c", *one_of_each(4))).order == ()
 
+    @pytest.mark.parametrize("admin", [False, True])
+    def test_a_request_fails_for_what_another_request_draws_from_its_counters(self, admin: bool) -> None:
+        """A VF keeps its whole PF out, so two PFs may be one too few although both are free."""
+        slices, ours = rails(2, 1), f"device.attributes['{DRIVER}']"
+        pf = request("pf", f"{ours}.type == 'pf'")
+        single = request("vf", f"{ours}.type == 'vf'", adminAccess=admin)
+        asked = claim("c0", pf, single, namespace="admins"), claim("c1", pf, namespace="admins")
+        allocator = Allocator(slices, [ANY], admin_namespaces=["admins"])
+        assert Oracle(allocator, asked).visits <= estimate(allocator, *asked)
+
     def test_the_node_with_the_longest_search_is_named_whatever_is_in_use_there(self) -> None:
         slices = [*rails(4, 4, node="n1"), *rails(4, 63, node="n2"), *rails(4, 8, node="n3")]
         allocator = Allocator(slices, [ANY], nodes=())
