@@ -190,9 +190,14 @@ class Offering:
         node = InventoryNode(name=self._node, labels=labels, allocatable=allocatable, physnets=inventory.node.physnets)
         here = Inventory(node=node, interfaces=interfaces)
         pinned = {device.interface.identity: key[0] for key, device in claimed.items()}
-        # A pooled VF in trouble is nobody's, so its device gets smaller; any other device in trouble has a taint.
+        # A pooled VF in trouble, or one whose claim is gone and whose pod is not undone, is nobody's: its device gets
+        # smaller. Any other device in trouble has a taint.
         held_vfs = [
-            HeldVF(device.vf, "" if device.trouble and self._is_pool(device.key) else device.key[1], device.bandwidth)
+            HeldVF(
+                device.vf,
+                "" if (device.trouble or not device.is_prepared) and self._is_pool(device.key) else device.key[1],
+                device.bandwidth,
+            )
             for device in held_devices
             if device.vf
         ]

@@ -110,3 +110,19 @@ def test_a_claim_whose_record_a_newer_netdra_wrote_is_unprepared_unread(world: W
         world.record(claim)
     world.unprepare(claim)
     assert not world.daemon.store.uids()
+
+
+def test_a_vf_whose_pod_is_not_undone_is_nobodys_also_after_a_restart(world: World) -> None:
+    claim = allocated(world, claim_of(request()))
+    world.prepare(claim)
+    (vf,) = world.vfs_of(claim)
+    world.begin_pod(claim)
+    world.unprepare(claim)
+    del world.server.claims[claim.metadata.name]
+    world.restart()
+    world.publish()
+    others = [allocated(world, claim_of(request())) for _ in range(world.server.offered())]
+    for other in others:
+        world.prepare(other)
+        assert vf not in world.vfs_of(other)
+    assert len(others) == len(world.there) - 2
