@@ -13,7 +13,7 @@ from contextlib import closing, suppress
 
 import msgspec
 
-from netdra.chain import checkpoint, files, flow, holders, order
+from netdra.chain import checkpoint, files, flow, holders, order, other_links
 from netdra.chain import site as sites
 from netdra.chain.checkpoint import (
     BadCheckpointError,
@@ -78,6 +78,9 @@ def attach(checked: CheckedPlans, pod: PodIdentity, netns: str, settings: ChainS
                 with suppress(CheckpointExistsError):
                     # What programs keep on the disk outlives a power failure: then the checkpoint must, too.
                     programs = any(task.runs_programs for task in graph.values())
+                    if programs:
+                        links = tuple(sorted(other_links.names_in(space)))
+                        header = msgspec.structs.replace(header, links=links)
                     journal = checkpoint.create(settings.state, header, site.remaining(), lasting=programs)
                     if programs:
                         journal.hold()
@@ -104,7 +107,9 @@ def _run(executor: Executor, settings: ChainSettings, started: float) -> AttachR
             interrupt=executor.interrupt,
         )
         if not failed:
-            executor.journal.append(Complete())
+            has_baseline = executor.journal.saved.header.links is not None
+            links = other_links.names_in(executor.site.pod) if has_baseline else ()
+            executor.journal.append(Complete(links=tuple(sorted(links))))
     except BaseException:
         _back_out(executor, settings, started, {})
         raise

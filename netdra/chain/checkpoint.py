@@ -56,7 +56,7 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
 
 
 class Header(_Entry, frozen=True, kw_only=True, tag="header"):
-    """What is to be done, for whom and where."""
+    """What is to be done, for whom and where; `links` are those of the pod before the first step, None if not known."""
 
     version: int
     boot_id: str
@@ -64,6 +64,7 @@ class Header(_Entry, frozen=True, kw_only=True, tag="header"):
     namespace: NamespaceId
     plugins: PluginPath
     plans: tuple[Plan, ...]
+    links: tuple[str, ...] | None = None
 
 
 class Begun(_Entry, frozen=True, kw_only=True, tag="begun"):
@@ -90,7 +91,9 @@ class Done(_Entry, frozen=True, kw_only=True, tag="done"):
 
 
 class Complete(_Entry, frozen=True, kw_only=True, tag="complete"):
-    """All steps have succeeded."""
+    """All steps have succeeded; `links` are the pod's after the last one."""
+
+    links: tuple[str, ...] = ()
 
 
 class UndoneEntry(_Entry, frozen=True, kw_only=True, tag="undone"):
@@ -113,11 +116,15 @@ class StepState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Saved(msgspec.Struct, frozen=True, kw_only=True):
-    """A checkpoint's content. `steps` are those that have begun, in that order; `damaged` counts unreadable lines."""
+    """A checkpoint's content. `steps` are those that have begun, in that order; `damaged` counts unreadable lines.
+
+    `links` are the pod's when it was complete.
+    """
 
     header: Header
     steps: Mapping[str, StepState] = {}
     complete: bool = False
+    links: tuple[str, ...] = ()
     damaged: int = 0
 
 
@@ -166,7 +173,7 @@ def folded(saved: Saved, entry: Entry | None) -> Saved:
     """The content with one more entry; an entry that makes no sense where it stands is damage."""
     match entry:
         case Complete():
-            return msgspec.structs.replace(saved, complete=True)
+            return msgspec.structs.replace(saved, complete=True, links=entry.links)
         case Begun():
             return _with_step(saved, entry.step, StepState(config=entry.config, undo=entry.undo))
         case Amended() if entry.step in saved.steps:

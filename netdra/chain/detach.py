@@ -133,7 +133,10 @@ def undo(executor: Executor) -> tuple[UndoReport, ...]:
         return executor.tasks[key].is_binary
 
     order.run(order.reverse(edges), attempt, beside=is_binary, stop_on_failure=False, interrupt=executor.interrupt)
-    return tuple(reports.values())
+    left = executor.left()
+    return tuple(
+        msgspec.structs.replace(report, notes=(*report.notes, *left.get(key, ()))) for key, report in reports.items()
+    )
 
 
 def to_undo(graph: Mapping[str, ChainStep], saved: Saved, *, same_boot: bool) -> list[str]:

@@ -7,24 +7,25 @@ Used by `attach`, `detach` and `check`, which decide on the order; `flow` makes 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import msgspec
 
-from netdra.chain import checkpoint, flow, holders, look, programs, shares
+from netdra.chain import checkpoint, flow, holders, look, other_links, programs, shares, verify
 from netdra.chain.checkpoint import Amended, Begun, CheckpointJournal, Done, StepState, UndoneEntry
 from netdra.chain.flow import ChainStep
 from netdra.chain.holders import RECORD
 from netdra.chain.look import UncheckableError
+from netdra.chain.orders import network_of, order_of
+from netdra.chain.other_links import Names
 from netdra.chain.shares import SharedDevices
 from netdra.chain.site import ChainSettings
 from netdra.cni import protocol
-from netdra.cni.config import Attachment, NetworkConfig
+from netdra.cni.config import Attachment
 from netdra.cni.errors import PluginError, PluginFailure
 from netdra.cni.protocol import ReadyPlugin
-from netdra.kernel import link, unlocked
 from netdra.kernel.netlink import Socket
 from netdra.model import decoders
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
@@ -32,28 +33,13 @@ from netdra.model.result import StepResult
 from netdra.steps import allocated, builtin, rated
 from netdra.steps.allocated import Allocated, Returned, StrandedError
 from netdra.steps.contract import Order, Site
+from netdra.steps.moving import Moved
 
 _IN_THREADS = ("netdra.cni", "netdra.model.result", "netdra.steps")  # what is decoded beside other steps
 _CONTAINER_UNKNOWN = 3  # the CNI error that says that there is nothing to clean up
 _PROCESSES = "/proc/"  # a path below it may be another process's by now
 _REFUSED = "refused"  # in a step's undo: its plugin's error, or that of its IPAM plugin, when ADD failed
 _UNREADABLE = frozenset({6, 7})  # the CNI errors for a config that cannot be decoded, or is invalid
-_STACKED = frozenset({"ipvlan", "ipvtap", "macsec", "macvlan", "macvtap", "vlan"})  # made on another interface
-
-
-def order_of(task: ChainStep, config: Mapping[str, Any], previous: StepResult) -> Order:
-    """A built-in step as `netdra.steps` takes it."""
-    return Order(
-        topology=task.topology,
-        step=task.step.name,
-        type=task.step.type,
-        if_name=task.step.if_name,
-        network=task.step.network,
-        config=config,
-        device=task.step.device,
-        port=task.step.port,
-        previous=previous,
-    )
 
 
 class Executor:
@@ -203,25 +189,53 @@ class Executor:
         plugin = self._plugin(task, config)
         with self._own_sockets() as site:
             programs.check_unused(task, config, site)
+            before, names = verify.earlier(task, previous, site), other_links.names(site)
         record = self._recorded(task)
         self.journal.append(Begun(step=task.key, config=config, undo=record))
-        given = previous if task.after else None
-        attachment = self._attachment(task)
-        before = {interface.name for interface in previous.interfaces}
-        if task.after:
-            with self._own_sockets() as site:
-                before |= {task.step.if_name} if unlocked.index_of(site.inside.sock, task.step.if_name) else set()
         try:
-            result = protocol.add(plugin, network_of(task, config), attachment, given, self._timeout())
+            given = previous if task.after else None
+            result = protocol.add(plugin, network_of(task, config), self._attachment(task), given, self._timeout())
         except PluginError as problem:
             self._note_error(task.key, problem)
             raise
-        if task.after:
-            inside = {interface.name for interface in result.interfaces if interface.sandbox == self.site.inside.path}
-            self._check_made(task, {task.step.if_name, *inside} - before)
+        finally:
+            taken = self._taken(task, names)
         with self._own_sockets() as site:
             notes = self._shared.check(task, site)
+            if taken:
+                text = f'plugin "{task.step.type}" moved {other_links.texts(taken)} from the host into the pod'
+                raise PermanentError(text, hint="correct the step's config, or replace the plugin")
+            device = msgspec.convert(record[RECORD], Allocated) if RECORD in record else None
+            verify.check(task, config, result, before, device, site)
         return result, (*notes, *self._rated(order_of(task, config, previous)))
+
+    def _taken(self, task: ChainStep, names: Names) -> tuple[Moved, ...]:
+        """The links that a plugin has taken from the host besides its device; undoing the step returns them."""
+        undo = self.journal.saved.steps[task.key].undo
+        device = msgspec.convert(undo[RECORD], Allocated) if RECORD in undo else None
+        gone = other_links.gone(names, self.tasks.values(), device)
+        if not gone:
+            return ()
+        with self._own_sockets() as site:
+            taken = other_links.taken(task, self.tasks.values(), names, gone, device, site)
+        if taken:
+            links = [*undo.get(other_links.TAKEN, ()), *map(msgspec.to_builtins, taken)]
+            self.journal.append(Amended(step=task.key, undo={**undo, other_links.TAKEN: links}))
+        return taken
+
+    def _taken_back(self, task: ChainStep) -> Returned:
+        links = self.journal.saved.steps[task.key].undo.get(other_links.TAKEN)
+        if not links:
+            return Returned()
+        with self._own_sockets() as site:
+            return other_links.bring_home(msgspec.convert(links, tuple[Moved, ...]), task.step.type, site)
+
+    def left(self) -> Mapping[str, tuple[str, ...]]:
+        """The links that plugins have left in the pod though their steps are undone, by step, in words."""
+        if self.site.pod is None or self.journal.saved.header.links is None:
+            return {}
+        with self._own_sockets() as site:
+            return other_links.left(self.tasks, self.journal.saved, site)
 
     def _rated(self, order: Order) -> tuple[str, ...]:
         """Give a binary's VF the rates that it was allocated; return the notes on that."""
@@ -236,21 +250,6 @@ class Executor:
         if problem.failure.kind == "error":
             undo = {**self.journal.saved.steps[key].undo, _REFUSED: _words(problem.failure)}
             self.journal.append(Amended(step=key, undo=undo))
-
-    def _check_made(self, task: ChainStep, names: Collection[str]) -> None:
-        """Check that a derived step's interfaces stand on the pod's: a program may have ignored that in its config.
-
-        Raises:
-            PermanentError: an interface stands on one of the node.
-        """
-        with self._own_sockets() as site:
-            for name in sorted(names):
-                made = link.find(site.inside.sock, name)
-                if made is not None and made.kind in _STACKED and made.lower and made.lower_netns != -1:
-                    raise PermanentError(
-                        f'"{name}" was made on an interface of the node, not of the pod',
-                        hint=f'see whether this version of "{task.step.type}" can look in the pod',
-                    )
 
     def _recorded(self, task: ChainStep) -> Mapping[str, Any]:
         """A binary's device as it is before ADD, as its undo; the device is this sandbox's from now on."""
@@ -279,17 +278,26 @@ class Executor:
         notes: tuple[str, ...] = ()
         problem: NetdraError | None = None
         early = self._before_del(task, state) if shares.BEFORE_ADD in state.undo else Returned()
+        names = other_links.names(self.site)
         try:
             notes = self._delete(task, state.config)
         except NetdraError as failed:
             problem = failed
+        stranded: list[NetdraError] = []
+        given = Returned()
         try:
-            given = (
-                self._shared_back(task, early) if shares.BEFORE_ADD in state.undo else self._device_back(task, state)
-            )
-        except NetdraError as stranded:
-            text = "; ".join(failure.what for failure in (problem, stranded) if failure is not None)
-            raise NotUndoneError(text, stranded=True, hung=_hung(problem)) from None
+            self._taken(task, names)
+            given = self._taken_back(task)
+        except NetdraError as failed:
+            stranded.append(failed)
+        try:
+            own = self._shared_back(task, early) if shares.BEFORE_ADD in state.undo else self._device_back(task, state)
+            given = Returned((*given.restored, *own.restored), (*given.notes, *own.notes))
+        except NetdraError as failed:
+            stranded.append(failed)
+        if stranded:
+            text = "; ".join(failure.what for failure in (problem, *stranded) if failure is not None)
+            raise NotUndoneError(text, restored=given.restored, stranded=True, hung=_hung(problem)) from None
         if problem is not None and task.step.type in programs.ON_THE_DEVICE and RECORD in state.undo:
             notes = (f"its DEL failed, but its device is what it was: {problem.what}",)
             problem = self._unreleased(task, state.config)
@@ -484,14 +492,3 @@ class NotUndoneError(PermanentError):
 
 class NoTimeError(TemporaryError):
     """A step was not undone because the time was up."""
-
-
-def network_of(task: ChainStep, config: Mapping[str, Any]) -> NetworkConfig:
-    """A step as a binary's network configuration, with its config resolved."""
-    device = task.step.device
-    return NetworkConfig(
-        network=task.step.network,
-        type=task.step.type,
-        config=config,
-        device_id=device.own_pci_address if device is not None else "",
-    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import os
 import socket
 import struct
 
@@ -21,6 +22,9 @@ _SIOCGIFFLAGS, _SIOCGIFMTU, _SIOCGIFHWADDR = 0x8913, 0x8921, 0x8927  # include/u
 _REQUEST = struct.Struct("16s24x")
 _FLAGS, _MTU, _ADDRESS = struct.Struct("16xH22x"), struct.Struct("16xi20x"), struct.Struct("16xH6s16x")
 _IFNAMSIZ = 16
+# Each link has a folder there; to list a thousand takes a hundredth of the time that RTM_GETLINK takes.
+_CONFIGURED = "/proc/sys/net/ipv4/conf"
+_NO_LINKS = frozenset({"all", "default"})
 _ETHERNET = 1  # ARPHRD_ETHER: only of these links is it sure that an address has six bytes
 
 
@@ -41,6 +45,17 @@ def index_of(sock: Socket, name: str) -> int:
     except OSError as problem:
         return 0 if problem.errno == errno.ENODEV else _asked(sock, name)
     return index
+
+
+def names() -> frozenset[str]:
+    """The names of the links of the calling thread's namespace, but of those with an MTU below 68, which lack IPv4.
+
+    Empty where /proc/sys cannot be read.
+    """
+    try:
+        return frozenset(os.listdir(_CONFIGURED)) - _NO_LINKS  # noqa: PTH208 (names alone)
+    except OSError:
+        return frozenset()
 
 
 def mac_of(sock: Socket, name: str) -> str:

@@ -38,7 +38,7 @@ def check_values(netdev: Link, final: StepResult, site: Site) -> tuple[str, ...]
     if wanted is None or netdev.master:
         return ()
     drift: list[str] = []
-    if wanted.mac and wanted.mac.lower() != netdev.address and not _changes_mac(netdev, sock):
+    if wanted.mac and wanted.mac.lower() != netdev.address and not changes_mac(netdev, sock):
         drift.append(f'interface "{if_name}" has MAC {netdev.address}, not {wanted.mac.lower()}')
     if wanted.mtu and wanted.mtu != netdev.mtu:
         drift.append(f'interface "{if_name}" has MTU {netdev.mtu}, not {wanted.mtu}')
@@ -52,7 +52,7 @@ def check_values(netdev: Link, final: StepResult, site: Site) -> tuple[str, ...]
     return tuple(drift)
 
 
-def _changes_mac(netdev: Link, sock: Socket) -> bool:
+def changes_mac(netdev: Link, sock: Socket) -> bool:
     """Whether an interface is a bond that takes the MAC of its active member, or a VLAN on such a bond."""
     lower: Link | None = netdev
     while lower is not None and lower.kind == "vlan":
