@@ -19,7 +19,7 @@ from netdra.chain.flow import ChainStep
 from netdra.chain.holders import RECORD
 from netdra.chain.look import UncheckableError
 from netdra.chain.orders import network_of, order_of
-from netdra.chain.other_links import Names
+from netdra.chain.other_links import Names, TakenLink
 from netdra.chain.shares import SharedDevices
 from netdra.chain.site import ChainSettings
 from netdra.cni import protocol
@@ -33,7 +33,6 @@ from netdra.model.result import StepResult
 from netdra.steps import allocated, builtin, rated
 from netdra.steps.allocated import Allocated, Returned, StrandedError
 from netdra.steps.contract import Order, Site
-from netdra.steps.moving import Moved
 
 _IN_THREADS = ("netdra.cni", "netdra.model.result", "netdra.steps")  # what is decoded beside other steps
 _CONTAINER_UNKNOWN = 3  # the CNI error that says that there is nothing to clean up
@@ -203,13 +202,13 @@ class Executor:
         with self._own_sockets() as site:
             notes = self._shared.check(task, site)
             if taken:
-                text = f'plugin "{task.step.type}" moved {other_links.texts(taken)} from the host into the pod'
+                text = f'plugin "{task.step.type}" moved {", ".join(map(str, taken))} from the host into the pod'
                 raise PermanentError(text, hint="correct the step's config, or replace the plugin")
             device = msgspec.convert(record[RECORD], Allocated) if RECORD in record else None
             verify.check(task, config, result, before, device, site)
         return result, (*notes, *self._rated(order_of(task, config, previous)))
 
-    def _taken(self, task: ChainStep, names: Names) -> tuple[Moved, ...]:
+    def _taken(self, task: ChainStep, names: Names) -> tuple[TakenLink, ...]:
         """The links that a plugin has taken from the host besides its device; undoing the step returns them."""
         undo = self.journal.saved.steps[task.key].undo
         device = msgspec.convert(undo[RECORD], Allocated) if RECORD in undo else None
@@ -228,7 +227,7 @@ class Executor:
         if not links:
             return Returned()
         with self._own_sockets() as site:
-            return other_links.bring_home(msgspec.convert(links, tuple[Moved, ...]), task.step.type, site)
+            return other_links.bring_home(msgspec.convert(links, tuple[TakenLink, ...]), task.step.type, site)
 
     def left(self) -> Mapping[str, tuple[str, ...]]:
         """The links that plugins have left in the pod though their steps are undone, by step, in words."""

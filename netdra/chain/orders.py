@@ -1,4 +1,4 @@
-"""A step of the graph as `netdra.steps` takes it, and as a program does. Used by `execute`, `preflight` and `collect`."""
+"""A step of the graph as `netdra.steps` takes it, and as a program does. For `execute`, `preflight` and `collect`."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ has before its first step and after its last one, and `detach` compares when all
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import partial
 
 import msgspec
 
@@ -23,7 +24,7 @@ from netdra.steps.contract import Attempts, PodSpace, Site
 from netdra.steps.moving import Moved
 
 TAKEN = "taken"
-"""The key of a binary's undo with the links of the host that it took besides its device, as `Moved`."""
+"""The key of a binary's undo with the links of the host that it took besides its device, as `TakenLink`."""
 # The kernel makes these in every namespace when it loads their module (net.core.fb_tunnels_only_for_init_net).
 _OF_THE_KERNEL = frozenset({
     "lo", "tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "sit0", "ip6tnl0", "ip6gre0",
@@ -35,6 +36,25 @@ class Names(msgspec.Struct, frozen=True):
 
     host: frozenset[str]
     pod: frozenset[str]
+
+
+class TakenLink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A link of the host that a plugin has moved into the pod.
+
+    Attributes:
+        moved: what it is returned as: of its former state on the host, no more than the name is known.
+        former: the names of which one was its own there, if the plugin has renamed it.
+    """
+
+    moved: Moved
+    former: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """The link, as messages call it."""
+        pod_name = self.moved.pod_name
+        if len(self.former) > 1:
+            return f'"{pod_name}" (one of {", ".join(self.former)} before)'
+        return f'"{self.moved.name}"' + (f' (as "{pod_name}")' if pod_name != self.moved.name else "")
 
 
 def names(site: Site) -> Names:
@@ -60,7 +80,7 @@ def taken(
     missing: Collection[str],
     device: Allocated | None,
     site: Site,
-) -> tuple[Moved, ...]:
+) -> tuple[TakenLink, ...]:
     """The links that a plugin has moved from the host into the pod, besides its own device.
 
     Args:
@@ -87,15 +107,16 @@ def taken(
         and netdev.parent not in functions
         and _was_on_host(netdev, missing, before, site)
     ]
-    unnamed = [netdev for netdev in found if netdev.name not in missing]
-    former = set(missing) - {netdev.name for netdev in found}
+    former = sorted(set(missing) - {netdev.name for netdev in found})
     return tuple(
-        _moved(netdev, min(former) if netdev in unnamed and len(unnamed) == len(former) == 1 else netdev.name)
+        TakenLink(moved=_moved(netdev, netdev.name))
+        if netdev.name in missing or not former
+        else TakenLink(moved=_moved(netdev, former[0] if len(former) == 1 else netdev.name), former=tuple(former))
         for netdev in found
     )
 
 
-def bring_home(links: Collection[Moved], plugin: str, site: Site) -> Returned:
+def bring_home(links: Collection[TakenLink], plugin: str, site: Site) -> Returned:
     """Return links to the host that a plugin has taken, as far as they are still in the pod.
 
     Raises:
@@ -103,23 +124,15 @@ def bring_home(links: Collection[Moved], plugin: str, site: Site) -> Returned:
     """
     attempts = Attempts()
     restored: list[str] = []
-    for moved in links:
+    for taken_link in links:
+        moved = taken_link.moved
         if site.pod is not None and moving.inside(moved, site.pod) is not None:
-            attempts.run(lambda moved=moved: moving.give_back(moved, site))  # type: ignore[misc]
-            restored.append(f'link "{moved.name}" of the node, which plugin "{plugin}" had moved into the pod')
-            attempts.notes.append(
-                f'link "{moved.name}" of the node may lack addresses, routes and settings that it had'
-            )
+            attempts.run(partial(moving.give_back, moved, site))
+            restored.append(f'link {taken_link} of the node, which plugin "{plugin}" had moved into the pod')
+            attempts.notes.append(f"link {taken_link} of the node may lack addresses, routes and settings that it had")
         elif not unlocked.index_of(site.host, moved.name):
-            attempts.notes.append(f'link "{moved.name}" of the node, which plugin "{plugin}" took, is not on the host')
+            attempts.notes.append(f'link {taken_link} of the node, which plugin "{plugin}" took, is not on the host')
     return Returned(tuple(restored), attempts.result())
-
-
-def texts(links: Collection[Moved]) -> str:
-    """The links that were taken, in words."""
-    return ", ".join(
-        f'"{moved.name}"' + (f' (as "{moved.pod_name}")' if moved.pod_name != moved.name else "") for moved in links
-    )
 
 
 def _devices(steps: Iterable[ChainStep]) -> Iterator[PlannedDevice]:
@@ -142,14 +155,14 @@ def _was_on_host(netdev: Link, missing: Collection[str], before: Names, site: Si
 
 
 def _moved(netdev: Link, name: str) -> Moved:
-    """A link of the pod, as it is to be on the host; what else it was there is not known."""
+    """A link of the pod, as it is to be on the host: up, since it may be the node's only way to a network."""
     return Moved(
         device=identity.identity_of(netdev),
         name=name,
         pod_name=netdev.name,
         mac=netdev.address,
         mtu=netdev.mtu,
-        up=netdev.is_up,
+        up=True,
         lower=netdev.lower,
     )
 

@@ -9,6 +9,7 @@ import pytest
 from netdra.chain.detach import detach
 from netdra.chain.report import AttachError, FailedAttachReport
 from netdra.model.plan import Plan
+from testbed import build
 from testbed.recorder import Recorder
 from tests.kernel.chain.conftest import Bed, device, differences, recorder
 from tests.plans import attach, plan, step
@@ -169,26 +170,71 @@ def test_a_device_of_a_userspace_driver_needs_no_interface(bed: Bed) -> None:
     assert detach(bed.container.sandbox, bed.settings).is_clean
 
 
-# Real programs: (name, steps); the node has eth7 and eth8, which are up.
-STATIC = "ipam: {type: static, addresses: [{address: 10.5.0.7/24, gateway: 10.5.0.1}, {address: '2001:db8::7/64'}]}"
-LOCAL = "ipam: {type: host-local, dataDir: DATA, ranges: [[{subnet: 10.6.0.0/24}], [{subnet: '2001:db8:6::/64'}]]}"
-REAL = {
-    "bridge": f"- {{name: a, type: bridge, config: {{bridge: br7, isGateway: true, mtu: 1400, {LOCAL}}}}}",
-    "bridge without IPAM": "- {name: a, type: bridge, config: {bridge: br7}}",
-    "macvlan": f"- {{name: a, type: macvlan, config: {{master: eth7, mtu: 1400, {STATIC}}}}}",
-    "macvlan passthru": f"- {{name: a, type: macvlan, config: {{master: eth7, mode: passthru, {STATIC}}}}}",
-    "ptp": f"- {{name: a, type: ptp, config: {{mtu: 1400, {LOCAL}}}}}",
-    "host-device": f"- {{name: a, type: host-device, execution: Binary, config: {{device: eth7, {STATIC}}}}}",
-    "vlan": f"- {{name: a, type: vlan, execution: Binary, config: {{master: eth7, vlanId: 7, mtu: 1400, {STATIC}}}}}",
-    "loopback": "- {name: a, type: loopback, config: {name: lo}}",
+# The real plugins, with every field that they report in each version of the protocol.
+_ADDRESSES = [{"address": "10.5.0.7/24", "gateway": "10.5.0.1"}, {"address": "2001:db8:5::7/64"}]
+_RANGES = [[{"subnet": "10.6.0.0/24"}], [{"subnet": "2001:db8:6::/64"}]]
+ROOTS: dict[str, dict[str, Any]] = {
+    "bridge": {"bridge": "br7", "isGateway": True, "mtu": 1400, "ipam": "host-local"},
+    "bridge without IPAM": {"bridge": "br7"},
+    "macvlan": {"master": "eth7", "mtu": 1400, "ipam": "static"},
+    "macvlan passthru": {"master": "eth7", "mode": "passthru", "ipam": "static"},
+    "ptp": {"mtu": 1400, "ipam": "host-local"},
+    "host-device": {"device": "eth7", "ipam": "static"},
+    "tap": {"mtu": 1400, "ipam": "static"},
 }
-META = {
-    "tuning": "{{name: b{0}, type: tuning, execution: Binary, dependOn: [{1}], config: {{mtu: 1380,"
-    " mac: '02:00:00:00:00:AB', sysctl: {{net.ipv6.conf.IFNAME.disable_ipv6: '1'}}}}}}",
-    "bandwidth": "{{name: b{0}, type: bandwidth, dependOn: [{1}], config: {{ingressRate: 1000000, ingressBurst: 1000000,"
-    " egressRate: 1000000, egressBurst: 1000000}}}}",
-    "firewall": "{{name: b{0}, type: firewall, dependOn: [{1}], config: {{backend: iptables}}}}",
-    "portmap": "{{name: b{0}, type: portmap, dependOn: [{1}], config: {{backend: nftables, snat: false}}}}",
-    "sbr": "{{name: b{0}, type: sbr, dependOn: [{1}], config: {{}}}}",
-    "vrf": "{{name: b{0}, type: vrf, dependOn: [{1}], config: {{vrfname: blue}}}}",
+METAS: dict[str, dict[str, Any]] = {
+    "tuning": {
+        "mtu": 1300,
+        "mac": "02:00:00:00:00:AB",
+        "promisc": True,
+        "sysctl": {"net.ipv6.conf.IFNAME.disable_ipv6": "1"},
+    },
+    "tuning without IPv6": {"mtu": 1000},
+    "bandwidth": {"ingressRate": 10**6, "ingressBurst": 10**5, "egressRate": 10**6, "egressBurst": 10**5},
+    "firewall": {},
+    "portmap": {"runtimeConfig": {"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}},
+    "sbr": {},
 }
+HAS_ADDRESSES = frozenset({"sbr", "firewall", "portmap"})
+HAS_A_HOST_END = frozenset({"bandwidth"})
+
+
+def real(bed: Bed, name: str, config: dict[str, Any], version: str) -> dict[str, Any]:
+    ipam: dict[str, Any] = {
+        "static": {"type": "static", "addresses": _ADDRESSES},
+        "host-local": {"type": "host-local", "dataDir": str(bed.settings.state.parent / "ipam"), "ranges": _RANGES},
+    }
+    return {**config, "cniVersion": version} | ({"ipam": ipam[config["ipam"]]} if "ipam" in config else {})
+
+
+def fits(root: str, meta: str) -> bool:
+    if meta in HAS_A_HOST_END:
+        return root.startswith(("bridge", "ptp"))
+    return meta not in HAS_ADDRESSES or "ipam" in ROOTS[root]
+
+
+@pytest.mark.parametrize("version", ["0.3.1", "0.4.0", "1.0.0", "1.1.0"])
+@pytest.mark.parametrize("root", ROOTS)
+def test_the_results_of_the_stock_plugins_are_accepted(bed: Bed, root: str, version: str) -> None:
+    (bed.plugins / "tap").symlink_to(build.program("tap"))
+    bed.veth("eth7", "peer7", up=True)
+    for meta in ["", *(meta for meta in METAS if fits(root, meta))]:
+        before = bed.state()
+        kind = root.split()[0]
+        steps = [step("a", kind, "net1", real(bed, root, ROOTS[root], version), binary=True)]
+        if meta:
+            config = real(bed, meta, METAS[meta], version)
+            steps.append(step("b", meta.split()[0], "net1", config, after=["a"], binary=True))
+        attach((plan(*steps),), bed.container, bed.pod.path, bed.settings)
+        report = detach(bed.container.sandbox, bed.settings)
+        assert (report.is_clean, report.restored) == (True, ()), str(report)
+        assert not any("left" in note for note in report.notes), report.notes
+        bed.run("sh", "-c", "ip link del br7 2>/dev/null; true")
+        assert differences(before["host"]["links"].keys(), bed.state()["host"]["links"].keys()) == []
+        assert differences(before["pod"]["links"], bed.state()["pod"]["links"]) == []
+
+
+def test_loopback_is_accepted(bed: Bed) -> None:
+    (bed.plugins / "loopback").symlink_to(build.program("loopback"))
+    attach((plan(step("a", "loopback", "lo")),), bed.container, bed.pod.path, bed.settings)
+    assert detach(bed.container.sandbox, bed.settings).is_clean
