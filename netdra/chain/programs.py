@@ -5,16 +5,23 @@ Used by `execute`. Of a program that nobody knows, the cautious is true: it may 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
+
+from netdra.chain.checkpoint import StepState
 from netdra.chain.flow import ChainStep
+from netdra.cni.errors import PluginError, PluginFailure
 from netdra.kernel import link
 from netdra.kernel.netlink import Socket
+from netdra.model.errors import NetdraError
 from netdra.model.plan import PlannedDevice, called
+from netdra.model.result import StepResult
 from netdra.model.topology import MOVING_TYPES
 from netdra.steps import allocated
 from netdra.steps.contract import Site
+from netdra.topology.binaries import translated
 
 # Plugins that make links and routes in the pod's namespace; their veth on the host goes with its peer.
 _IN_THE_POD = frozenset({
@@ -23,12 +30,62 @@ _IN_THE_POD = frozenset({
 ON_THE_DEVICE = frozenset({"host-device", "sriov"})
 """The programs that change their device alone."""
 _ON_THE_HOST = ("ipMasq", "macspoofchk")  # keys with which bridge and ptp write firewall rules there
+REFUSED = "refused"
+"""The key of a step's undo with its plugin's error, or that of its IPAM plugin, when ADD failed."""
+_UNREADABLE = frozenset({6, 7})  # the CNI errors for a config that cannot be decoded, or is invalid
 _OVS = "ovs"
+_TUNING, _SYSCTL = "tuning", "sysctl"
+_TUNED = ("mtu", "mac", "promisc", "allmulti", "txQLen")
 
 
 def lives_in_the_pod_alone(kind: str, config: Mapping[str, Any]) -> bool:
     """Whether all that a well-known plugin makes with that config is gone with the pod's namespace, except a lease."""
     return kind in _IN_THE_POD and not any(config.get(key) for key in _ON_THE_HOST)
+
+
+def words(failure: PluginFailure) -> dict[str, Any]:
+    """A plugin's error as plain JSON."""
+    return {"code": failure.code, "message": failure.message, "details": failure.details}
+
+
+def is_refused(state: StepState, problem: NetdraError) -> bool:
+    """Whether a plugin's error on DEL is that of ADD: it cannot read its config, and has never done anything."""
+    if not isinstance(problem, PluginError) or state.result is not None or REFUSED not in state.undo:
+        return False
+    added, deleted = state.undo[REFUSED], words(problem.failure)
+    return bool(added == deleted or {added["code"], deleted["code"]} <= _UNREADABLE)
+
+
+def as_tuned(config: Mapping[str, Any], later: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """A program's config for CHECK, with its values as later tuning steps on its interface have set them anew.
+
+    `vlan` and `tuning` (containernetworking/plugins) compare the interface with their own config on CHECK.
+    """
+    tuned = dict(config)
+    for entry in later:
+        values = translated(_TUNING, entry)
+        tuned |= {key: values[key] for key in _TUNED if tuned.get(key) is not None and values.get(key) is not None}
+        settings, newer = tuned.get(_SYSCTL), values.get(_SYSCTL)
+        if isinstance(settings, Mapping) and isinstance(newer, Mapping):
+            tuned[_SYSCTL] = {key: newer.get(key, value) for key, value in settings.items()}
+    return tuned
+
+
+def with_mtu(task: ChainStep, config: Mapping[str, Any], result: StepResult, pod: str) -> StepResult:
+    """A program's result with the MTU that `tuning` has set: it hands its prevResult on with the former one.
+
+    cmdAdd() in containernetworking/plugins, plugins/meta/tuning/tuning.go, renews the MAC alone.
+    """
+    mtu = config.get("mtu")
+    if task.step.type != _TUNING or not isinstance(mtu, int) or not mtu:
+        return result
+    interfaces = tuple(
+        msgspec.structs.replace(interface, mtu=mtu)
+        if (interface.name, interface.sandbox) == (task.step.if_name, pod)
+        else interface
+        for interface in result.interfaces
+    )
+    return msgspec.structs.replace(result, interfaces=interfaces)
 
 
 def is_without_its_bridge(task: ChainStep, config: Mapping[str, Any]) -> bool:
