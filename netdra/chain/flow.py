@@ -154,16 +154,21 @@ def to_check(key: str, graph: Mapping[str, ChainStep], results: Results) -> Step
 def expected(key: str, graph: Mapping[str, ChainStep], results: Results) -> StepResult:
     """The result that a built-in step is checked by: all interfaces as the last steps left them, and its own devices.
 
-    The result of a binary that changes an interface need not have the MTU: then the MTU is left out.
+    The result of a binary that changes an interface need not have the MTU: then the MTU is left out, unless a tuning
+    step has set or read it after that.
     """
-    latest = _latest(graph, results)
+    latest, unsaid = _latest(graph, results), set()
     for step, task in graph.items():
         identity = (
             task.step.if_name,
             next((i.sandbox for i in results.get(step, _NOTHING).interfaces if i.sandbox), ""),
         )
-        if task.is_binary and task.after and identity in latest:
-            latest[identity] = msgspec.structs.replace(latest[identity], mtu=0)
+        if task.step.type == "tuning" and (task.step.config.get("mtu") or not task.is_binary):
+            unsaid.discard(identity)
+        elif task.is_binary and task.after:
+            unsaid.add(identity)
+    for identity in unsaid & latest.keys():
+        latest[identity] = msgspec.structs.replace(latest[identity], mtu=0)
     everything = merge([results[step] for step in graph if step in results])
     return msgspec.structs.replace(_renewed(everything, latest), devices=results.get(key, _NOTHING).devices)
 

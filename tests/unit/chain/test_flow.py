@@ -159,6 +159,15 @@ def test_a_binary_that_changes_an_interface_need_not_tell_its_mtu() -> None:
     assert flow.expected("0/dev", found, results).interfaces == (nic(mtu=0),)
 
 
+@pytest.mark.parametrize(("binary", "mtu"), [(False, None), (True, 1400)])
+def test_a_tuning_step_after_it_tells_the_mtu(binary: bool, mtu: int | None) -> None:
+    config = {} if mtu is None else {"mtu": mtu}
+    tuned = msgspec.structs.replace(step("tune", "old", binary=binary), type="tuning", config=config)
+    found = flow.tasks([plan(step("dev"), step("old", "dev", binary=True), tuned)])
+    results = {"0/dev": result(nic(mtu=1500)), "0/old": result(nic(mtu=1500)), "0/tune": result(nic(mtu=1400))}
+    assert flow.expected("0/dev", found, results).interfaces == (nic(mtu=1400),)
+
+
 def told(name: str, *ips: str, mac: str = "02:00:00:00:00:01") -> StepResult:
     interface = CNIInterface(name=name, mac=mac, sandbox=POD)
     return StepResult(interfaces=(interface,), ips=tuple(CNIAddress(address=each, interface=0) for each in ips))
