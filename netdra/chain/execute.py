@@ -122,17 +122,22 @@ class Executor:
         Raises:
             NetdraError: it is not released.
         """
-        task = self.tasks[key]
-        state = self.journal.saved.steps.get(key)
-        config = state.config if state is not None else task.step.config
-        if task.is_binary:
-            return Returned(notes=self._delete(task, config))
-        if state is not None:
-            builtin.release(state.undo, self.site)
+        task, state = self.tasks[key], self.journal.saved.steps.get(key)
+        notes: tuple[str, ...] = ()
+        try:
+            if task.is_binary:
+                notes = self._delete(task, task.step.config if state is None else state.config)
+            elif state is None:
+                builtin.release_planned(order_of(task, task.step.config, StepResult()), self.site)
+            else:
+                builtin.release(state.undo, self.site)
+        except NetdraError as problem:
+            if state is None or not programs.is_refused(state, problem):
+                raise
+            notes = (f"its plugin fails on DEL as on ADD, so it keeps nothing: {problem.what}",)
+        if state is not None and not task.is_binary:
             self._give_up(task, state)
-        else:
-            builtin.release_planned(order_of(task, config, StepResult()), self.site)
-        return Returned()
+        return Returned(notes=notes)
 
     def check(self, key: str) -> tuple[str, ...]:
         """A step's drift, in words.
@@ -289,9 +294,12 @@ class Executor:
             raise NotUndoneError(text, stranded=True, hung=_hung(problem)) from None
         if problem is not None and task.step.type in programs.ON_THE_DEVICE and RECORD in state.undo:
             notes = (f"its DEL failed, but its device is what it was: {problem.what}",)
+            programs.forget_device(task, state.config, self.site, self.journal.saved.header.namespace.path)
             problem = self._unreleased(task, state.config)
         if problem is not None and programs.is_without_its_bridge(task, state.config):
             notes = (f"its DEL failed, but its bridge is gone, and its port with it: {problem.what}",)
+            with self._own_sockets() as site:
+                programs.remove_veth(task, state, site)
             problem = self._unreleased(task, state.config)
         if problem is not None:
             refused = programs.is_refused(state, problem)

@@ -6,6 +6,8 @@ Used by `execute`. Of a program that nobody knows, the cautious is true: it may 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,7 +15,7 @@ import msgspec
 from netdra.chain.checkpoint import StepState
 from netdra.chain.flow import ChainStep
 from netdra.cni.errors import PluginError, PluginFailure
-from netdra.kernel import link
+from netdra.kernel import link, pci
 from netdra.kernel.netlink import Socket
 from netdra.model.errors import NetdraError
 from netdra.model.plan import PlannedDevice, called
@@ -27,20 +29,23 @@ from netdra.topology.binaries import translated
 _IN_THE_POD = frozenset({
     "bridge", "dummy", "ipoib", "ipvlan", "loopback", "macvlan", "ptp", "sbr", "tap", "tuning", "vlan", "vrf",
 })  # fmt: skip
+_GONE_WITH_IT = _IN_THE_POD | {"bond", "rdma"}
+"""The plugins of which nothing is left without the pod's namespace: a device that they have comes home by itself."""
 ON_THE_DEVICE = frozenset({"host-device", "sriov"})
 """The programs that change their device alone."""
 _ON_THE_HOST = ("ipMasq", "macspoofchk")  # keys with which bridge and ptp write firewall rules there
 REFUSED = "refused"
 """The key of a step's undo with its plugin's error, or that of its IPAM plugin, when ADD failed."""
 _UNREADABLE = frozenset({6, 7})  # the CNI errors for a config that cannot be decoded, or is invalid
-_OVS = "ovs"
+_OVS, _SRIOV = "ovs", "sriov"
+_SRIOV_NOTES = "var/lib/cni/sriov/pci"  # below the root in which programs run
 _TUNING, _SYSCTL = "tuning", "sysctl"
 _TUNED = ("mtu", "mac", "promisc", "allmulti", "txQLen")
 
 
 def lives_in_the_pod_alone(kind: str, config: Mapping[str, Any]) -> bool:
     """Whether all that a well-known plugin makes with that config is gone with the pod's namespace, except a lease."""
-    return kind in _IN_THE_POD and not any(config.get(key) for key in _ON_THE_HOST)
+    return kind in _GONE_WITH_IT and not any(config.get(key) for key in _ON_THE_HOST)
 
 
 def words(failure: PluginFailure) -> dict[str, Any]:
@@ -95,6 +100,35 @@ def is_without_its_bridge(task: ChainStep, config: Mapping[str, Any]) -> bool:
         return False
     with Socket() as sock:  # programs are called beside each other
         return link.find(sock, bridge) is None
+
+
+def remove_veth(task: ChainStep, state: StepState, site: Site) -> None:
+    """Remove the veth in the pod that a program's result tells of, and its other end with it.
+
+    Raises:
+        KernelError: the kernel refused.
+    """
+    if site.pod is None or state.result is None:
+        return
+    made = {interface.name for interface in state.result.interfaces if interface.sandbox == site.pod.path}
+    netdev = link.find(site.pod.sock, task.step.if_name) if task.step.if_name in made else None
+    if netdev is not None and netdev.kind == "veth":
+        link.delete(site.pod.sock, netdev.index)
+
+
+def forget_device(task: ChainStep, config: Mapping[str, Any], site: Site, netns: str) -> None:
+    """Remove sriov-cni's note that a namespace has a VF, which it leaves where its DEL fails.
+
+    While the namespace is there, sriov-cni gives the VF to nobody (IsAllocated() in pkg/utils/pci_allocator.go).
+    """
+    device = task.step.device
+    address = device.pci_address if device is not None else config.get("deviceID")
+    if task.step.type != _SRIOV or not pci.is_address(address):
+        return
+    note = Path(site.plugins.root) / _SRIOV_NOTES / address
+    with suppress(OSError):
+        if note.read_text(errors="replace") == netns:
+            note.unlink()
 
 
 def check_unused(task: ChainStep, config: Mapping[str, Any], site: Site) -> None:
