@@ -24,7 +24,7 @@ from netdra.chain.shares import SharedDevices
 from netdra.chain.site import ChainSettings
 from netdra.cni import protocol
 from netdra.cni.config import Attachment
-from netdra.cni.errors import PluginError, PluginFailure
+from netdra.cni.errors import PluginError
 from netdra.cni.protocol import ReadyPlugin
 from netdra.kernel.netlink import Socket
 from netdra.model import decoders
@@ -37,8 +37,6 @@ from netdra.steps.contract import Order, Site
 _IN_THREADS = ("netdra.cni", "netdra.model.result", "netdra.steps")  # what is decoded beside other steps
 _CONTAINER_UNKNOWN = 3  # the CNI error that says that there is nothing to clean up
 _PROCESSES = "/proc/"  # a path below it may be another process's by now
-_REFUSED = "refused"  # in a step's undo: its plugin's error, or that of its IPAM plugin, when ADD failed
-_UNREADABLE = frozenset({6, 7})  # the CNI errors for a config that cannot be decoded, or is invalid
 
 
 class Executor:
@@ -109,17 +107,22 @@ class Executor:
         Raises:
             NetdraError: it is not released.
         """
-        task = self.tasks[key]
-        state = self.journal.saved.steps.get(key)
-        config = state.config if state is not None else task.step.config
-        if task.is_binary:
-            return Returned(notes=self._delete(task, config))
-        if state is not None:
-            builtin.release(state.undo, self.site)
+        task, state = self.tasks[key], self.journal.saved.steps.get(key)
+        notes: tuple[str, ...] = ()
+        try:
+            if task.is_binary:
+                notes = self._delete(task, task.step.config if state is None else state.config)
+            elif state is None:
+                builtin.release_planned(order_of(task, task.step.config, StepResult()), self.site)
+            else:
+                builtin.release(state.undo, self.site)
+        except NetdraError as problem:
+            if state is None or not programs.is_refused(state, problem):
+                raise
+            notes = (f"its plugin fails on DEL as on ADD, so it keeps nothing: {problem.what}",)
+        if state is not None and not task.is_binary:
             self._give_up(task, state)
-        else:
-            builtin.release_planned(order_of(task, config, StepResult()), self.site)
-        return Returned()
+        return Returned(notes=notes)
 
     def check(self, key: str) -> tuple[str, ...]:
         """A step's drift, in words.
@@ -148,8 +151,11 @@ class Executor:
         if not protocol.can_check(plugin):
             return (), f"it speaks CNI {plugin.version}, which has no CHECK"
         final = flow.to_check(task.key, self.tasks, self._results())
+        steps = self.journal.saved.steps
+        later = flow.began_after(task.key, "tuning", self.tasks, tuple(steps))
+        config = programs.as_tuned(state.config, [steps[key].config for key in later])
         try:
-            protocol.check(plugin, network_of(task, state.config), self._attachment(task), final, self._timeout())
+            protocol.check(plugin, network_of(task, config), self._attachment(task), final, self._timeout())
         except PluginError as problem:
             if problem.failure.is_unimplemented or isinstance(problem, TemporaryError):
                 return (), problem.what
@@ -158,14 +164,9 @@ class Executor:
 
     def _later(self, key: str) -> tuple[Mapping[str, Any], ...]:
         """The records of built-in steps of a step's type that came after it on its interface."""
-        step, steps = self.tasks[key].step, self.journal.saved.steps
-        begun = list(steps)
-        after = [self.tasks[later] for later in begun[begun.index(key) + 1 :]]
-        return tuple(
-            builtin.written(steps[later.key].undo)
-            for later in after
-            if not later.is_binary and (later.step.type, later.step.if_name) == (step.type, step.if_name)
-        )
+        steps = self.journal.saved.steps
+        later = flow.began_after(key, self.tasks[key].step.type, self.tasks, tuple(steps))
+        return tuple(builtin.written(steps[other].undo) for other in later if not self.tasks[other].is_binary)
 
     def _apply(self, task: ChainStep, config: Mapping[str, Any], previous: StepResult) -> StepResult:
         prepared = builtin.prepare(order_of(task, config, previous), self.site.plugins, self.site.remaining())
@@ -206,6 +207,7 @@ class Executor:
                 raise PermanentError(text, hint="correct the step's config, or replace the plugin")
             device = msgspec.convert(record[RECORD], Allocated) if RECORD in record else None
             verify.check(task, config, result, before, device, site)
+        result = programs.with_mtu(task, config, result, self.site.inside.path)
         return result, (*notes, *self._rated(order_of(task, config, previous)))
 
     def _taken(self, task: ChainStep, names: Names) -> tuple[TakenLink, ...]:
@@ -247,7 +249,7 @@ class Executor:
     def _note_error(self, key: str, problem: PluginError) -> None:
         """Write down a plugin's own error on ADD: if DEL has the same one, the plugin has never done anything."""
         if problem.failure.kind == "error":
-            undo = {**self.journal.saved.steps[key].undo, _REFUSED: _words(problem.failure)}
+            undo = {**self.journal.saved.steps[key].undo, programs.REFUSED: programs.words(problem.failure)}
             self.journal.append(Amended(step=key, undo=undo))
 
     def _recorded(self, task: ChainStep) -> Mapping[str, Any]:
@@ -299,12 +301,15 @@ class Executor:
             raise NotUndoneError(text, restored=given.restored, stranded=True, hung=_hung(problem)) from None
         if problem is not None and task.step.type in programs.ON_THE_DEVICE and RECORD in state.undo:
             notes = (f"its DEL failed, but its device is what it was: {problem.what}",)
+            programs.forget_device(task, state.config, self.site, self.journal.saved.header.namespace.path)
             problem = self._unreleased(task, state.config)
         if problem is not None and programs.is_without_its_bridge(task, state.config):
             notes = (f"its DEL failed, but its bridge is gone, and its port with it: {problem.what}",)
+            with self._own_sockets() as site:
+                programs.remove_veth(task, state, site)
             problem = self._unreleased(task, state.config)
         if problem is not None:
-            refused = _is_refused(state, problem)
+            refused = programs.is_refused(state, problem)
             if not refused or not {RECORD, shares.BEFORE_ADD} & state.undo.keys():
                 what, hung = problem.what, _hung(problem)
                 raise NotUndoneError(what, restored=given.restored, refused=refused, hung=hung) from None
@@ -323,7 +328,7 @@ class Executor:
         try:
             return Returned(notes=builtin.undo(task.step.type, state.undo, self.site))
         except NetdraError as problem:
-            if _is_refused(state, problem):
+            if programs.is_refused(state, problem):
                 return Returned(notes=(f"its IPAM plugin fails on DEL as on ADD, so it has no lease: {problem.what}",))
             # An IPAM plugin's failure alone says nothing of the device.
             stranded = bool(_holds(task, state)) and not isinstance(problem, PluginError)
@@ -446,19 +451,6 @@ def _holds(task: ChainStep, state: StepState) -> tuple[str, ...]:
     if not task.is_binary:
         return builtin.holds(task.step.type, state.undo)
     return holders.written(state)
-
-
-def _words(failure: PluginFailure) -> dict[str, Any]:
-    """A plugin's error as plain JSON."""
-    return {"code": failure.code, "message": failure.message, "details": failure.details}
-
-
-def _is_refused(state: StepState, problem: NetdraError) -> bool:
-    """Whether a plugin's error on DEL is that of ADD: it cannot read its config, and has never done anything."""
-    if not isinstance(problem, PluginError) or state.result is not None or _REFUSED not in state.undo:
-        return False
-    added, deleted = state.undo[_REFUSED], _words(problem.failure)
-    return bool(added == deleted or {added["code"], deleted["code"]} <= _UNREADABLE)
 
 
 def _hung(problem: NetdraError | None) -> str:

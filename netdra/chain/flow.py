@@ -9,7 +9,7 @@ have an interface, the one of the step that changed it last counts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -24,6 +24,7 @@ from netdra.topology.references import resolve
 Results = Mapping[str, StepResult]
 _Interfaces = dict[tuple[str, str], CNIInterface]
 _NOTHING = StepResult()
+_MOVE_ROUTES = frozenset({"sbr", "vrf"})
 
 
 class ChainStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +99,13 @@ def edges(graph: Mapping[str, ChainStep]) -> dict[str, tuple[str, ...]]:
     return comes_after
 
 
+def began_after(key: str, kind: str, graph: Mapping[str, ChainStep], begun: Sequence[str]) -> tuple[str, ...]:
+    """The keys of the steps of a type that began after a step on its interface, in the order in which they did."""
+    if_name = graph[key].step.if_name
+    later = begun[begun.index(key) + 1 :]
+    return tuple(other for other in later if (graph[other].step.type, graph[other].step.if_name) == (kind, if_name))
+
+
 def previous(task: ChainStep, graph: Mapping[str, ChainStep], results: Results) -> StepResult:
     """A step's previous result: the result of its one dependency as it is, or the merge of several."""
     given = merge([results.get(dependency, _NOTHING) for dependency in task.after])
@@ -123,9 +131,12 @@ def to_check(key: str, graph: Mapping[str, ChainStep], results: Results) -> Step
     """A binary's previous result on CHECK: that of the last step that follows it in a chain on its interface.
 
     Where the graph branches, branches meet, or another interface is made, the chain ends: the binary would not find on
-    its interface what is added there.
+    its interface what is added there. Nor does it get interfaces that later steps made: ovs-cni takes each for its own
+    one on the host (ExtractInterfaces() in pkg/common/common.go). After a step that moves the interface's routes to a
+    table of their own there are none: plugins look in the main table alone (ValidateExpectedRoute() in
+    containernetworking/plugins, pkg/ip/utils_linux.go).
     """
-    last = key
+    last, moves_routes = key, False
     while True:
         after = [follower for follower, task in graph.items() if last in task.after and follower in results]
         if len(after) != 1:
@@ -134,22 +145,30 @@ def to_check(key: str, graph: Mapping[str, ChainStep], results: Results) -> Step
         if len(task.after) > 1 or task.step.if_name != graph[key].step.if_name:
             break
         last = after[0]
-    return _renewed(results.get(last, _NOTHING), _latest(graph, results))
+        moves_routes = moves_routes or task.step.type in _MOVE_ROUTES
+    own = {(interface.name, interface.sandbox) for interface in results.get(key, _NOTHING).interfaces}
+    given = _restricted(_renewed(results.get(last, _NOTHING), _latest(graph, results)), own)
+    return msgspec.structs.replace(given, routes=()) if moves_routes else given
 
 
 def expected(key: str, graph: Mapping[str, ChainStep], results: Results) -> StepResult:
     """The result that a built-in step is checked by: all interfaces as the last steps left them, and its own devices.
 
-    The result of a binary that changes an interface need not have the MTU: then the MTU is left out.
+    The result of a binary that changes an interface need not have the MTU: then the MTU is left out, unless a tuning
+    step has set or read it after that.
     """
-    latest = _latest(graph, results)
+    latest, unsaid = _latest(graph, results), set()
     for step, task in graph.items():
         identity = (
             task.step.if_name,
             next((i.sandbox for i in results.get(step, _NOTHING).interfaces if i.sandbox), ""),
         )
-        if task.is_binary and task.after and identity in latest:
-            latest[identity] = msgspec.structs.replace(latest[identity], mtu=0)
+        if task.step.type == "tuning" and (task.step.config.get("mtu") or not task.is_binary):
+            unsaid.discard(identity)
+        elif task.is_binary and task.after:
+            unsaid.add(identity)
+    for identity in unsaid & latest.keys():
+        latest[identity] = msgspec.structs.replace(latest[identity], mtu=0)
     everything = merge([results[step] for step in graph if step in results])
     return msgspec.structs.replace(_renewed(everything, latest), devices=results.get(key, _NOTHING).devices)
 
@@ -176,6 +195,22 @@ def _filled(interface: CNIInterface, before: CNIInterface | None) -> CNIInterfac
         mtu=interface.mtu or before.mtu,
         pci_id=interface.pci_id or before.pci_id,
         socket_path=interface.socket_path or before.socket_path,
+    )
+
+
+def _restricted(result: StepResult, names: Collection[tuple[str, str]]) -> StepResult:
+    """A result with these interfaces alone, by name and sandbox, and the addresses of no other."""
+    kept = [place for place, interface in enumerate(result.interfaces) if (interface.name, interface.sandbox) in names]
+    if len(kept) == len(result.interfaces):
+        return result
+    return msgspec.structs.replace(
+        result,
+        interfaces=tuple(result.interfaces[place] for place in kept),
+        ips=tuple(
+            ip if ip.interface is None else msgspec.structs.replace(ip, interface=kept.index(ip.interface))
+            for ip in result.ips
+            if ip.interface is None or ip.interface in kept
+        ),
     )
 
 

@@ -5,30 +5,92 @@ Used by `execute`. Of a program that nobody knows, the cautious is true: it may 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from netdra.chain.checkpoint import StepState
 from netdra.chain.flow import ChainStep
-from netdra.kernel import link
+from netdra.cni.errors import PluginError, PluginFailure
+from netdra.kernel import link, pci
 from netdra.kernel.netlink import Socket
+from netdra.model.errors import NetdraError
 from netdra.model.plan import PlannedDevice, called
+from netdra.model.result import StepResult
 from netdra.model.topology import MOVING_TYPES
 from netdra.steps import allocated
 from netdra.steps.contract import Site
+from netdra.topology.binaries import translated
 
 # Plugins that make links and routes in the pod's namespace; their veth on the host goes with its peer.
 _IN_THE_POD = frozenset({
     "bridge", "dummy", "ipoib", "ipvlan", "loopback", "macvlan", "ptp", "sbr", "tap", "tuning", "vlan", "vrf",
 })  # fmt: skip
+_GONE_WITH_IT = _IN_THE_POD | {"bond", "rdma"}
+"""The plugins of which nothing is left without the pod's namespace: a device that they have comes home by itself."""
 ON_THE_DEVICE = frozenset({"host-device", "sriov"})
 """The programs that change their device alone."""
 _ON_THE_HOST = ("ipMasq", "macspoofchk")  # keys with which bridge and ptp write firewall rules there
-_OVS = "ovs"
+REFUSED = "refused"
+"""The key of a step's undo with its plugin's error, or that of its IPAM plugin, when ADD failed."""
+_UNREADABLE = frozenset({6, 7})  # the CNI errors for a config that cannot be decoded, or is invalid
+_OVS, _SRIOV = "ovs", "sriov"
+_SRIOV_NOTES = "var/lib/cni/sriov/pci"  # below the root in which programs run
+_TUNING, _SYSCTL = "tuning", "sysctl"
+_TUNED = ("mtu", "mac", "promisc", "allmulti", "txQLen")
 
 
 def lives_in_the_pod_alone(kind: str, config: Mapping[str, Any]) -> bool:
     """Whether all that a well-known plugin makes with that config is gone with the pod's namespace, except a lease."""
-    return kind in _IN_THE_POD and not any(config.get(key) for key in _ON_THE_HOST)
+    return kind in _GONE_WITH_IT and not any(config.get(key) for key in _ON_THE_HOST)
+
+
+def words(failure: PluginFailure) -> dict[str, Any]:
+    """A plugin's error as plain JSON."""
+    return {"code": failure.code, "message": failure.message, "details": failure.details}
+
+
+def is_refused(state: StepState, problem: NetdraError) -> bool:
+    """Whether a plugin's error on DEL is that of ADD: it cannot read its config, and has never done anything."""
+    if not isinstance(problem, PluginError) or state.result is not None or REFUSED not in state.undo:
+        return False
+    added, deleted = state.undo[REFUSED], words(problem.failure)
+    return bool(added == deleted or {added["code"], deleted["code"]} <= _UNREADABLE)
+
+
+def as_tuned(config: Mapping[str, Any], later: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """A program's config for CHECK, with its values as later tuning steps on its interface have set them anew.
+
+    `vlan` and `tuning` (containernetworking/plugins) compare the interface with their own config on CHECK.
+    """
+    tuned = dict(config)
+    for entry in later:
+        values = translated(_TUNING, entry)
+        tuned |= {key: values[key] for key in _TUNED if tuned.get(key) is not None and values.get(key) is not None}
+        settings, newer = tuned.get(_SYSCTL), values.get(_SYSCTL)
+        if isinstance(settings, Mapping) and isinstance(newer, Mapping):
+            tuned[_SYSCTL] = {key: newer.get(key, value) for key, value in settings.items()}
+    return tuned
+
+
+def with_mtu(task: ChainStep, config: Mapping[str, Any], result: StepResult, pod: str) -> StepResult:
+    """A program's result with the MTU that `tuning` has set: it hands its prevResult on with the former one.
+
+    cmdAdd() in containernetworking/plugins, plugins/meta/tuning/tuning.go, renews the MAC alone.
+    """
+    mtu = config.get("mtu")
+    if task.step.type != _TUNING or not isinstance(mtu, int) or not mtu:
+        return result
+    interfaces = tuple(
+        msgspec.structs.replace(interface, mtu=mtu)
+        if (interface.name, interface.sandbox) == (task.step.if_name, pod)
+        else interface
+        for interface in result.interfaces
+    )
+    return msgspec.structs.replace(result, interfaces=interfaces)
 
 
 def is_without_its_bridge(task: ChainStep, config: Mapping[str, Any]) -> bool:
@@ -38,6 +100,35 @@ def is_without_its_bridge(task: ChainStep, config: Mapping[str, Any]) -> bool:
         return False
     with Socket() as sock:  # programs are called beside each other
         return link.find(sock, bridge) is None
+
+
+def remove_veth(task: ChainStep, state: StepState, site: Site) -> None:
+    """Remove the veth in the pod that a program's result tells of, and its other end with it.
+
+    Raises:
+        KernelError: the kernel refused.
+    """
+    if site.pod is None or state.result is None:
+        return
+    made = {interface.name for interface in state.result.interfaces if interface.sandbox == site.pod.path}
+    netdev = link.find(site.pod.sock, task.step.if_name) if task.step.if_name in made else None
+    if netdev is not None and netdev.kind == "veth":
+        link.delete(site.pod.sock, netdev.index)
+
+
+def forget_device(task: ChainStep, config: Mapping[str, Any], site: Site, netns: str) -> None:
+    """Remove sriov-cni's note that a namespace has a VF, which it leaves where its DEL fails.
+
+    While the namespace is there, sriov-cni gives the VF to nobody (IsAllocated() in pkg/utils/pci_allocator.go).
+    """
+    device = task.step.device
+    address = device.pci_address if device is not None else config.get("deviceID")
+    if task.step.type != _SRIOV or not pci.is_address(address):
+        return
+    note = Path(site.plugins.root) / _SRIOV_NOTES / address
+    with suppress(OSError):
+        if note.read_text(errors="replace") == netns:
+            note.unlink()
 
 
 def check_unused(task: ChainStep, config: Mapping[str, Any], site: Site) -> None:

@@ -26,6 +26,7 @@ from netdra.model.result import StepDevice
     required=True,
 )
 @shared.option("--sandbox", "ID", "What the pod is known by; the name of the namespace without it.")
+@shared.option("--pod", "NAMESPACE/NAME", "The pod that plugins are told of in CNI_ARGS.", default="")
 @shared.allow_device_file
 @chains.settings_options
 @shared.output("table", "json", "yaml")
@@ -33,6 +34,7 @@ def command(
     netns: str,
     plan_paths: tuple[str, ...],
     sandbox: str | None,
+    pod: str,
     settings: ChainSettings,
     allow_device_files: tuple[str, ...],
     output: str,
@@ -53,13 +55,14 @@ def command(
     schemas = [schema for _, schemas in planned for schema in schemas]
     if not os.path.exists(netns):  # noqa: PTH110 (a path that is too long is not there; Path raises)
         raise InvalidInputError(f'--netns "{netns}" is not there', hint="see the named ones with: ls /run/netns")
-    pod = PodIdentity(sandbox=sandbox or chains.sandbox_of(netns))
+    namespace, name = chains.pod_of(pod)
+    identity = PodIdentity(sandbox=sandbox or chains.sandbox_of(netns), namespace=namespace, name=name)
     settings = msgspec.structs.replace(settings, device_files=allow_device_files)
     try:
-        report = attach(check(plans, schemas), pod, netns, settings)
+        report = attach(check(plans, schemas), identity, netns, settings)
     except KeyboardInterrupt:
-        left = checkpoint.path_of(settings.state, pod.sandbox).exists()
-        terminal.tell(f"interrupted; {f'finish with: netdra detach {pod.sandbox}' if left else 'all is undone'}")
+        left = checkpoint.path_of(settings.state, identity.sandbox).exists()
+        terminal.tell(f"interrupted; {f'finish with: netdra detach {identity.sandbox}' if left else 'all is undone'}")
         raise
     except AttachError as problem:
         if output != "table":

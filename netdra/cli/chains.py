@@ -11,7 +11,7 @@ import msgspec
 from netdra.chain.site import DEFAULT_STATE, ChainSettings
 from netdra.cli import inputs, shared, terminal
 from netdra.cni.plugins import DEFAULT_DIRECTORIES, PluginPath
-from netdra.model import documents
+from netdra.model import documents, names
 from netdra.model.errors import InvalidInputError
 from netdra.model.plan import Plan
 from netdra.model.schema import CNIPluginSchema
@@ -103,6 +103,18 @@ def sandbox_of(netns: str) -> str:
             hint="give it one: netdra attach --sandbox, netdra detach SANDBOX",
         )
     return Path(netns).name
+
+
+def pod_of(text: str) -> tuple[str, str]:
+    """A pod's namespace and name, of NAMESPACE/NAME; both "" of "".
+
+    Raises:
+        InvalidInputError: one of the two is no name that an object of Kubernetes may have.
+    """
+    namespace, _, name = text.partition("/")
+    if text and not (names.is_label(namespace) and names.is_subdomain(name)):
+        raise InvalidInputError(f'--pod "{text}" is not NAMESPACE/NAME', hint="write e.g. --pod default/web-0")
+    return namespace, name
 
 
 def show(report: msgspec.Struct, output: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -12,10 +12,15 @@ from netdra.kernel import uapi
 from netdra.kernel.netlink import NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Socket, attribute, attributes, to_u32, u32
 
 _HEADER = struct.Struct("=BBBBI")
+_LIFETIMES = struct.Struct("=IIII")  # struct ifa_cacheinfo: preferred, valid, when it was made and changed
+_FOREVER = 0xFFFFFFFF
 
 
 class Address(msgspec.Struct, frozen=True, gc=False):
-    """One address: `text` in CIDR notation, of the link `index`, with its scope (RT_SCOPE_*) and flags (IFA_F_*)."""
+    """One address: `text` in CIDR notation, of the link `index`, with its scope (RT_SCOPE_*) and flags (IFA_F_*).
+
+    `preferred` and `valid` are the seconds that it is still used for new connections, and has at all; None for ever.
+    """
 
     index: int
     text: str
@@ -24,6 +29,8 @@ class Address(msgspec.Struct, frozen=True, gc=False):
     flags: int
     peer: str = ""
     broadcast: str = ""
+    preferred: int | None = None
+    valid: int | None = None
 
 
 def parse(body: bytes) -> Address:
@@ -38,7 +45,9 @@ def parse(body: bytes) -> Address:
         flags = to_u32(fields[uapi.IFA_FLAGS])
     peer = socket.inet_ntop(family, remote) if remote != local else ""
     broadcast = socket.inet_ntop(family, fields[uapi.IFA_BROADCAST]) if uapi.IFA_BROADCAST in fields else ""
-    return Address(index, f"{socket.inet_ntop(family, local)}/{length}", family, scope, flags, peer, broadcast)
+    text = f"{socket.inet_ntop(family, local)}/{length}"
+    preferred, valid = _lifetimes(fields.get(uapi.IFA_CACHEINFO))
+    return Address(index, text, family, scope, flags, peer, broadcast, preferred, valid)
 
 
 def dump(sock: Socket, index: int = 0, family: int = 0) -> list[Address]:
@@ -68,6 +77,8 @@ def add(
     scope: int = 0,
     flags: int = 0,
     broadcast: str | None = None,
+    preferred: int | None = None,
+    valid: int | None = None,
     replace: bool = False,
 ) -> None:
     """Give a link an address.
@@ -80,6 +91,8 @@ def add(
         scope: RT_SCOPE_*.
         flags: further IFA_F_*.
         broadcast: IPv4's broadcast address; None for the network's, as ip-address(8) does with `brd +`, "" for none.
+        preferred: the seconds that it is used for new connections, at most `valid`; None for as long as it is valid.
+        valid: the seconds after which the kernel removes it, from 1; None for never.
         replace: change the address's flags where it is there already, instead of failing.
 
     Raises:
@@ -94,6 +107,8 @@ def add(
         broadcast = str(address.network.broadcast_address)
     if broadcast:
         body += attribute(uapi.IFA_BROADCAST, ipaddress.ip_address(broadcast).packed)
+    if valid is not None:
+        body += attribute(uapi.IFA_CACHEINFO, _LIFETIMES.pack(valid if preferred is None else preferred, valid, 0, 0))
     how = NLM_F_CREATE | (NLM_F_REPLACE if replace else NLM_F_EXCL)
     sock.request(uapi.RTM_NEWADDR, body, flags=how, doing=f"cannot add address {text} to link {index}")
 
@@ -107,6 +122,13 @@ def delete(sock: Socket, index: int, text: str) -> None:
     """
     body = _body(index, ipaddress.ip_interface(text), 0)
     sock.request(uapi.RTM_DELADDR, body, doing=f"cannot delete address {text} of link {index}")
+
+
+def _lifetimes(data: bytes | None) -> tuple[int | None, int | None]:
+    if data is None:
+        return None, None
+    preferred, valid, _, _ = _LIFETIMES.unpack_from(data)
+    return (None if preferred == _FOREVER else preferred), (None if valid == _FOREVER else valid)
 
 
 def _body(index: int, address: ipaddress.IPv4Interface | ipaddress.IPv6Interface, scope: int) -> bytes:

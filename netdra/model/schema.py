@@ -22,7 +22,7 @@ class _Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
 
 Format = Literal[
     "", "interface", "hostInterface", "pciAddress", "hostMac", "rdmaDevice", "devicePath", "hostPath",
-    "cidr", "ip", "mac", "ifname", "pci",
+    "hostSocket", "cidr", "ip", "mac", "ifname", "pci",
 ]  # fmt: skip
 """What a text names, for what a step may name of the node (`netdra.rules.confine`), or how it is written."""
 WRITTEN: Mapping[str, str] = {
@@ -33,7 +33,9 @@ WRITTEN: Mapping[str, str] = {
     "hostMac": "mac",
 }
 """How a text is written (`netdra.model.texts`), by its format; the formats that are not here are of any text."""
-NAMING = frozenset({"interface", "hostInterface", "pciAddress", "hostMac", "rdmaDevice", "devicePath", "hostPath"})
+NAMING = frozenset({
+    "interface", "hostInterface", "pciAddress", "hostMac", "rdmaDevice", "devicePath", "hostPath", "hostSocket",
+})  # fmt: skip
 """The formats of what a text names."""
 
 
@@ -47,8 +49,9 @@ class Property(_Wire, frozen=True, kw_only=True):
         description: What the value is for.
         format: What a text names, so that no step names what it was not given: `interface` (by name, in the pod for a
             step with `dependOn`, the allocated device else), `hostInterface` (by name, on the node), `pciAddress`,
-            `hostMac`, `rdmaDevice` and `devicePath` (of the node), `hostPath` (a file or folder of the node). Or how it
-            is written: `cidr` (an address with its prefix length), `ip` (one without), `mac`, `ifname` (an interface's
+            `hostMac`, `rdmaDevice` and `devicePath` (of the node), `hostPath` (a file or folder of the node),
+            `hostSocket` (a Unix socket of the node: its path, with or without `unix:` before it). Or how it is
+            written: `cidr` (an address with its prefix length), `ip` (one without), `mac`, `ifname` (an interface's
             name), `pci` (a PCI address). Of alternatives it counts for the texts; objects say it of their own.
         enum: All values that it may have.
         default: What the plugin takes if there is none.

@@ -24,6 +24,7 @@ from netdra.rules.config import COMMON
 from netdra.rules.contract import Contract, Shape, examine
 from netdra.topology import references, values
 from netdra.topology.attachment import IN_POD_PARAMETERS
+from netdra.topology.binaries import UNIX
 from netdra.topology.references import Reference
 from netdra.topology.step_check import RESERVED_KEYS, is_plugin_name
 from netdra.topology.values import ConfigError, dotted, quoted
@@ -290,7 +291,7 @@ def _value(step: PlannedStep, given: _Given, permits: Permits | None, steps: Ste
     elif _asks(given.value):
         hint = "let the topology say it, or leave it to what is allocated"
         yield Finding(f"{where} {quoted(given.value)} names a device or a path: no claim decides it", hint, given.path)
-    elif given.format == "hostPath":
+    elif given.format in ("hostPath", "hostSocket"):
         yield from _host_path(given, permits)
     elif step.depend_on:
         yield from _derived(step, given, steps)
@@ -308,6 +309,8 @@ def _asks(text: str) -> bool:
 
 def _host_path(given: _Given, permits: Permits | None) -> Iterator[Finding]:
     path, where = given.value, dotted(given.path)
+    if given.format == "hostSocket":
+        path = path.removeprefix(UNIX)
     if not path:
         return
     if "{{" in path or not path.startswith("/") or ".." in path.split("/"):

@@ -54,12 +54,12 @@ def check_values(step: PlannedStep, name_of: Callable[[str], str]) -> Iterator[F
         yield from _sysctls(step)
         yield from _routes(step)
         yield from _ethtool(step)
+    elif step.type == "sriov":
+        yield from _sriov(step)
     elif step.execution != "Builtin":
         return
     elif step.type == "bond":
         yield from _bond(step, name_of)
-    elif step.type == "sriov":
-        yield from _sriov(step.config)
     keys = _MOVERS.get(step.type, ())
     stands = step.device is not None or any(step.config.get(key) for key in keys)
     if step.depend_on and keys and step.execution == "Builtin" and not stands:
@@ -367,10 +367,14 @@ def _bond(step: PlannedStep, name_of: Callable[[str], str]) -> Iterator[Finding]
             yield Finding(f"arpIpTarget {shown} is no IPv4 address", "write e.g. 10.0.0.1", ("config", "arpIpTarget"))
 
 
-def _sriov(config: Mapping[str, Any]) -> Iterator[Finding]:
+def _sriov(step: PlannedStep) -> Iterator[Finding]:
+    config = step.config
+    # sriov-cni's LoadConf() (pkg/config/config.go) refuses the two without a vlan whatever they are.
+    strict = step.execution == "Binary" and config.get("vlan") is None
     for key in ("qos", "vlanQoS", "proto", "vlanProto"):
         value = config.get(key)
-        if value and value not in ("802.1q", "802.1Q") and not config.get("vlan"):
+        is_set = value is not None if strict else value and value not in ("802.1q", "802.1Q")
+        if is_set and not config.get("vlan"):
             yield Finding(f"{key} means nothing without a vlan", "set vlan, 1 to 4094", ("config", key))
     low, high = (
         next((config[key] for key in keys if config.get(key) is not None), None)

@@ -276,6 +276,9 @@ def _of_link(moved: Moved, netdev: Link, site: Site) -> Iterator[Difference]:
     for name in moved.alt_names:
         if name not in netdev.alt_names:
             yield Difference(f'{called} has lost its name "{name}"', matters=False)
+    for name in netdev.alt_names:
+        if name not in (moved.name, *moved.alt_names):
+            yield Difference(f'{called} has another name "{name}"', matters=False, benign=True)
     yield from _other_settings(called, moved, netdev)
     yield from _lost(called, moved, netdev, site)
 
@@ -292,7 +295,7 @@ def _other_settings(called: str, moved: Moved, netdev: Link) -> Iterator[Differe
 
 def _lost(called: str, moved: Moved, netdev: Link, site: Site) -> Iterator[Difference]:
     """The addresses and routes that a netdev had and has no longer."""
-    former = [entry.text for entry in moved.addresses if not entry.text.startswith(_LINK_LOCAL)]
+    former = [entry.text for entry in moved.addresses if entry.is_valid and not entry.text.startswith(_LINK_LOCAL)]
     present = {entry.text for entry in address.dump(site.host, netdev.index)} if former else set()
     for text in former:
         if text not in present:

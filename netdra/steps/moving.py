@@ -35,12 +35,22 @@ _CLEANUP = 2.0  # seconds that the kernel may take to give back what was in a na
 
 
 class HostAddress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An address that the device had on the host; `broadcast` is None in records of an older netdra."""
+    """An address that the device had on the host; `broadcast` is None in records of an older netdra.
+
+    `preferred_until` and `valid_until` are on the monotonic clock, None for ever: a DHCP client, or a router, gave it.
+    """
 
     text: str
     scope: int = 0
     flags: int = 0
     broadcast: str | None = None
+    preferred_until: float | None = None
+    valid_until: float | None = None
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the device would still have it."""
+        return self.valid_until is None or self.valid_until - time.monotonic() >= 1
 
 
 class Lasting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -105,7 +115,8 @@ def seen(pod_name: str, netdev: Link, site: Site, has: Configuration) -> Moved:
     Raises:
         KernelError: the kernel refused.
     """
-    permanent = [entry for entry in has.addresses if entry.flags & uapi.IFA_F_PERMANENT]
+    # The kernel makes the temporary ones itself, of those that have a router's prefix (net/ipv6/addrconf.c).
+    addresses = [entry for entry in has.addresses if not entry.flags & uapi.IFA_F_TEMPORARY]
     return Moved(
         device=identity.identity_of(netdev),
         name=netdev.name,
@@ -116,10 +127,17 @@ def seen(pod_name: str, netdev: Link, site: Site, has: Configuration) -> Moved:
         alt_names=netdev.alt_names,
         master=link.get(site.host, netdev.master).name if netdev.master else "",
         addresses=tuple(
-            HostAddress(text=entry.text, scope=entry.scope, flags=entry.flags, broadcast=entry.broadcast)
-            for entry in permanent
+            HostAddress(
+                text=entry.text,
+                scope=entry.scope,
+                flags=entry.flags,
+                broadcast=entry.broadcast,
+                preferred_until=_until(entry.preferred),
+                valid_until=_until(entry.valid),
+            )
+            for entry in addresses
         ),
-        routes=tuple(_lasting_routes(netdev.index, has.routes)) if permanent else (),
+        routes=tuple(_lasting_routes(netdev.index, has.routes)) if addresses else (),
         settings=lasting(netdev),
         index=netdev.index,
         lower=netdev.lower,
@@ -360,9 +378,10 @@ def restore(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
         _attempt(notes, lambda: link.change(sock, index, up=True))
     present = {entry.text for entry in address.dump(sock, index)} if moved.addresses else set()
     for former in moved.addresses:
-        if former.text in present:
+        if former.text in present or not former.is_valid:
             continue
         add = partial(address.add, sock, index, former.text, broadcast=former.broadcast)
+        add = partial(add, preferred=_left(former.preferred_until), valid=_left(former.valid_until))
         _attempt(notes, partial(add, scope=former.scope, flags=former.flags))
     for entry in moved.routes:
         _attempt(notes, partial(route.add, sock, msgspec.structs.replace(entry, index=index)))
@@ -421,6 +440,10 @@ def _restore_settings(moved: Moved, back: Link, site: Site, notes: list[str]) ->
     missing = [name for name in moved.alt_names if name not in back.alt_names]
     if missing:
         _attempt(notes, lambda: link.add_alt_names(site.host, back.index, missing))
+    # They go home with the device, and keep others from the names.
+    further = [name for name in back.alt_names if name not in (moved.name, *moved.alt_names)]
+    if further:
+        _attempt(notes, lambda: link.delete_alt_names(site.host, back.index, further))
 
 
 def _restore_mtu(site: Site, index: int, mtu: int) -> None:
@@ -430,6 +453,14 @@ def _restore_mtu(site: Site, index: int, mtu: int) -> None:
     except KernelError:
         link.change(site.host, index, up=False)
         link.change(site.host, index, mtu=mtu)
+
+
+def _until(seconds: int | None) -> float | None:
+    return None if seconds is None else time.monotonic() + seconds
+
+
+def _left(until: float | None) -> int | None:
+    return None if until is None else max(0, int(until - time.monotonic()))
 
 
 def _attempt(notes: list[str], act: Callable[[], None]) -> None:

@@ -31,6 +31,8 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
 """Type -> netdra's key -> the key that the program reads."""
 
 
+UNIX = "unix:"
+"""What stands before the path of a Unix socket, as Open vSwitch writes it."""
 _NETWORK_NAME, _NAD_NAME = "networkName", "netAttachDefName"
 _OF_NADS = frozenset({"ovn-k8s-cni-overlay"})
 """The programs whose network is that of a NetworkAttachmentDefinition, and must have its name."""
@@ -66,8 +68,13 @@ def _mac_policy(value: Any) -> Any:
     return {"none": 0, "active": 1, "follow": 2}.get(value, value) if isinstance(value, str) else value
 
 
+def _socket(value: Any) -> Any:
+    return f"{UNIX}{value}" if isinstance(value, str) and value.startswith("/") else value
+
+
 _VALUES: Mapping[str, Mapping[str, Callable[[Any], Any]]] = {
     "bond": {"miimon": _text, "failOverMac": _mac_policy, "allSlavesActive": _flag, "tlbDynamicLb": _flag},
+    "ovs": {"socket_file": _socket},
     "sriov": {"trust": _switch, "spoofchk": _switch},
 }
 """Type -> parameter, as the program calls it -> the form in which the program reads it."""

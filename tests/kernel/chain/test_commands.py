@@ -255,3 +255,16 @@ def test_a_namespace_that_this_process_may_not_enter_is_told_apart_from_a_file_t
     assert f'cannot enter network namespace "{bed.pod.path}": Operation not permitted' in without_rights.stderr
     assert "CAP_SYS_ADMIN" in without_rights.stderr
     assert differences(before, bed.state()) == []
+
+
+def test_plugins_are_told_the_pod_that_is_named(bed: Bed, tmp_path: Path) -> None:
+    fake = recorder(bed, "fake")
+    path = tmp_path / "plan.json"
+    path.write_bytes(msgspec.json.encode(plan(step("a", "fake", "net1"))))
+    for wrong in ("web-0", "default/", "/web-0", "Default/web-0", "default/web_0", "a/b/c"):
+        done = netdra(bed, "attach", "--netns", bed.pod.path, "--plan", str(path), "--pod", wrong)
+        assert (done.returncode, f'--pod "{wrong}" is not NAMESPACE/NAME' in done.stderr) == (2, True)
+    done = netdra(bed, "attach", "--netns", bed.pod.path, "--plan", str(path), "--pod", "default/web-0")
+    assert done.returncode == 0, done.stderr
+    arguments = dict(entry.split("=", 1) for entry in fake.calls("ADD")[0].environment["CNI_ARGS"].split(";"))
+    assert (arguments["K8S_POD_NAMESPACE"], arguments["K8S_POD_NAME"]) == ("default", "web-0")

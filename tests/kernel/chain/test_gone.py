@@ -62,14 +62,22 @@ def test_with_the_namespace_gone_leases_and_plugins_are_released(bed: Bed) -> No
 
 def without_its_namespace(bed: Bed, config: Mapping[str, Any], kind: str) -> DetachReport:
     recorder(bed, kind).fails("DEL", message="never")
-    attach((plan(step("a", kind, "net1", config)),), bed.container, bed.pod.path, bed.settings)
+    attach((plan(step("a", kind, "net1", config, binary=True)),), bed.container, bed.pod.path, bed.settings)
     netns.delete(Path(bed.pod.path).name)
     bed.pod.close()
     return detach(bed.container.sandbox, bed.settings)
 
 
-def test_a_plugin_whose_del_fails_has_nothing_left_to_undo_if_all_was_in_the_namespace(bed: Bed) -> None:
-    report = without_its_namespace(bed, {}, "tap")
+IN_THE_POD: dict[str, dict[str, Any]] = {
+    "tap": {},
+    "rdma": {"deviceID": "0000:41:10.4"},
+    "bond": {"mode": "active-backup", "miimon": "100", "links": [{"name": "net7"}, {"name": "net8"}]},
+}
+
+
+@pytest.mark.parametrize("kind", IN_THE_POD)
+def test_a_plugin_whose_del_fails_has_nothing_left_to_undo_if_all_was_in_the_namespace(bed: Bed, kind: str) -> None:
+    report = without_its_namespace(bed, IN_THE_POD[kind], kind)
     assert report.is_clean
     assert "its DEL failed, but all that it makes is gone with the namespace" in report.undone[0].notes[0]
     assert not detach(bed.container.sandbox, bed.settings).found
@@ -180,6 +188,26 @@ def test_after_a_restart_of_the_machine_only_what_outlives_it_is_released(bed: B
     # What the checkpoint says of links was of another kernel: a device of that name now is someone else's.
     assert bed.link("net1", inside=True)["mtu"] == 1300
     assert bed.link("eth7")["mtu"] == 1234
+
+
+@pytest.mark.parametrize("kind", ["host-device", "fake"])
+def test_after_a_restart_a_plugin_that_fails_on_del_as_on_add_blocks_nothing(bed: Bed, kind: str) -> None:
+    bed.veth("eth7", "peer7")
+    plugin = recorder(bed, "fake")
+    plugin.fails("ADD", code=100, message="no datastore")
+    plugin.fails("DEL", code=100, message="the datastore is away")
+    ipam = {"ipam": {"type": "fake"}} if kind == "host-device" else {}
+    with pytest.raises(AttachError) as caught:
+        attach(
+            (plan(step("dev", kind, "net1", ipam, device=device("eth7"))),), bed.container, bed.pod.path, bed.settings
+        )
+    assert not caught.value.report.is_clean
+    as_of_another_boot(bed)
+    assert not detach(bed.container.sandbox, bed.settings).is_undone
+    plugin.fails("DEL", code=100, message="no datastore")
+    report = detach(bed.container.sandbox, bed.settings)
+    assert report.is_undone, str(report)
+    assert "fails on DEL as on ADD" in report.undone[0].notes[0]
 
 
 def test_a_journal_that_a_power_failure_cut_still_releases_every_lease(bed: Bed) -> None:

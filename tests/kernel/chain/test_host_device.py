@@ -305,3 +305,18 @@ def test_the_next_pod_waits_for_a_virtual_device_until_it_is_what_it_was(
     monkeypatch.undo()
     assert detach(second.container.sandbox, bed.settings).is_clean
     second.pod.close()
+
+
+def test_a_name_that_the_pod_gave_a_device_is_off_also_if_somebody_else_brought_it_home(bed: Bed) -> None:
+    bed.veth("eth7", "peer7", up=True)
+    bed.run("ip", "link", "property", "add", "dev", "eth7", "altname", "enp7s0")
+    before = bed.state()
+    attach(
+        (plan(step("dev", "host-device", "net1", device=device("eth7"))),), bed.container, bed.pod.path, bed.settings
+    )
+    bed.run("ip", "link", "property", "add", "dev", "net1", "altname", "pods-own", inside=True)
+    with Namespace.open(bed.pod.path) as pod, pod.socket() as sock:
+        link.change(sock, "net1", netns_fd=bed.host.fd, name="eth7")
+    assert bed.link("eth7")["altnames"] == ["pods-own"]
+    assert detach(bed.container.sandbox, bed.settings).is_clean
+    assert differences(before, bed.state()) == []

@@ -155,3 +155,72 @@ def test_an_ipam_plugin_without_check_makes_no_drift_of_a_built_in_step(bed: Bed
     leases.fails("CHECK", code=999, message="CNI CHECK method is not implemented")
     attached(bed, step("nic", "host-device", "net1", {"ipam": {"type": "leases"}}, device=device("eth7")))
     assert looked(bed)[0].drift == ()
+
+
+# As ovs-cni: all other interfaces of prevResult are the host's veth, and routes are in the main table.
+OVS_CHECK = """
+others=$(grep -o '"prevResult":.*' "$call/stdin" | grep -o '"name":"[^"]*"' | cut -d'"' -f4 | grep -vx "$CNI_IFNAME")
+for name in $others; do
+  ip -d link show "$name" | grep -qw veth || { echo '{"code": 7, "msg": "'"$name"' is no veth of the host"}'; exit 1; }
+done
+for dst in $(grep -o '"prevResult":.*' "$call/stdin" | grep -o '"dst":"[^"]*"' | cut -d'"' -f4); do
+  [ -n "$(ip -n POD route show "$dst")" ] || { echo '{"code": 7, "msg": "no route to '"$dst"'"}'; exit 1; }
+done
+""".replace("POD", POD)
+OVS_ADD = """
+ip link add far0 type veth peer name "$CNI_IFNAME" netns POD && ip link set far0 up &&
+ip -n POD link set "$CNI_IFNAME" up && ip -n POD addr add 10.1.0.5/24 dev "$CNI_IFNAME" &&
+ip -n POD route add 10.9.0.0/16 via 10.1.0.1 || exit 1
+echo '{"interfaces": [{"name": "far0"}, {"name": "'"$CNI_IFNAME"'", "sandbox": "'"$CNI_NETNS"'"}],
+ "ips": [{"address": "10.1.0.5/24", "gateway": "10.1.0.1", "interface": 1}],
+ "routes": [{"dst": "10.9.0.0/16", "gw": "10.1.0.1"}]}'
+""".replace("POD", POD)
+CHAINED: dict[str, dict[str, Any]] = {
+    "bandwidth": {
+        "ingressRate": 10_000_000,
+        "ingressBurst": 1_000_000,
+        "egressRate": 10_000_000,
+        "egressBurst": 1_000_000,
+    },
+    "sbr": {},
+}
+
+
+@pytest.mark.parametrize("kind", CHAINED)
+def test_a_port_of_open_vswitch_has_not_drifted_by_what_is_chained_to_it(bed: Bed, kind: str) -> None:
+    ovs = recorder(bed, "ovs")
+    for verb, script in (("ADD", OVS_ADD), ("DEL", "ip link del far0"), ("CHECK", OVS_CHECK)):
+        ovs.does(verb, script)
+    attached(bed, step("port", "ovs", "net1"), step("more", kind, "net1", CHAINED[kind], after=["port"]))
+    assert [each.drift for each in looked(bed)] == [(), ()]
+    assert len(ovs.calls("CHECK")) == 1
+    bed.run("ip", "link", "del", "far0")
+    assert looked(bed)[0].drift
+
+
+@pytest.mark.parametrize("binary", [False, True], ids=["built in", "tuning"])
+def test_an_mtu_that_a_later_step_sets_is_no_drift_of_the_program_that_set_another(bed: Bed, binary: bool) -> None:
+    # As `vlan`, which compares the interface with the MTU of its own config.
+    data = maker(bed, "vlan", 'link add "$CNI_IFNAME" mtu 1450 up type bridge')
+    wanted = """$(sed 's/"prevResult".*//' "$call/stdin" | grep -o '"mtu":[0-9]*' | cut -d: -f2)"""
+    refuse = """{ echo '{"code": 7, "msg": "not the MTU"}'; exit 1; }"""
+    data.does("CHECK", f'ip -n {POD} link show "$CNI_IFNAME" | grep -q "mtu {wanted} " || {refuse}')
+    bed.veth("eth7", "peer7", up=True)
+    config = {"master": "eth7", "vlanId": 7, "mtu": 1450, **static("10.1.0.5/24")}
+    tuned = {"mtu": 1300, "sysctl": {"net.core.somaxconn": "400"}}
+    report = attach(
+        (
+            plan(
+                step("data", "vlan", "net1", config, binary=True),
+                step("first", "tuning", "net1", tuned, after=["data"], binary=True),
+                step("last", "tuning", "net1", {"mtu": 1400}, after=["first"], binary=binary),
+            ),
+        ),
+        bed.container,
+        bed.pod.path,
+        bed.settings,
+    )
+    assert [each.result.interfaces[0].mtu for each in report.steps][1:] == [1300, 1400]
+    assert [each.drift for each in looked(bed)] == [()] * 3
+    bed.run("ip", "link", "set", "net1", "mtu", "1350", inside=True)
+    assert [bool(each.drift) for each in looked(bed)] == [True] * 3

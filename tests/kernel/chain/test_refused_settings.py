@@ -95,6 +95,9 @@ def test_one_that_fails_otherwise_on_del_may_have_leased(bed: Bed) -> None:
 def test_a_port_of_a_bridge_that_is_gone_blocks_nothing(bed: Bed) -> None:
     bed.run("ip", "link", "add", "br0", "type", "bridge")
     plugin = recorder(bed, "ovs")
+    veth = f'ip link add far0 type veth peer name "$CNI_IFNAME" netns {POD} || exit 1'
+    names = '{"name": "far0"}, {"name": "net1", "sandbox": "\'"$CNI_NETNS"\'"}'
+    plugin.does("ADD", f"{veth}; echo '{{\"interfaces\": [{names}]}}'")
     attach(
         (plan(step("port", "ovs", "net1", {"bridge": "br0"}, device=device("br0"))),),
         bed.container,
@@ -107,6 +110,8 @@ def test_a_port_of_a_bridge_that_is_gone_blocks_nothing(bed: Bed) -> None:
     report = detach(bed.container.sandbox, bed.settings)
     assert report.is_undone
     assert any("its bridge is gone" in note for note in report.notes)
+    assert [each["ifname"] for each in bed.ip("link", inside=True)] == ["lo"]
+    assert "far0" not in {each["ifname"] for each in bed.ip("link")}
 
 
 def _links(before: dict[str, object], bed: Bed) -> dict[str, list[str]]:

@@ -79,6 +79,15 @@ def test_what_a_plugin_gives_back_otherwise_than_it_was_is_restored_and_told(bed
     ]
 
 
+def test_a_name_that_the_pod_gave_a_device_does_not_come_home_with_it(bed: Bed, mover: Recorder) -> None:
+    before = bed.state()
+    attach(mine(), bed.container, bed.pod.path, bed.settings)
+    bed.run("ip", "link", "property", "add", "dev", "net1", "altname", "pods-own", inside=True)
+    mover.does("DEL", GIVE)
+    assert any(text.endswith('has another name "pods-own"') for text in undone(bed).restored)
+    assert differences(before, bed.state()) == []
+
+
 def test_a_plugin_that_does_as_it_should_is_given_nothing_to_restore(bed: Bed) -> None:
     bed.veth("eth7", "peer7", mtu=1450)
     fake = recorder(bed, "fake")

@@ -349,3 +349,28 @@ def clean_up(bed: Bed) -> None:
         bed.run("sh", "-c", f"ip link del {link['ifname']} 2>/dev/null; true")
     until(lambda: [link["ifname"] for link in bed.ip("link")] == ["lo"], "all links to be gone")
     shutil.rmtree(bed.settings.state, ignore_errors=True)
+
+
+def lifetimes(bed: Bed) -> dict[str, tuple[int, int]]:
+    """Seconds that each address of the uplink is preferred and valid."""
+    (found,) = bed.ip("addr", "show", "dev", "up0")
+    return {
+        each["local"]: (each["preferred_life_time"], each["valid_life_time"])
+        for each in found["addr_info"]
+        if each["scope"] == "global"
+    }
+
+
+def test_an_address_with_a_lifetime_comes_back_for_the_time_that_it_had_left(bed: Bed, porter: Recorder) -> None:
+    for text, left, used in (("203.0.113.7/24", 900, 600), ("2001:db8::7/64", 800, 0), ("203.0.113.8/24", 2, 2)):
+        bed.run("ip", "addr", "add", text, "dev", "up0", "valid_lft", str(left), "preferred_lft", str(used))
+    before = lifetimes(bed)
+    porter.does("ADD", f"{CHANGES['moved'][0]} && sleep 3; {RESULT}")
+    report = failed(bed)
+    assert report.is_clean, str(report)
+    after = lifetimes(bed)
+    assert after.keys() == before.keys() - {"203.0.113.8"}
+    assert after.pop("192.0.2.9") == (2**32 - 1, 2**32 - 1)
+    for text, (preferred, valid) in after.items():
+        assert before[text][1] - 60 < valid <= before[text][1] - 3
+        assert preferred == 0 if text == "2001:db8::7" else 540 < preferred <= 597

@@ -1,9 +1,10 @@
+import msgspec
 import pytest
 
 from netdra.chain import flow
 from netdra.model.errors import InvalidInputError
 from netdra.model.plan import ClaimReference, Plan, PlannedStep
-from netdra.model.result import CNIAddress, CNIInterface, StepDevice, StepResult
+from netdra.model.result import CNIAddress, CNIInterface, CNIRoute, StepDevice, StepResult
 
 POD = "/run/netns/x"
 
@@ -158,6 +159,15 @@ def test_a_binary_that_changes_an_interface_need_not_tell_its_mtu() -> None:
     assert flow.expected("0/dev", found, results).interfaces == (nic(mtu=0),)
 
 
+@pytest.mark.parametrize(("binary", "mtu"), [(False, None), (True, 1400)])
+def test_a_tuning_step_after_it_tells_the_mtu(binary: bool, mtu: int | None) -> None:
+    config = {} if mtu is None else {"mtu": mtu}
+    tuned = msgspec.structs.replace(step("tune", "old", binary=binary), type="tuning", config=config)
+    found = flow.tasks([plan(step("dev"), step("old", "dev", binary=True), tuned)])
+    results = {"0/dev": result(nic(mtu=1500)), "0/old": result(nic(mtu=1500)), "0/tune": result(nic(mtu=1400))}
+    assert flow.expected("0/dev", found, results).interfaces == (nic(mtu=1400),)
+
+
 def told(name: str, *ips: str, mac: str = "02:00:00:00:00:01") -> StepResult:
     interface = CNIInterface(name=name, mac=mac, sandbox=POD)
     return StepResult(interfaces=(interface,), ips=tuple(CNIAddress(address=each, interface=0) for each in ips))
@@ -188,6 +198,31 @@ def test_a_step_is_checked_with_nothing_of_another_branch_nor_of_another_interfa
     assert flow.to_check("0/left", found, results).ips == left.ips
     assert flow.to_check("0/right", found, results).ips == right.ips
     assert flow.to_check("0/both", found, results).ips == both.ips
+
+
+def test_a_step_is_checked_with_no_interface_that_a_later_one_made() -> None:
+    """As `bandwidth` makes one on the host behind the veth of `ovs`."""
+    found = flow.tasks([plan(step("port", binary=True), step("limit", "port", binary=True))])
+    far = CNIInterface(name="veth1", mac="02:00:00:00:00:03")
+    ifb = CNIInterface(name="bwp1")
+    ips = (CNIAddress(address="10.0.0.1/8", interface=1),)
+    more = (CNIAddress(address="10.0.0.1/8", interface=2), CNIAddress(address="10.9.0.1/8", interface=0))
+    results = {
+        "0/port": StepResult(interfaces=(far, nic(mtu=0)), ips=ips),
+        "0/limit": StepResult(interfaces=(ifb, far, nic(mtu=0)), ips=more),
+    }
+    assert flow.to_check("0/port", found, results) == results["0/port"]
+    assert flow.to_check("0/limit", found, results) == results["0/limit"]
+
+
+@pytest.mark.parametrize("kind", ["sbr", "vrf"])
+def test_a_step_is_checked_with_no_route_that_a_later_one_moved_to_another_table(kind: str) -> None:
+    mover = msgspec.structs.replace(step("moves", "port", binary=True), type=kind)
+    found = flow.tasks([plan(step("port", binary=True), mover)])
+    routed = StepResult(interfaces=(nic(),), routes=(CNIRoute(dst="10.9.0.0/16", gw="10.0.0.9"),))
+    results = {"0/port": routed, "0/moves": routed}
+    assert flow.to_check("0/port", found, results) == result(nic())
+    assert flow.to_check("0/moves", found, results) == routed
 
 
 def test_what_a_later_step_has_made_of_an_interface_is_what_an_earlier_one_is_checked_with() -> None:

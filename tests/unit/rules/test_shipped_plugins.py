@@ -102,6 +102,7 @@ NAMES = [
 FILES = [
     ("ovs", {"configuration_path": "/etc/shadow"}),
     ("ovs", {"socket_file": "/run/openvswitch/db.sock"}),
+    ("ovs", {"socket_file": "unix:/run/openvswitch/db.sock"}),
     ("ovn-k8s-cni-overlay", {"logFile": "/etc/cron.d/x"}),
     ("macvlan", {"ipam": {"type": "whereabouts", "configuration_path": "/etc/x"}}),
     ("macvlan", {"ipam": {"type": "whereabouts", "kubernetes": {"kubeconfig": "/etc/x"}}}),
@@ -130,6 +131,19 @@ def test_no_plugin_takes_another_device_than_the_allocated_one(kind: str, config
 def test_no_plugin_is_given_a_path_that_the_node_does_not_allow(kind: str, config: dict[str, Any]) -> None:
     texts = [text for text in told(kind, config, derived=False) if "linkInContainer" not in text]
     assert [("is a path of the node: this node allows none" in text) for text in texts] == [True]
+
+
+@pytest.mark.parametrize("socket", ["unix:/run/openvswitch/db.sock", "/run/openvswitch/db.sock"])
+def test_the_socket_of_open_vswitch_is_written_as_ovs_cni_does_or_as_a_path(topology: Topology, socket: str) -> None:
+    root = with_config(topology("- {name: a, type: ovs}"), {"bridge": "br-ex", "socket_file": socket})
+    assert check_topology(root) == ()
+    assert unbound(root).steps[0].config["socket_file"] == "unix:/run/openvswitch/db.sock"
+
+
+@pytest.mark.parametrize("socket", ["tcp:10.0.0.1:6640", "unix:run/db.sock", "unix:/run/../etc/x", "unix:unix:/x"])
+def test_a_socket_of_open_vswitch_that_is_no_plain_path_is_refused(socket: str) -> None:
+    (text,) = told("ovs", {"socket_file": socket}, derived=False)
+    assert "is no plain path of the node" in text
 
 
 def test_the_interface_of_each_is_known_before_it_runs(topology: Topology) -> None:

@@ -150,6 +150,8 @@ TRANSLATED = [
     ("sriov", {"vlan": 5, "qos": 3, "proto": "802.1Q"}, {"vlan": 5, "vlanQoS": 3, "vlanProto": "802.1Q"}),
     ("sriov", {"trust": True, "spoofchk": False}, {"trust": "on", "spoofchk": "off"}),
     ("sriov", {"linkState": "auto", "maxTxRate": 200}, {"link_state": "auto", "max_tx_rate": 200}),
+    ("ovs", {"socket_file": "/run/x"}, {"socket_file": "unix:/run/x"}),
+    ("ovs", {"socket_file": "unix:/run/x"}, {"socket_file": "unix:/run/x"}),
     ("bond", {"miimon": 100, "failOverMac": "active"}, {"miimon": "100", "failOverMac": 1}),
     ("bond", {"allSlavesActive": True, "tlbDynamicLb": 0}, {"allSlavesActive": 1, "tlbDynamicLb": 0}),
     ("tuning", {"txqlen": 500}, {"txQLen": 500}),
