@@ -130,7 +130,7 @@ def _caller() -> str:
         if frame is None:
             return ""
         code = frame.f_code
-        if code.co_filename.startswith(_HOME):
+        if code.co_filename.startswith(_HOME) and not code.co_filename.endswith("/libc.py"):
             is_ours = code.co_filename.startswith(_PARTS) and code.co_name not in _NEVER
             return f"{code.co_filename.removeprefix(_HOME)[1:]}:{code.co_name}:{frame.f_lineno}" if is_ours else ""
         frame = frame.f_back  # type: ignore[assignment]
