@@ -54,6 +54,7 @@ class Refusal:
         number: the errno.
         first: the first call that fails, counted from 1.
         length: how many calls fail, in a row.
+        calls_of: a part of the path of the modules whose calls count, "" for all.
         calls: how many calls there were.
         refused: the calls that failed, each with the function of netdra that made it.
     """
@@ -61,6 +62,7 @@ class Refusal:
     number: int = 0
     first: int = 0
     length: int = 1
+    calls_of: str = ""
     calls: int = 0
     refused: list[str] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -68,7 +70,7 @@ class Refusal:
     def fails(self, call: str) -> bool:
         """Count a call; whether it fails."""
         caller = _caller()
-        if not caller:
+        if not caller or self.calls_of not in caller:
             return False
         with self._lock:
             self.calls += 1

@@ -130,6 +130,8 @@ class Node:
             machine.end(sandbox)
         for _ in range(SETTLING):
             await self.scan()
+            if machine.checkpoints() == ids:
+                break
         self.check(what)
         assert machine.checkpoints() == ids, what
         assert set(self.comers) <= machine.links(), what
