@@ -82,10 +82,11 @@ def attach(checked: CheckedPlans, pod: PodIdentity, netns: str, settings: ChainS
                         links = tuple(sorted(other_links.names_in(space)))
                         header = msgspec.structs.replace(header, links=links)
                     journal = checkpoint.create(settings.state, header, site.remaining(), lasting=programs)
-                    if programs:
-                        journal.hold()
-                    with closing(Executor(graph, journal, site, settings)) as executor:
-                        report = _run(executor, settings, started)
+                    with closing(journal):
+                        if programs:
+                            journal.hold()
+                        with closing(Executor(graph, journal, site, settings)) as executor:
+                            report = _run(executor, settings, started)
                     return msgspec.structs.replace(report, problems=tuple(problems))
 
 
@@ -115,7 +116,6 @@ def _run(executor: Executor, settings: ChainSettings, started: float) -> AttachR
         raise
     if failed:
         raise attach_error(_back_out(executor, settings, started, failed))
-    executor.journal.close()
     return _report(executor.tasks, executor.journal.saved, seconds, time.monotonic() - started)
 
 
@@ -139,8 +139,6 @@ def _back_out(
     if report.is_clean:
         holders.forget(settings.state, header.pod.sandbox)
         executor.journal.remove()
-    else:
-        executor.journal.close()
     return report
 
 

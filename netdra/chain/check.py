@@ -28,6 +28,7 @@ def load(directory: Path, sandbox: str) -> Saved | None:
 
     Raises:
         InvalidInputError: the id cannot be a sandbox's.
+        TemporaryError: the disk cannot be read.
     """
     try:
         return checkpoint.load(directory, sandbox)
@@ -42,11 +43,13 @@ def standing(directory: Path, sandbox: str, netns: str) -> Saved | None:
 
     Raises:
         InvalidInputError: the id cannot be a sandbox's.
+        TemporaryError: the disk, or the namespace, cannot be read.
     """
     saved = load(directory, sandbox)
     if saved is None or not is_complete(saved):
         return None
-    return saved if sites.is_there(msgspec.structs.replace(saved.header.namespace, path=netns)) else None
+    with sites.reopen_pod(msgspec.structs.replace(saved.header.namespace, path=netns), same_boot=True) as space:
+        return saved if space is not None else None
 
 
 def is_complete(saved: Saved) -> bool:

@@ -137,8 +137,15 @@ _decoder: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
 
 @cache
 def boot_id() -> str:
-    """The id of this boot, which no other boot of the machine has."""
-    return _BOOT_ID.read_text().strip()
+    """The id of this boot, which no other boot of the machine has.
+
+    Raises:
+        TemporaryError: it cannot be read.
+    """
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError as problem:
+        raise files.unreadable(_BOOT_ID, problem) from None
 
 
 def read(text: bytes, name: str) -> Saved:
@@ -237,13 +244,23 @@ class CheckpointJournal:
             self.saved = folded(self.saved, entry)
 
     def hold(self) -> None:
-        """From now on, programs that are given `inherited` are waited for."""
-        self._lock_inherited(fcntl.F_RDLCK)
+        """From now on, programs that are given `inherited` are waited for.
+
+        Raises:
+            TemporaryError: the file cannot be opened or locked.
+        """
+        try:
+            self._lock_inherited(fcntl.F_RDLCK)
+        except OSError as problem:
+            raise files.unreadable(self.path, problem) from None
 
     def await_programs(self, timeout: float) -> bool:
         """Wait until the programs of a process that is gone have ended; False if they do not in time.
 
         From then on the programs that are given `inherited` are waited for, as after `hold`.
+
+        Raises:
+            TemporaryError: the file cannot be opened or locked.
         """
         deadline = time.monotonic() + timeout
         while True:
@@ -253,16 +270,21 @@ class CheckpointJournal:
                 if time.monotonic() > deadline:
                     return False
                 time.sleep(files.LOCK_PAUSE)  # as for flock(2): it can wait, but not until a time
+            except OSError as problem:
+                raise files.unreadable(self.path, problem) from None
             else:
                 return True
 
     def close(self) -> None:
-        """Let other processes have the checkpoint, which stays."""
+        """Let other processes have the checkpoint, which stays; closing twice is no error."""
         if self.inherited >= 0:
             with suppress(OSError):
                 self._lock_inherited(fcntl.F_UNLCK)
             os.close(self.inherited)
-        os.close(self._lock)
+            self.inherited = -1
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
     def _lock_inherited(self, kind: int) -> None:
         if self.inherited < 0:
@@ -330,10 +352,13 @@ def open_existing(directory: Path, sandbox: str, timeout: float) -> CheckpointJo
         except FileNotFoundError:
             return None
         except OSError as problem:
-            raise TemporaryError(f"checkpoint {path} cannot be read: {problem.strerror}") from None
+            raise files.unreadable(path, problem) from None
         try:
             if files.locked(lock, deadline) and _is_still(path, lock):
                 return _opened(path, lock)
+        except OSError as problem:
+            os.close(lock)
+            raise files.unreadable(path, problem) from None
         except BaseException:
             os.close(lock)
             raise
@@ -343,7 +368,11 @@ def open_existing(directory: Path, sandbox: str, timeout: float) -> CheckpointJo
 
 
 def sandboxes(directory: Path) -> tuple[str, ...]:
-    """The sandboxes that have a checkpoint, whether it can be read or not."""
+    """The sandboxes that have a checkpoint, whether it can be read or not.
+
+    Raises:
+        TemporaryError: the folder cannot be read.
+    """
     return tuple(path.name.removesuffix(SUFFIX) for path in _files(directory))
 
 
@@ -353,7 +382,7 @@ def load(directory: Path, sandbox: str) -> Saved:
     Raises:
         InvalidInputError: the id cannot be a sandbox's.
         FileNotFoundError: it has none.
-        OSError: it cannot be opened.
+        TemporaryError: the disk cannot be read.
         BadCheckpointError: it cannot be read.
         NewerStateError: a newer netdra has written it.
     """
@@ -361,7 +390,11 @@ def load(directory: Path, sandbox: str) -> Saved:
 
 
 def load_all(directory: Path) -> tuple[list[Saved], list[tuple[Path, NetdraError]]]:
-    """All checkpoints, as they stand and without locking them, and the files that cannot be read."""
+    """All checkpoints, as they stand and without locking them, and the files whose content makes no sense.
+
+    Raises:
+        TemporaryError: the disk cannot be read. What a checkpoint that is left out has would count as nobody's.
+    """
     good: list[Saved] = []
     bad: list[tuple[Path, NetdraError]] = []
     paths = sorted(_files(directory))
@@ -371,8 +404,6 @@ def load_all(directory: Path) -> tuple[list[Saved], list[tuple[Path, NetdraError
             good.append(_cache.of(path))
         except FileNotFoundError:
             continue
-        except OSError as problem:
-            bad.append((path, BadCheckpointError(f"checkpoint {path} cannot be read: {problem.strerror}")))
         except (BadCheckpointError, files.NewerStateError) as problem:
             bad.append((path, problem))
     return good, bad
@@ -396,8 +427,9 @@ def path_of(directory: Path, sandbox: str) -> Path:
 
 
 def _files(directory: Path) -> Iterator[Path]:
-    if directory.is_dir():
-        yield from (path for path in directory.iterdir() if path.suffix == SUFFIX and not path.name.startswith("."))
+    for name in files.listed(directory):
+        if name.endswith(SUFFIX) and not name.startswith("."):
+            yield directory / name
 
 
 def _opened(path: Path, lock: int) -> CheckpointJournal | None:

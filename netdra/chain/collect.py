@@ -58,7 +58,7 @@ def collect(settings: ChainSettings, plans: Iterable[Plan] = ()) -> CollectRepor
         TemporaryError: other processes begin sandboxes for longer than that.
     """
     deadline = time.monotonic() + settings.budget / 2
-    if not settings.state.is_dir():
+    if not files.exists(settings.state):
         return CollectReport()
     with files.folder(settings.state, settings.budget / 2):
         good, bad = checkpoint.load_all(settings.state)
@@ -89,7 +89,7 @@ def _share(networks: Networks) -> None:
 
 
 def _put_aside(state: Path) -> list[Path]:
-    return sorted(path for path in state.iterdir() if f"{checkpoint.SUFFIX}.bad-" in path.name)
+    return sorted(state / name for name in files.listed(state) if f"{checkpoint.SUFFIX}.bad-" in name)
 
 
 def _add(networks: Networks, saved: Saved) -> None:

@@ -49,7 +49,8 @@ def detach(
 
     Raises:
         InvalidInputError: the id cannot be a sandbox's.
-        TemporaryError: another process is just attaching or detaching the sandbox.
+        TemporaryError: another process is just attaching or detaching the sandbox, or the disk or the namespace cannot
+            be read; nothing was undone, or all but the checkpoint.
     """
     started = time.monotonic()
     try:
@@ -60,19 +61,13 @@ def detach(
         return DetachReport(sandbox=sandbox, found=True, problems=(text,))
     if journal is None:
         return DetachReport(sandbox=sandbox, found=False)
-    try:
+    with closing(journal):
         report = _undo(journal, settings, netns, held_netns, started)
-    except BaseException:
-        journal.close()
-        raise
-    if report.is_undone:
-        holders.forget(settings.state, sandbox)
-        journal.remove()
-        return report
-    try:
+        if report.is_undone:
+            holders.forget(settings.state, sandbox)
+            journal.remove()
+            return report
         return _given_up(journal, report) if give_up and not (keep_stranded and report.is_stranded) else report
-    finally:
-        journal.close()
 
 
 def _given_up(journal: CheckpointJournal, report: DetachReport) -> DetachReport:

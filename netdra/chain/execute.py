@@ -26,6 +26,7 @@ from netdra.cni import protocol
 from netdra.cni.config import Attachment
 from netdra.cni.errors import PluginError
 from netdra.cni.protocol import ReadyPlugin
+from netdra.kernel.errors import from_os_error
 from netdra.kernel.netlink import Socket
 from netdra.model import decoders
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
@@ -48,7 +49,10 @@ class Executor:
         decoders.build(*_IN_THREADS)
         self.tasks, self.journal, self._settings = tasks, journal, settings
         self.site = msgspec.structs.replace(site, lock=journal.inherited)
-        self._stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        try:
+            self._stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        except OSError as problem:
+            raise from_os_error(problem, "cannot make an event counter") from None
         self._shared = SharedDevices(settings.state)
 
     def until(self, deadline: float) -> None:
@@ -413,7 +417,13 @@ class Executor:
         path = header.namespace.path
         if self.site.pod is not None or header.boot_id != checkpoint.boot_id() or path.startswith(_PROCESSES):
             return ""
-        return "" if os.path.lexists(path) else path
+        try:
+            os.lstat(path)
+        except FileNotFoundError:
+            return path
+        except OSError:
+            pass  # what is there cannot be read
+        return ""
 
     def _give_up(self, task: ChainStep, state: StepState) -> None:
         for device in _holds(task, state):

@@ -12,7 +12,7 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -54,7 +54,7 @@ def create(path: Path, content: bytes, timeout: float, *, lasting: bool = True) 
     """
     try:
         with folder(path.parent, timeout) as opened_folder:
-            if os.path.exists(path):  # noqa: PTH110 (a pod waits for it)
+            if exists(path):
                 raise ExistsError(f"{path} is there already")
             opened = _written(path, content, lasting=lasting)
             try:
@@ -151,20 +151,23 @@ def folder(path: Path, timeout: float) -> Iterator[int]:
     """A folder, made if need be, open and locked: until the context ends no other process writes a file in it.
 
     Raises:
-        TemporaryError: other processes write for longer than the timeout, in seconds.
-        OSError: it cannot be made or opened.
+        TemporaryError: other processes write for longer than the timeout, in seconds, or it cannot be made, opened or
+            locked.
     """
-    try:
-        opened = os.open(path, _FOLDER_FLAGS)
-    except FileNotFoundError:
-        path.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
-        opened = os.open(path, _FOLDER_FLAGS)
-    try:
-        if not locked(opened, time.monotonic() + timeout):
+    with ExitStack() as closing:
+        try:
+            try:
+                opened = os.open(path, _FOLDER_FLAGS)
+            except FileNotFoundError:
+                path.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
+                opened = os.open(path, _FOLDER_FLAGS)
+            closing.callback(os.close, opened)
+            is_ours = locked(opened, time.monotonic() + timeout)
+        except OSError as problem:
+            raise unwritable(path, problem) from None
+        if not is_ours:
             raise TemporaryError(f"another process has held {path} for {timeout:.1f} s")
         yield opened
-    finally:
-        os.close(opened)
 
 
 def append(fd: int, content: bytes) -> None:
@@ -201,7 +204,7 @@ def put_aside(path: Path, mark: str = "bad") -> Path:
         TemporaryError: it cannot be renamed, or another process has just done so.
     """
     aside = next(
-        name for number in range(1_000_000) if not (name := path.with_name(f"{path.name}.{mark}-{number}")).exists()
+        name for number in range(1_000_000) if not exists(name := path.with_name(f"{path.name}.{mark}-{number}"))
     )
     try:
         path.rename(aside)
@@ -223,6 +226,40 @@ def copy_aside(path: Path) -> Path:
     except OSError as problem:
         raise unwritable(aside, problem) from None
     return aside
+
+
+def exists(path: Path) -> bool:
+    """Whether a file is there. Takes microseconds.
+
+    Raises:
+        TemporaryError: the disk cannot be read.
+    """
+    try:
+        os.stat(path)  # noqa: PTH116 (a pod waits for it)
+    except FileNotFoundError:
+        return False
+    except OSError as problem:
+        raise unreadable(path, problem) from None
+    return True
+
+
+def listed(folder: Path) -> list[str]:
+    """The names in a folder; none where there is no such folder.
+
+    Raises:
+        TemporaryError: the disk cannot be read.
+    """
+    try:
+        return os.listdir(folder)  # noqa: PTH208 (names alone)
+    except FileNotFoundError:
+        return []
+    except OSError as problem:
+        raise unreadable(folder, problem) from None
+
+
+def unreadable(path: Path, problem: OSError) -> TemporaryError:
+    """The error for a file of which it cannot be read what is in it, or whether it is there."""
+    return TemporaryError(f"{path} cannot be read: {problem.strerror}")
 
 
 def unwritable(path: Path, problem: OSError) -> TemporaryError:
@@ -382,16 +419,22 @@ class FileCache(Generic[T]):
         """The decoded content of a file as it is now.
 
         Raises:
-            OSError: it is not there, or cannot be read. Errors of decoding come through.
+            FileNotFoundError: it is not there.
+            TemporaryError: it cannot be read. Errors of decoding come through.
         """
         name = str(path)
         cached = self._cache.get(name)
-        if cached is not None and cached[0] == _state(os.stat(name)):  # noqa: PTH116 (asked for each file, each time)
-            return cached[1]
-        with path.open("rb") as opened:
-            # The status comes before the content: what is appended in between is found the next time.
-            state = _state(os.fstat(opened.fileno()))
-            content = self._decode(opened.read(), path)
+        try:
+            if cached is not None and cached[0] == _state(os.stat(name)):  # noqa: PTH116 (for each file, each time)
+                return cached[1]
+            with path.open("rb") as opened:
+                # The status comes before the content: what is appended in between is found the next time.
+                state, text = _state(os.fstat(opened.fileno())), opened.read()
+        except FileNotFoundError:
+            raise
+        except OSError as problem:
+            raise unreadable(path, problem) from None
+        content = self._decode(text, path)
         self._cache[name] = state, content
         return content
 

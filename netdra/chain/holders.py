@@ -28,9 +28,16 @@ def take(directory: Path, device: str, sandbox: str) -> None:
     """Note that a sandbox has a device; done already is no error.
 
     Raises:
-        TemporaryError: another sandbox has it.
+        TemporaryError: another sandbox has it, or the disk cannot be read or written.
     """
     path = _path(directory, device)
+    try:
+        _link(directory, path, device, sandbox)
+    except OSError as problem:
+        raise files.unwritable(path, problem) from None
+
+
+def _link(directory: Path, path: Path, device: str, sandbox: str) -> None:
     while True:
         try:
             path.symlink_to(sandbox)
@@ -50,24 +57,35 @@ def take(directory: Path, device: str, sandbox: str) -> None:
 
 
 def give_up(directory: Path, device: str, sandbox: str) -> None:
-    """Note that a sandbox has a device no longer."""
+    """Note that a sandbox has a device no longer.
+
+    Raises:
+        TemporaryError: the disk cannot be read or written.
+    """
     path = _path(directory, device)
-    if _target(path) == sandbox:
-        path.unlink(missing_ok=True)
+    try:
+        if _target(path) == sandbox:
+            path.unlink(missing_ok=True)
+    except OSError as problem:
+        raise files.unwritable(path, problem) from None
 
 
 def forget(directory: Path, sandbox: str) -> None:
-    """Note that a sandbox has no device any more; a process may have died before its checkpoint, and left a link."""
-    try:
-        noted = os.listdir(files.joined(directory, _FOLDER))  # noqa: PTH208 (names alone)
-    except FileNotFoundError:
-        return
-    for device in noted:
+    """Note that a sandbox has no device any more; a process may have died before its checkpoint, and left a link.
+
+    Raises:
+        TemporaryError: the disk cannot be read or written.
+    """
+    for device in files.listed(files.joined(directory, _FOLDER)):
         give_up(directory, device, sandbox)
 
 
 def holder(directory: Path, device: str) -> str:
-    """The sandbox that has a device, or ""."""
+    """The sandbox that has a device, or "".
+
+    Raises:
+        TemporaryError: the disk cannot be read.
+    """
     sandbox = _target(_path(directory, device)) if device else ""
     if not sandbox:
         return ""
@@ -76,6 +94,8 @@ def holder(directory: Path, device: str) -> str:
         saved = checkpoint.read(path.read_bytes(), str(path))
     except (FileNotFoundError, BadCheckpointError):
         return ""
+    except OSError as problem:
+        raise files.unreadable(path, problem) from None
     except NewerStateError:
         return sandbox
     return sandbox if saved.header.boot_id == checkpoint.boot_id() else ""
@@ -123,7 +143,14 @@ def _path(directory: Path, device: str) -> Path:
 
 
 def _target(path: Path) -> str:
+    """The sandbox that a link names; "" where there is no link.
+
+    Raises:
+        TemporaryError: the disk cannot be read.
+    """
     try:
         return os.readlink(path)  # noqa: PTH115
-    except OSError:
+    except FileNotFoundError:
         return ""
+    except OSError as problem:
+        raise files.unreadable(path, problem) from None

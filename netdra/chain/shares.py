@@ -91,21 +91,25 @@ def mark(directory: Path, device: PlannedDevice, text: str, plugin: Binary, wher
         at=time.monotonic(),
     )
     path = _path(directory, device)
-    path.parent.mkdir(mode=files.FOLDER_MODE, parents=True, exist_ok=True)
     files.replace(path, msgspec.json.encode(changed), _WRITE_SECONDS, lasting=False)
 
 
 def changed_devices(directory: Path) -> Iterator[ChangedDevice]:
-    """The shared devices that plugins have changed, as far as these plugins are kept off them."""
-    try:
-        paths = sorted(path for path in (directory / _FOLDER).iterdir() if not path.name.startswith("."))
-    except FileNotFoundError:
-        return
-    for path in paths:
+    """The shared devices that plugins have changed, as far as these plugins are kept off them.
+
+    Raises:
+        TemporaryError: the disk cannot be read.
+    """
+    for name in sorted(files.listed(directory / _FOLDER)):
+        if name.startswith("."):
+            continue
+        path = directory / _FOLDER / name
         try:
             changed = msgspec.json.decode(path.read_bytes(), type=ChangedDevice)
-        except (OSError, *UNREADABLE):
+        except (FileNotFoundError, *UNREADABLE):
             continue
+        except OSError as problem:
+            raise files.unreadable(path, problem) from None
         if changed.holds:
             yield changed
 

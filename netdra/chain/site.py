@@ -20,11 +20,11 @@ from netdra.chain.checkpoint import NamespaceId, PodIdentity
 from netdra.cni.plugins import PluginPath
 from netdra.kernel import netns
 from netdra.kernel.device_files import DeviceFiles
-from netdra.kernel.errors import KernelError
+from netdra.kernel.errors import KernelError, KernelMissingError
 from netdra.kernel.netlink import Socket
 from netdra.kernel.netns import Namespace
 from netdra.kernel.sysfs import Sysfs
-from netdra.model.errors import InvalidInputError, PermanentError
+from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
 from netdra.steps.contract import PodSpace, Site
 
 DEFAULT_STATE = Path("/var/lib/netdra/sandboxes")
@@ -76,6 +76,10 @@ def open_pod(path: str) -> Iterator[PodSpace]:
             yield PodSpace(namespace=namespace, sock=sock, path=path, cookie=netns.cookie(sock))
 
 
+class UnknownNamespaceError(TemporaryError):
+    """Whether a checkpoint's namespace is there cannot be read: nothing in it may be undone (decision D56)."""
+
+
 @contextmanager
 def reopen_pod(wanted: NamespaceId, *others: str, same_boot: bool) -> Iterator[PodSpace | None]:
     """The namespace of a checkpoint, or None where it is gone: also where another namespace has its path by now.
@@ -84,20 +88,20 @@ def reopen_pod(wanted: NamespaceId, *others: str, same_boot: bool) -> Iterator[P
         wanted: the namespace as the checkpoint has it.
         others: further paths that it may have, each a path or "". It is opened by the first path that leads to it.
         same_boot: whether the checkpoint is of this boot; namespaces do not outlive one.
+
+    Raises:
+        UnknownNamespaceError: what is at one of the paths cannot be read.
     """
     with ExitStack() as closing:
         for path in dict.fromkeys((wanted.path, *others)) if same_boot else ():
-            space = _opened_if_there(path, closing)
+            try:
+                space = _opened_if_there(path, closing)
+            except NetdraError as problem:
+                raise UnknownNamespaceError(problem.what, hint=problem.hint) from None
             if space is not None and space.cookie == wanted.cookie:
                 yield space
                 return
         yield None
-
-
-def is_there(namespace: NamespaceId) -> bool:
-    """Whether the namespace at the path still has the cookie."""
-    with reopen_pod(namespace, same_boot=True) as space:
-        return space is not None
 
 
 @contextmanager
@@ -138,11 +142,12 @@ def arguments(pod: PodIdentity) -> dict[str, str]:
 
 
 def _opened_if_there(path: str, closing: ExitStack) -> PodSpace | None:
+    """The namespace at a path; None where there is none, or a file that is of no namespace (any more)."""
     if not path:
         return None
     try:
         return closing.enter_context(open_pod(path))
-    except (KernelError, InvalidInputError, PermanentError):
+    except (KernelMissingError, InvalidInputError):
         return None
 
 

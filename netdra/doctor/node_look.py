@@ -12,6 +12,7 @@ import re
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -29,6 +30,8 @@ from netdra.kernel.netns import Namespace
 from netdra.kernel.sysfs import Sysfs
 from netdra.model.errors import NetdraError
 from netdra.model.inventory import Interface
+from netdra.ops import descriptors
+from netdra.ops.descriptors import Descriptors
 
 MAX_PLUGINS = 64
 CONNECT_SECONDS = 2.0
@@ -83,6 +86,7 @@ def look(places: Places) -> NodeFacts:
         ),
         cgroup=_cgroup(sysfs),
         user_namespaces=_number(places.at("proc/sys/user/max_user_namespaces")),
+        descriptors=_descriptors(places),
         in_user_namespace=not _IDENTITY_MAP.fullmatch(_text(places.at("proc/self/uid_map")) or "0 0 4294967295"),
     )
 
@@ -180,6 +184,15 @@ def _plugins(places: Places) -> Iterator[InstalledPlugin]:
                 yield InstalledPlugin(name, "", problem.what)
             continue
         yield InstalledPlugin(name, max(versions, key=number, default=""))
+
+
+def _descriptors(places: Places) -> Descriptors | None:
+    """The descriptors of the node's daemon; None if none runs here, or this user may not look at it."""
+    for process in sorted(places.at("proc").glob("[0-9]*")):
+        words = _text(process / "cmdline").split("\0")
+        if any(word.rpartition("/")[2] == "netdra" and then == "node" for word, then in pairwise(words)):
+            return descriptors.read(process)
+    return None
 
 
 def _cgroup(sysfs: Sysfs) -> int:

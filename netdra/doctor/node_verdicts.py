@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from netdra.doctor.diagnosis import Diagnosis, number
+from netdra.ops.descriptors import Descriptors
 
 Presence = Literal["there", "loadable", "absent", "unknown"]
 """Of a part of the kernel: in it now, a module that can be loaded, not there, or unknown."""
@@ -92,6 +93,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
         cgroup: 1, 2, or 0 for none.
         user_namespaces: how many may be made, -1 if it could not be told.
         in_user_namespace: whether this process is in one of its own.
+        descriptors: those of netdra's daemon; None if it does not run, or may not be looked at.
     """
 
     kernel: str = ""
@@ -113,6 +115,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     cgroup: int = 0
     user_namespaces: int = -1
     in_user_namespace: bool = False
+    descriptors: Descriptors | None = None
 
 
 def verdicts(facts: NodeFacts) -> list[Diagnosis]:
@@ -130,6 +133,7 @@ def verdicts(facts: NodeFacts) -> list[Diagnosis]:
         _cdi(facts),
         *_plugins(facts),
         *_troubles(facts),
+        *_descriptors(facts),
         _cgroup(facts),
         _user_namespaces(facts),
     ]
@@ -258,6 +262,17 @@ def _plugins(facts: NodeFacts) -> Iterator[Diagnosis]:
 def _troubles(facts: NodeFacts) -> Iterator[Diagnosis]:
     for trouble in facts.troubles:
         yield _finding("container", "error", trouble.seen, trouble.fix)
+
+
+def _descriptors(facts: NodeFacts) -> Iterator[Diagnosis]:
+    if facts.descriptors is None:
+        return
+    seen = f"netdra's daemon has {facts.descriptors.used} of {facts.descriptors.limit}"
+    if not facts.descriptors.is_short:
+        yield _finding("file descriptors", "ok", seen)
+        return
+    fix = "raise the hard limit of open files (LimitNOFILE of the container runtime's service), and restart the daemon"
+    yield _finding("file descriptors", "warning", f"{seen}: without a free one no pod can be attached", fix)
 
 
 def _cgroup(facts: NodeFacts) -> Diagnosis:

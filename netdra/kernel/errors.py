@@ -10,14 +10,17 @@ import os
 
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 
-_MISSING = frozenset({errno.ENODEV, errno.ENOENT, errno.ENXIO, errno.ESRCH, errno.EADDRNOTAVAIL})
-_BUSY = frozenset({errno.EBUSY, errno.EAGAIN, errno.EINTR, errno.ENOBUFS, errno.ENOMEM, errno.ETIMEDOUT})
+_MISSING = frozenset({errno.ENODEV, errno.ENOENT, errno.ENOTDIR, errno.ENXIO, errno.ESRCH, errno.EADDRNOTAVAIL})
+_USED_UP = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_BUSY = _USED_UP | {errno.EBUSY, errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT}
 _HINTS = {
     errno.EPERM: "run as root, or with CAP_NET_ADMIN in the namespace's user namespace",
     errno.EACCES: "run as root, or with CAP_NET_ADMIN in the namespace's user namespace",
     errno.EOPNOTSUPP: "this kernel or driver does not have it; look for the module in the kernel's configuration",
     errno.EEXIST: "remove or rename what is there already",
     errno.EBUSY: "it is in use; try again when what holds it is gone",
+    errno.EMFILE: "raise the limit of open files of this process: prlimit --nofile",
+    errno.ENFILE: "the machine has no free file: see fs.file-nr, and raise fs.file-max",
 }
 
 
@@ -51,7 +54,7 @@ class KernelRefusedError(KernelError, PermanentError):
 
 
 class KernelMissingError(KernelRefusedError):
-    """The object is not there (any more): ENODEV, ENOENT, ENXIO, ESRCH, EADDRNOTAVAIL."""
+    """The object is not there (any more): ENODEV, ENOENT, ENOTDIR, ENXIO, ESRCH, EADDRNOTAVAIL."""
 
 
 class KernelExistsError(KernelRefusedError):
@@ -59,7 +62,7 @@ class KernelExistsError(KernelRefusedError):
 
 
 class KernelBusyError(KernelError, TemporaryError):
-    """Asking again may help: EBUSY, EAGAIN, EINTR, ENOBUFS, ENOMEM, ETIMEDOUT."""
+    """Asking again may help: EBUSY, EAGAIN, EINTR, ENOBUFS, ENOMEM, ETIMEDOUT, EMFILE, ENFILE."""
 
 
 class EventsLostError(TemporaryError):
@@ -81,6 +84,11 @@ def kernel_error(number: int, doing: str, message: str = "") -> KernelError:
     if number in _BUSY:
         return KernelBusyError(number, doing, message)
     return KernelRefusedError(number, doing, message)
+
+
+def is_missing(problem: OSError) -> bool:
+    """Whether the kernel says that the object is not there. Any other error says nothing of the object."""
+    return problem.errno in _MISSING
 
 
 def from_os_error(problem: OSError, doing: str) -> KernelError:

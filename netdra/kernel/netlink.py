@@ -171,9 +171,13 @@ class Socket:
             raise kernel_error(problem.errno or errno.EIO, f"cannot open a netlink socket of family {family}") from None
         # An error comes without the request and with words (CAP_ACK, EXT_ACK). Only with strict checks does
         # the kernel filter a dump by its header, such as an index (Documentation/userspace-api/netlink/intro.rst).
-        for option in (_NETLINK_CAP_ACK, _NETLINK_EXT_ACK, _NETLINK_GET_STRICT_CHK):
-            self._socket.setsockopt(_SOL_NETLINK, option, 1)
-        self._socket.bind((0, 0))
+        try:
+            for option in (_NETLINK_CAP_ACK, _NETLINK_EXT_ACK, _NETLINK_GET_STRICT_CHK):
+                self._socket.setsockopt(_SOL_NETLINK, option, 1)
+            self._socket.bind((0, 0))
+        except OSError as problem:
+            self._socket.close()
+            raise kernel_error(problem.errno or errno.EIO, f"cannot bind a netlink socket of family {family}") from None
         self._sequence = 0
         self.families: dict[str, int] = {}
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from netdra.kernel import libc
-from netdra.kernel.errors import KernelError, from_os_error
+from netdra.kernel.errors import KernelError, from_os_error, is_missing
 from netdra.kernel.netlink import NETLINK_ROUTE, Socket
 from netdra.model.errors import InvalidInputError
 
@@ -147,24 +147,36 @@ def inode_at(path: str = _OWN) -> int:
 
     The path's file may be there without its mount: a runtime that removes a namespace takes the mount away first.
     Without a path it is the calling thread's namespace.
+
+    Raises:
+        KernelError: whether one is there cannot be read.
     """
     status = status_at(path)
     return status.st_ino if status is not None else 0
 
 
 def status_at(path: str) -> os.stat_result | None:
-    """The status of the namespace at a path, with the time when it was made (st_mtime_ns); None where none is."""
+    """The status of the namespace at a path, with the time when it was made (st_mtime_ns); None where none is.
+
+    Raises:
+        KernelError: whether one is there cannot be read.
+    """
     try:
         status = os.stat(path)  # noqa: PTH116 (many at once)
-    except OSError:
-        return None
+    except OSError as problem:
+        if is_missing(problem):
+            return None
+        raise from_os_error(problem, f'cannot look at network namespace "{path}"') from None
     return status if status.st_dev == _file_system() else None
 
 
 @cache
 def _file_system() -> int:
     """The device number of nsfs, which has the files of all namespaces: a file of another one is below a mount."""
-    return os.stat(_OWN).st_dev  # noqa: PTH116
+    try:
+        return os.stat(_OWN).st_dev  # noqa: PTH116
+    except OSError as problem:
+        raise from_os_error(problem, f"cannot look at {_OWN}") from None
 
 
 def delete(name: str, folder: str = NAMED) -> None:
@@ -237,7 +249,10 @@ def _come_back(home: int) -> None:
 
 def _inside(descriptor: int, work: Callable[[], T], leave: Callable[[int], None] = _go_back) -> T:
     """In some thread: enter, work, and leave for the namespace that it came from."""
-    home = os.open(_OWN, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        home = os.open(_OWN, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as problem:
+        raise from_os_error(problem, f"cannot open {_OWN}") from None
     try:
         libc.setns(descriptor, libc.CLONE_NEWNET)
         try:

@@ -113,6 +113,14 @@ class Sysfs:
         except ValueError:
             return False
 
+    def is_gone(self, path: str) -> bool:
+        """Whether the kernel says that nothing is there (behind links); False also if it cannot say."""
+        try:
+            os.stat(f"{self.root}/{path}")  # noqa: PTH116
+        except OSError as problem:
+            return problem.errno in _GONE
+        return False
+
     def is_folder(self, path: str) -> bool:
         """Whether a folder is there (behind links)."""
         return os.path.isdir(f"{self.root}/{path}")  # noqa: PTH112

@@ -33,7 +33,8 @@ from netdra.node.publishing.service import Publishing
 from netdra.node.registry.table import FILE, RegistrationTable
 from netdra.node.settings import NodeSettings
 from netdra.node.signals import Signals
-from netdra.ops.health import met
+from netdra.ops import descriptors
+from netdra.ops.health import CheckResult, met
 from netdra.ops.process import Process, spare_what_is_loaded
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ async def run(client: Client, process: Process, settings: NodeSettings) -> None:
     Raises:
         NetdraError: a part cannot go on.
     """
+    descriptors.raise_limit()
     _look_around(settings)
     sysfs = Sysfs(settings.sysfs_root)
     signals = Signals()
@@ -143,8 +145,15 @@ def _add_checks(process: Process, client: Client, publishing: Publishing) -> Non
     ready("api-server", reachable(client))
     ready("caches", synced(client))
     ready("slices", met(publishing.published.is_set, "not yet published", "published"))
+    ready("descriptors", _descriptors)
     for part in ("kubelet", "runtime"):
         ready(part, met(lambda: False, "not begun yet"))
+
+
+def _descriptors() -> CheckResult:
+    """Not ready would help nobody: no request is sent elsewhere, and an update with the remedy would wait for it."""
+    seen = descriptors.read()
+    return CheckResult(ok=True, detail="cannot be read" if seen is None else str(seen))
 
 
 def _first(problems: BaseExceptionGroup[NetdraError]) -> NetdraError:

@@ -106,6 +106,11 @@ ORPHANS = NODE.counter(
     "kind",
     OUTCOME,
 )
+UNKNOWN = NODE.counter(
+    "netdra_sandbox_looks_unknown_total",
+    "Looks at whether a sandbox's network namespace exists that the kernel did not answer, such as for want of file "
+    "descriptors; nothing is undone, and it is looked at again.",
+)
 HELD = NODE.gauge("netdra_held_devices", "Devices that claims of this node have.")
 STUCK = NODE.gauge("netdra_held_devices_in_trouble", "Devices that could not be given back yet.")
 

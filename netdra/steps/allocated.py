@@ -164,7 +164,7 @@ def give_back(record: Allocated, site: Site, sharer: Callable[[], str]) -> Retur
     other = "" if record.shared else site.holder(record.key)
     if other:
         return Returned(notes=(f'device "{record.device}" is sandbox {other}\'s by now and left alone',))
-    if record.address and not site.sysfs.is_folder(f"bus/pci/devices/{record.address}"):
+    if record.address and site.sysfs.is_gone(f"bus/pci/devices/{record.address}"):
         return Returned(notes=(f'device "{record.device}" ({record.address}) is gone from the machine',))
     differences = tuple(_differences(record, site))
     if not differences:

@@ -305,7 +305,7 @@ def _nowhere(moved: Moved, site: Site) -> tuple[str, ...]:
     if not moved.device.is_physical:
         return (f'device "{moved.name}" is gone with the namespace that it was in',)
     address = moved.device.parent
-    if pci.is_address(address) and not site.sysfs.is_folder(f"bus/pci/devices/{address}"):
+    if pci.is_address(address) and site.sysfs.is_gone(f"bus/pci/devices/{address}"):
         return (f'device "{moved.name}" ({address}) is gone from the machine',)
     raise PermanentError(
         f'device "{moved.name}" ({moved.device.key}) is neither in the pod nor on the host',

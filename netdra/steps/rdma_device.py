@@ -11,7 +11,7 @@ from contextlib import suppress
 import msgspec
 
 from netdra.kernel import link, rdma
-from netdra.kernel.errors import KernelError, KernelMissingError
+from netdra.kernel.errors import KernelBusyError, KernelError, KernelMissingError
 from netdra.kernel.link import Link
 from netdra.kernel.netlink import NETLINK_RDMA
 from netdra.kernel.sysfs import Sysfs
@@ -178,10 +178,16 @@ def _netdev(order: Order, address: str, name: str, site: Site) -> Link | None:
 
 
 def is_exclusive() -> bool:
-    """Whether RDMA devices are each in one namespace; a kernel that cannot tell has no choice but to share."""
+    """Whether RDMA devices are each in one namespace; a kernel that knows no such mode has them shared.
+
+    Raises:
+        KernelBusyError: it cannot be read just now.
+    """
     try:
         with rdma.open_socket() as sock:
             return rdma.netns_mode(sock) == _EXCLUSIVE
+    except KernelBusyError:
+        raise
     except KernelError:
         return False
 

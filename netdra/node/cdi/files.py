@@ -165,7 +165,7 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             NetdraError: a name cannot be a file's, or the file system does not take it.
         """
-        if self.spec_path(claim.claim.uid).exists():
+        if files.exists(self.spec_path(claim.claim.uid)):
             return  # the kubelet asks again after its start
         self._describe(claim, ())
 
@@ -206,25 +206,20 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
         """
         self.remove_spec(uid)
         prefix = f"{_uid(uid)}."
-        try:
-            listed = os.listdir(self._folder)  # noqa: PTH208 (the kubelet waits for it)
-        except FileNotFoundError:
-            return
-        except OSError as problem:
-            raise _stuck(self._folder, problem) from None
-        for name in listed:
+        for name in files.listed(self._folder):
             if name.startswith(prefix):
                 _remove(self._folder / name)
 
     def specified(self) -> tuple[str, ...]:
-        """The uids of the claims that have a specification now."""
-        if not self.cdi.is_dir():
-            return ()
-        listed = (path.name for path in self.cdi.iterdir())
+        """The uids of the claims that have a specification now.
+
+        Raises:
+            TemporaryError: the folder cannot be read.
+        """
         return tuple(
             sorted(
                 name.removeprefix(_PREFIX).removesuffix(_SUFFIX)
-                for name in listed
+                for name in files.listed(self.cdi)
                 if name.startswith(_PREFIX) and name.endswith(_SUFFIX)
             )
         )

@@ -238,15 +238,19 @@ class Claims:
         except ApiError:
             return True
         for uid, name in pods.items():
-            try:
-                pod = await self._client.get(_PODS, name, record.claim.namespace)
-            except NotFoundError:
-                continue
-            except ApiError:
-                return True
-            if pod.metadata.uid == uid and pod.spec.node_name == self._node:
+            if await self.has_pod(record.claim.namespace, name, uid):
                 return True
         return False
+
+    async def has_pod(self, namespace: str, name: str, uid: str) -> bool:
+        """Whether this node has a pod, by reading it from the API server. A pod that cannot be read counts as there."""
+        try:
+            pod = await self._client.get(_PODS, name, namespace)
+        except NotFoundError:
+            return False
+        except ApiError:
+            return True
+        return pod.metadata.uid == uid and pod.spec.node_name == self._node
 
     async def _prepared(self, claim: ClaimReference) -> PreparedClaim:
         began = asyncio.get_running_loop().time()

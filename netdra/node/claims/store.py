@@ -21,7 +21,7 @@ import msgspec
 
 from netdra.chain import files
 from netdra.model import names
-from netdra.model.errors import UNREADABLE, InvalidInputError, NetdraError, TemporaryError
+from netdra.model.errors import UNREADABLE, InvalidInputError, TemporaryError
 from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedPort
 from netdra.model.resource import DeviceAttribute
 from netdra.model.topology import NetworkTopology
@@ -228,7 +228,7 @@ class ClaimStore(msgspec.Struct, frozen=True):
         """Keep every other daemon from preparing or unpreparing meanwhile; short work only.
 
         Raises:
-            TemporaryError: another daemon holds the lock for too long, or the lock's file cannot be made.
+            TemporaryError: another daemon holds the lock for too long, or the lock's file cannot be made or locked.
         """
         path, flags = self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         try:
@@ -242,7 +242,11 @@ class ClaimStore(msgspec.Struct, frozen=True):
         deadline = time.monotonic() + _LOCK_SECONDS
         ours = _one_at_a_time.acquire(timeout=_LOCK_SECONDS)
         try:
-            if not ours or not files.locked(lock, deadline):
+            try:
+                is_locked = ours and files.locked(lock, deadline)
+            except OSError as problem:
+                raise files.unwritable(path, problem) from None
+            if not is_locked:
                 raise TemporaryError(f"another netdra on this node has held {path} for {_LOCK_SECONDS:.0f} s")
             yield
         finally:
@@ -262,8 +266,6 @@ class ClaimStore(msgspec.Struct, frozen=True):
             problem = "" if claim.version == VERSION else f"version {claim.version}, which there never was"
         except FileNotFoundError:
             return None
-        except OSError as error:
-            raise TemporaryError(f"{path} cannot be read: {error.strerror}") from None
         except (*UNREADABLE, RecursionError) as error:
             problem = str(error)
         if not problem:
@@ -285,23 +287,31 @@ class ClaimStore(msgspec.Struct, frozen=True):
 
         Raises:
             InvalidInputError: the uid cannot be a claim's.
+            TemporaryError: the disk cannot be read.
         """
-        return self._path(uid).exists()
+        return files.exists(self._path(uid))
 
     def all(self) -> list[PreparedClaim]:
-        """Every prepared claim that can be read; files that cannot be read are put aside."""
+        """Every prepared claim whose file makes sense; the others are put aside, or left to a newer netdra.
+
+        Raises:
+            TemporaryError: the disk cannot be read. The devices of a claim that is left out would count as nobody's.
+        """
         claims = []
         uids = self._uids()
         _cache.forget_all_but(self.folder, [f"{uid}{_SUFFIX}" for uid in uids])
         for uid in uids:
-            # A file that another daemon just put aside, or that cannot be read just now, does not stop the others.
-            with suppress(NetdraError):
+            with suppress(files.NewerStateError, InvalidInputError):
                 claim = self.get(uid)
                 claims += [claim] if claim is not None else []
         return claims
 
     def uids(self) -> frozenset[str]:
-        """The claims that were prepared and not unprepared since, also those whose files could not be read."""
+        """The claims that were prepared and not unprepared since, also those whose files make no sense.
+
+        Raises:
+            TemporaryError: the disk cannot be read.
+        """
         split = (name.split(_SUFFIX, 1) for name in self._names())
         return frozenset(parts[0] for parts in split if len(parts) == 2 and parts[0])
 
@@ -339,10 +349,7 @@ class ClaimStore(msgspec.Struct, frozen=True):
         )
 
     def _names(self) -> list[str]:
-        try:
-            return os.listdir(self.folder)  # noqa: PTH208 (at each claim and each pod, for all of them)
-        except FileNotFoundError:
-            return []
+        return files.listed(self.folder)
 
     def _path(self, uid: str) -> Path:
         if not names.is_label(uid):

@@ -51,7 +51,7 @@ from netdra.node.publishing.publisher import STORED_SLICES, PoolWrites, Publishe
 from netdra.node.publishing.reconcile import owner_of
 from netdra.node.publishing.registered import NodeRegistrations
 from netdra.node.publishing.reporter import Reporter
-from netdra.node.view import Holder
+from netdra.node.view import HeldDevice, Holder
 from netdra.topology.devices import DeviceKey
 
 log = logging.getLogger(__name__)
@@ -64,6 +64,7 @@ def _allocatable(node: ClusterNode | None) -> Mapping[str, str]:
 CUSTOM_DEVICES_SECONDS = 5.0
 """How long the first list of CustomDevices is waited for."""
 FILES_SECONDS = 2.0
+HELD_AGAIN_SECONDS = 5.0
 """Seconds between two looks whether registered device files have come or gone."""
 
 
@@ -101,6 +102,7 @@ class Publishing:
         self._node = node
         self._watch = watch
         self._holder: Holder | None = None
+        self._held: tuple[HeldDevice, ...] | None = None
         self._plugins = NodePlugins(plugins, self.look_again) if plugins is not None else None
         self._recorder = Recorder(client, f"{names.DRIVER}/node", node)
         self._problem_events = ProblemEvents(self._recorder, node)
@@ -291,7 +293,7 @@ class Publishing:
         labels = dict(node.metadata.labels) if node is not None else {}
         allocatable_names = allocatable_of(policies)
         allocatable = {name: amount for name, amount in _allocatable(node).items() if name in allocatable_names}
-        held_devices, features = tuple(self._holder.held if self._holder is not None else ()), self._features
+        held_devices, features = self._held_devices(), self._features
         presence = self._plugins.presence if self._plugins is not None else None
         registered = self._registered = self._facts.registered(labels)
         metrics.set_held(held_devices)
@@ -304,6 +306,22 @@ class Publishing:
             )
 
         return make
+
+    def _held_devices(self) -> tuple[HeldDevice, ...]:
+        """The devices that claims have; the former ones while the disk cannot be read: none of them is free for that.
+
+        Raises:
+            NetdraError: the disk could not be read yet.
+        """
+        try:
+            self._held = tuple(self._holder.held) if self._holder is not None else ()
+        except NetdraError as problem:
+            if self._held is None:
+                raise
+            log.warning("the devices that claims have cannot be read, the former ones count: %s", problem)
+            asyncio.get_running_loop().call_later(HELD_AGAIN_SECONDS, self._work.set)
+        assert self._held is not None
+        return self._held
 
     def _hand_on(self, offered: Offered, publisher: Publisher) -> None:
         self.passes += 1

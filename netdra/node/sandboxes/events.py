@@ -57,6 +57,12 @@ class PodEvents:
         log.warning("restored, as its plugin had not: %s", restored, extra=_about(sandbox))
         self._emit_of(sandbox, "Normal", "DeviceRestored", "Detach", restored)
 
+    def report_unknown(self, sandbox: Sandbox, reason: str) -> None:
+        """Whether a sandbox still has its network namespace cannot be read; the caller reports that once."""
+        text = f"the network is left as it is: whether the pod's network namespace exists cannot be read: {reason}"
+        log.warning("%s", text, extra=_about(sandbox))
+        self._emit_of(sandbox, "Warning", "NetworkUnknown", "Check", text)
+
     def report_given_up(self, sandbox: Sandbox, trouble: str) -> None:
         """A network that could not be given back is tried no more, and left for a person."""
         log.error('pod "%s/%s", sandbox %s: %s', sandbox.namespace, sandbox.name, sandbox.id, trouble)

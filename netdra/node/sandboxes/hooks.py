@@ -128,9 +128,14 @@ class Attachments:
         return self.network.table
 
     async def synchronize(self, sandboxes: Sequence[Sandbox]) -> None:
-        """Note which sandboxes there are; `recover` compares them with their networks."""
-        alive = await self.in_thread(lambda: self.network.alive(sandboxes))
-        self.table.update_from_list(alive, self.network.sandboxes_on_disk())
+        """Note which sandboxes there are; `recover` compares them with their networks.
+
+        Raises:
+            NetdraError: what there is cannot be read; the runtime lists its sandboxes again when it is connected again.
+        """
+        alive, unknown = await self.in_thread(lambda: self.network.alive(sandboxes))
+        left = await self.in_thread(self.network.left)
+        self.table.update_from_list(sandboxes, (*alive, *unknown), left)
         self.signals.listed.emit()
 
     async def run(self, sandbox: Sandbox, budget: float) -> None:

@@ -20,7 +20,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Self
 
-from netdra.kernel.errors import KernelError
+from netdra.kernel.errors import KernelError, KernelMissingError, from_os_error, is_missing
 from netdra.kernel.mounts import MountChanges
 from netdra.kernel.netns import Namespace
 
@@ -47,11 +47,14 @@ class _Held:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the path no longer leads to the namespace. One system call: all are looked at in one go."""
+        """Whether the kernel says that the path no longer leads to the namespace; not if it cannot say (decision D56).
+
+        One system call: all are looked at in one go.
+        """
         try:
             status = os.stat(self.path)  # noqa: PTH116
-        except OSError:
-            return True
+        except OSError as problem:
+            return is_missing(problem)
         return (status.st_dev, status.st_ino) != self.file
 
 
@@ -71,18 +74,26 @@ class Namespaces:
         """Hold the namespace at a path, in place of another one that is held for the sandbox.
 
         A missing namespace is not held, without an error: the next action in it fails.
+
+        Raises:
+            KernelError: it cannot be held. No device may be moved into it.
         """
         try:
             namespace = Namespace.open(path)
-        except KernelError:
+        except KernelMissingError:
             return
+        try:
+            status = os.fstat(namespace.fd)
+        except OSError as problem:
+            namespace.close()
+            raise from_os_error(problem, f'cannot look at network namespace "{path}"') from None
+        new = _Held(namespace, path, (status.st_dev, status.st_ino))
         with self._lock:
             former = self._held.get(sandbox)
-            if former is not None and former.path == path and former.namespace.inode == namespace.inode:
+            if former is not None and (former.path, former.file) == (new.path, new.file):
                 namespace.close()
                 return
-            status = os.fstat(namespace.fd)
-            self._held[sandbox] = _Held(namespace, path, (status.st_dev, status.st_ino))
+            self._held[sandbox] = new
             if former is not None:
                 former.namespace.close()
         if path.startswith(_PROCESSES):

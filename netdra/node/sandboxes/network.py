@@ -5,14 +5,13 @@ Called by `netdra.node.sandboxes.hooks` and `recover`, which have the sandbox's 
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from netdra.chain import check as checks
-from netdra.chain import checkpoint
+from netdra.chain import checkpoint, files
 from netdra.chain.attach import attach
 from netdra.chain.checkpoint import PodIdentity, Saved
 from netdra.chain.collect import collect
@@ -20,8 +19,10 @@ from netdra.chain.detach import detach
 from netdra.chain.outcome import DeviceOutcome, device_outcomes, recorded_outcomes
 from netdra.chain.report import AttachError, CollectReport, DetachReport
 from netdra.chain.shares import changed_devices
-from netdra.chain.site import ChainSettings, is_there
+from netdra.chain.site import ChainSettings, reopen_pod
 from netdra.kernel import netns
+from netdra.kernel.errors import KernelError
+from netdra.kernel.liveness import Liveness
 from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
 from netdra.model.plan import ClaimReference, Plan, PlannedDevice
 from netdra.node import faults, metrics
@@ -31,6 +32,7 @@ from netdra.node.sandboxes.table import DetachOutcome, Table
 from netdra.node.view import HeldDevice, vf_of
 from netdra.ops.metrics import measured
 from netdra.rules.plans import CheckedPlans
+from netdra.steps.contract import PodSpace
 from netdra.topology.devices import DeviceKey
 
 COLLECT_SECONDS = 2.0  # no sandbox begins for half of it, which is less than a hook has
@@ -80,38 +82,60 @@ class Network:
 
         Raises:
             InvalidInputError: the id cannot be a sandbox's.
+            TemporaryError: the disk cannot be read.
         """
-        return os.path.exists(checkpoint.path_of(self.settings.state, sandbox))  # noqa: PTH110 (a pod waits for it)
+        return files.exists(checkpoint.path_of(self.settings.state, sandbox))
 
-    def alive(self, sandboxes: Sequence[Sandbox]) -> tuple[Sandbox, ...]:
-        """The sandboxes that have a network namespace of their own now; of one pod's sandboxes the newest.
+    def alive(self, sandboxes: Sequence[Sandbox]) -> tuple[tuple[Sandbox, ...], tuple[Sandbox, ...]]:
+        """The sandboxes that have a network namespace of their own now, and those of which that is unknown.
 
         A runtime may list a stopped sandbox by the path that its namespace had, and a sandbox on the host's network by
-        a path of the host's (CRI-O does both), so the kernel is asked. A pod has one sandbox at a time.
+        a path of the host's (CRI-O does both), so the kernel is asked. A pod has one sandbox at a time: of several that
+        are alive, the newest counts.
+
+        Raises:
+            KernelError: the host's namespace cannot be read.
         """
         host = netns.inode_at()
         newest: dict[tuple[str, str, str], tuple[int, Sandbox]] = {}
+        unknown: list[Sandbox] = []
         for sandbox in sandboxes:
-            status = netns.status_at(sandbox.netns) if sandbox.netns else None
+            try:
+                status = netns.status_at(sandbox.netns) if sandbox.netns else None
+            except KernelError:
+                unknown.append(sandbox)
+                continue
             if status is None or status.st_ino == host:
                 continue
             pod = (sandbox.namespace, sandbox.name, sandbox.uid)
             if pod not in newest or newest[pod][0] <= status.st_mtime_ns:
                 newest[pod] = (status.st_mtime_ns, sandbox)
-        return tuple(sandbox for _, sandbox in newest.values())
+        return tuple(sandbox for _, sandbox in newest.values()), tuple(unknown)
 
     def is_on_hosts(self, sandbox: Sandbox) -> bool:
-        """Whether a sandbox is on the host's network: some runtimes give no namespace then, others the host's."""
+        """Whether a sandbox is on the host's network: some runtimes give no namespace then, others the host's.
+
+        Raises:
+            KernelError: its namespace cannot be read.
+        """
         return not sandbox.netns or netns.inode_at(sandbox.netns) == netns.inode_at()
 
     def hold(self, saved: Saved) -> None:
-        """Hold the namespace of a sandbox that a former process left, if it is there."""
-        namespace = saved.header.namespace
-        if is_there(namespace):
-            self.table.hold(sandbox_of(saved))
+        """Hold the namespace of a sandbox that a former process left, if it is there.
+
+        Raises:
+            TemporaryError: whether it is there cannot be read, or it cannot be held.
+        """
+        with reopen_pod(saved.header.namespace, same_boot=True) as space:
+            if space is not None:
+                self.table.hold(sandbox_of(saved))
 
     def standing(self, sandbox: Sandbox) -> Saved | None:
-        """The checkpoint of a sandbox whose network is complete in its namespace, else None."""
+        """The checkpoint of a sandbox whose network is complete in its namespace, else None.
+
+        Raises:
+            TemporaryError: the disk, or the namespace, cannot be read.
+        """
         return checks.standing(self.settings.state, sandbox.id, sandbox.netns)
 
     def attach(
@@ -171,7 +195,7 @@ class Network:
         """
         report = checks.check(sandbox.id, self.settings)
         drift = (*report.problems, *(f"{step}: {step.drift[0]}" for step in report.steps if step.drift))
-        return drift if self.alive((sandbox,)) else ()
+        return drift if sandbox in self.alive((sandbox,))[0] else ()
 
     def undo(self, sandbox: str, deadline: float, netns: str = "", *, give_up: bool = False) -> DetachOutcome:
         """Take a sandbox down: no further container, then its network. Tries everything, and returns what is left.
@@ -224,6 +248,7 @@ class Network:
             path = self.table.namespaces.path(sandbox)
             settings = self._within(deadline)
             report = detach(sandbox, settings, netns, held_netns=path, give_up=give_up, keep_stranded=True)
+            is_given_up = give_up and not report.is_undone and not self.has_checkpoint(sandbox)
         except NetdraError as problem:
             return DetachOutcome(claims=claims, trouble="\n".join((*trouble, problem.what)))
         metrics.count_detach(report)
@@ -235,7 +260,7 @@ class Network:
             notes=report.notes,
             restored=report.restored,
             is_hopeless=report.namespace_gone or report.is_refused,
-            is_given_up=give_up and bool(text) and not self.has_checkpoint(sandbox),
+            is_given_up=is_given_up and bool(text),
             releases_namespace=_releases_namespace(report, give_up=give_up),
             hung=tuple(step.hung for step in report.undone if step.hung),
         )
@@ -244,20 +269,33 @@ class Network:
         saved = checks.load(self.settings.state, sandbox)
         return tuple(dict.fromkeys(plan.claim for plan in saved.header.plans)) if saved is not None else ()
 
-    def sandboxes_on_disk(self) -> tuple[str, ...]:
-        """The sandboxes that have a checkpoint."""
-        return checkpoint.sandboxes(self.settings.state)
+    def left(self) -> dict[str, Sandbox]:
+        """The sandboxes that have a checkpoint, by id; of one that makes no sense the id alone.
+
+        Raises:
+            TemporaryError: the disk cannot be read.
+        """
+        ids = checkpoint.sandboxes(self.settings.state)
+        left = {key: Sandbox(id=key, name="", namespace="", uid="") for key in ids}
+        return left | {saved.header.pod.sandbox: sandbox_of(saved) for saved in self.checkpoints()}
 
     def checkpoints(self) -> list[Saved]:
-        """All checkpoints that can be read; others are put aside when their sandbox is next acted on."""
+        """All checkpoints that make sense; others are put aside when their sandbox is next acted on.
+
+        Raises:
+            TemporaryError: the disk cannot be read.
+        """
         return checkpoint.load_all(self.settings.state)[0]
 
-    def is_of_a_lost_namespace(self, saved: Saved) -> bool:
-        """Whether the pod of a checkpoint cannot be running: its namespace is gone, by itself or with the boot."""
-        header = saved.header
-        if header.boot_id != checkpoint.boot_id():
-            return True
-        return not is_there(header.namespace)
+    def liveness(self, saved: Saved) -> Liveness:
+        """Whether the namespace of a checkpoint's pod is there; it goes by itself or with the boot."""
+
+        def look() -> PodSpace | None:
+            same_boot = saved.header.boot_id == checkpoint.boot_id()
+            with reopen_pod(saved.header.namespace, same_boot=same_boot) as space:
+                return space
+
+        return Liveness.of(look)
 
     def collect(self, plans: Sequence[Plan]) -> CollectReport:
         """Have plugins free leases that belong to no sandbox of this node any more; see `netdra.chain.collect`.

@@ -24,12 +24,13 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from netdra.chain.checkpoint import Saved
+from netdra.chain.site import UnknownNamespaceError
 from netdra.kube.queue import AGAIN, WorkQueue
 from netdra.model.errors import NetdraError, PermanentError
 from netdra.model.plan import ClaimReference, Plan
 from netdra.node.claims.checks import changed_topologies
 from netdra.node.claims.prepare import Claims
-from netdra.node.metrics import ORPHANS, REPAIRS
+from netdra.node.metrics import ORPHANS, REPAIRS, UNKNOWN
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.sandboxes.hooks import Attachments
 from netdra.node.sandboxes.network import Network, sandbox_of
@@ -73,12 +74,16 @@ class Recovery:
         claims: gives a prepared claim up.
         rounds: how often everything was looked at.
         _unseen: the sandboxes that may still wait for a claim's network; None until the runtime has listed them.
+        _unknown: the sandboxes whose namespace could not be looked at the last time.
+        _is_unclear: whether anything might be to be taken down that could not be told.
     """
 
     hooks: Attachments
     claims: Claims
     rounds: int = 0
     _unseen: set[str] | None = None
+    _unknown: set[str] = field(default_factory=set)
+    _is_unclear: bool = False
     _suspects: frozenset[str] = frozenset()
     _changed: frozenset[DeviceKey] = frozenset()
     _collect_at: float = -math.inf
@@ -157,11 +162,20 @@ class Recovery:
 
     async def _compare_in_turn(self, key: str) -> bool:
         sandbox = self.table.running(key)
-        if sandbox is None or not await self.hooks.in_thread(lambda: self.network.alive((sandbox,))):
-            self.table.mark_ended(key)  # with or without a hook; or it has no network of its own
+        if sandbox is None:
             return True
+        of_pod = [other for other in self.table.all_running.values() if other.is_of_pod_of(sandbox)]
         try:
+            alive, unknown = await self.hooks.in_thread(lambda: self.network.alive(of_pod))
+            if unknown:
+                return False  # also where it is another one of its pod
+            if sandbox not in alive:
+                self.table.mark_ended(key)  # with or without a hook; or it has no network of its own
+                return True
             return await self._finish(sandbox)
+        except UnknownNamespaceError as problem:
+            self._mark_unknown(sandbox, problem.what)
+            return False
         except NetdraError as problem:
             log.info("%s", problem)
             return False
@@ -228,7 +242,7 @@ class Recovery:
     async def _look(self, what: str) -> float | None:
         """Look at everything, or at the sandboxes; and at everything again, before its time if there is trouble."""
         await (self.look_around() if what == _EVERYTHING else self._take_down_ended())
-        if not self.table.troubles:
+        if not (self.table.troubles or self._is_unclear):
             self._orphans.add(_EVERYTHING, EVERY_SECONDS)
         elif what == _EVERYTHING:
             return AGAIN
@@ -256,19 +270,30 @@ class Recovery:
     async def take_down_users(self, uid: str) -> None:
         """Take down what is left of a claim's pods, which have ended: its devices may go to the next pod at once."""
         users = self.table.users(uid)
+        for sandbox in self.table.unlisted:
+            if sandbox.id in users:  # neither the runtime has it, nor does whoever gives the claim up
+                self.table.mark_ended(sandbox.id)
         if users:
             await self._take_down_ended(frozenset(users))
 
     async def _take_down_ended(self, only: Collection[str] | None = None) -> None:
         """Take down sandboxes that run no more: the runtime said so, or their namespace is gone.
 
-        A network that cannot be given back is kept, tried again and reported, and its devices are tainted.
+        What the runtime did not list is taken down once its pod is gone, too. A network that cannot be given back is kept, tried again and reported, and its devices are tainted.
 
         Args:
             only: the sandboxes to look at; None for all.
+
+        Raises:
+            TemporaryError: the checkpoints cannot be read; nothing was done.
         """
+        self._is_unclear = True
         saved = {entry.header.pod.sandbox: entry for entry in await self.hooks.in_thread(self.network.checkpoints)}
         lost = await self._lost(saved.values())
+        for sandbox in self.table.unlisted if only is None else ():
+            if sandbox.id not in saved or await self._has_lost_its_pod(sandbox):
+                self.table.mark_ended(sandbox.id)
+        self._is_unclear = bool(self._unknown or self.table.unlisted)
         for key in dict.fromkeys([*lost, *self.table.to_take_down()]):
             is_being_done = self.table.is_busy(key) and key not in lost  # such as by the hook of its stop
             if is_being_done if only is None else key not in only:
@@ -279,17 +304,34 @@ class Recovery:
                 if self.table.running(key) is None and self.hooks.has_anything(key):
                     await self._take_down(key, saved.get(key))
 
+    async def _has_lost_its_pod(self, sandbox: Sandbox) -> bool:
+        """Whether a sandbox's pod is gone from the API server; what was attached by hand has none there."""
+        return bool(sandbox.name) and not await self.claims.has_pod(sandbox.namespace, sandbox.name, sandbox.uid)
+
     async def _lost(self, checkpoints: Collection[Saved]) -> list[str]:
-        """The sandboxes whose namespace is gone."""
+        """The sandboxes whose namespace is gone, as the kernel says."""
         lost = []
         for saved in checkpoints:
             key = saved.header.pod.sandbox
             with contained(f"sandbox {key}: its namespace cannot be looked at"):
-                if await self.hooks.in_thread(partial(self.network.is_of_a_lost_namespace, saved)):
+                seen = await self.hooks.in_thread(partial(self.network.liveness, saved))
+                if seen.is_unknown:
+                    self._mark_unknown(sandbox_of(saved), seen.reason)
+                    continue
+                self._unknown.discard(key)
+                if seen.is_gone:
                     lost.append(key)
+        self._unknown &= {saved.header.pod.sandbox for saved in checkpoints}
         with contained("held namespaces"):
             lost += self.table.namespaces.lost()
         return lost
+
+    def _mark_unknown(self, sandbox: Sandbox, reason: str) -> None:
+        """Count that a sandbox's namespace could not be looked at, and report it unless that is known."""
+        UNKNOWN.inc()
+        if sandbox.id not in self._unknown:
+            self._unknown.add(sandbox.id)
+            self.hooks.events.report_unknown(sandbox, reason)
 
     async def _take_down(self, key: str, saved: Saved | None) -> None:
         """Take a sandbox down; a failure is reported, and kept as a trouble or given up."""
@@ -345,7 +387,8 @@ class Recovery:
         suspects: set[str] = set()
         for record in await self.hooks.in_thread(self.table.prepared.all):
             claim = record.claim
-            if self.table.users(claim.uid):
+            unlisted = {sandbox.id for sandbox in self.table.unlisted}
+            if not unlisted.issuperset(self.table.users(claim.uid)):
                 continue
             with contained(f'ResourceClaim "{claim.namespace}/{claim.name}"'):
                 if await self.claims.is_needed(record):

@@ -76,12 +76,15 @@ class Life(Enum):
     Attributes:
         UNKNOWN: it has said nothing yet: a former daemon left the sandbox, or another daemon of this node has it.
         RUNNING: it runs.
-        ENDED: it runs no more: it was stopped or refused, its pod has a newer sandbox, its namespace is gone, or the
-            runtime did not list it.
+        UNLISTED: the runtime did not list it, and nothing else says that it has ended: nothing of it is undone (decision
+            D56). A runtime that begins anew may list nothing.
+        ENDED: it runs no more: it was stopped or refused, its pod or its namespace is gone, its pod has a newer sandbox,
+            or the runtime did not list it and its claim is given up.
     """
 
     UNKNOWN = "unknown"
     RUNNING = "running"
+    UNLISTED = "unlisted"
     ENDED = "ended"
 
 
@@ -177,19 +180,24 @@ class Table:
 
     # What the runtime says.
 
-    def update_from_list(self, running: Sequence[Sandbox], left: Collection[str]) -> None:
-        """The runtime has listed its sandboxes: these run, and all other known sandboxes have ended.
+    def update_from_list(
+        self, listed: Collection[Sandbox], running: Sequence[Sandbox], left: Mapping[str, Sandbox]
+    ) -> None:
+        """The runtime has listed its sandboxes: of these some run, and the others have ended.
 
-        A sandbox that another process of this node attaches from now on is in neither, and is not taken for ended.
+        A sandbox that another process of this node attaches from now on is in none of these, and nothing is known of
+        it.
 
         Args:
-            running: the sandboxes that run.
-            left: the ids of all sandboxes that have a checkpoint.
+            listed: the sandboxes that the runtime has.
+            running: those that run.
+            left: all sandboxes that have a checkpoint, by id.
         """
-        ids = {sandbox.id for sandbox in running}
-        for key in {*self._records, *left, *self.namespaces.sandboxes()} - ids:
-            record = self._record(Sandbox(id=key, name="", namespace="", uid=""))
-            record.life = Life.ENDED
+        stopped = {sandbox.id for sandbox in listed} - {sandbox.id for sandbox in running}
+        for key in {*self._records, *left, *self.namespaces.sandboxes()} - {sandbox.id for sandbox in running}:
+            record = self._record(left.get(key, Sandbox(id=key, name="", namespace="", uid="")))
+            if record.life is not Life.ENDED:
+                record.life = Life.ENDED if key in stopped else Life.UNLISTED
             if record.phase is Phase.EXPECTED and not record.interested and key in left:
                 record.phase = Phase.LEFT
         for sandbox in running:
@@ -224,11 +232,16 @@ class Table:
         former = [
             record
             for record in self._all()
-            if record.life is Life.RUNNING and record.sandbox.id != sandbox.id and record.sandbox.is_of_pod_of(sandbox)
+            if record.life in (Life.RUNNING, Life.UNLISTED) and record.sandbox.id != sandbox.id and record.sandbox.is_of_pod_of(sandbox)
         ]
         for record in former:
             self.mark_ended(record.sandbox.id)
         return bool(former)
+
+    @property
+    def unlisted(self) -> tuple[Sandbox, ...]:
+        """The sandboxes that the runtime did not list and that have not ended otherwise."""
+        return tuple(record.sandbox for record in self._all() if record.life is Life.UNLISTED)
 
     # Whose turn it is.
 
@@ -372,7 +385,7 @@ class Table:
         return tuple(
             record.sandbox.id
             for record in self._all()
-            if record.life is Life.ENDED or (record.trouble and record.life is not Life.RUNNING)
+            if record.life is Life.ENDED or (record.trouble and record.life is Life.UNKNOWN)
         )
 
     # The claims' CDI specifications.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from contextlib import suppress
 
 import msgspec
@@ -11,19 +12,24 @@ import pytest
 from netdra.chain.check import load
 from netdra.model.errors import NetdraError, TemporaryError
 from netdra.model.plan import ClaimReference
+from netdra.node.metrics import UNKNOWN
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.sandboxes import namespaces
 from netdra.node.sandboxes.hooks import MOST_TRIES
 from testbed.objects import CLAIM, POD
 from testbed.recorder import Recorder
 from testbed.waiting import until_async
+from tests import refusing
 from tests.cluster.sandboxes.former import attached, rounds
 from tests.cluster.sandboxes.scene import Scene, step
+from tests.refusing import Refusal
 
 
 @pytest.mark.parametrize("stopped", [True, False], ids=["stopped", "unknown to the runtime"])
 def test_a_sandbox_that_ended_while_the_daemon_was_away_is_taken_down(scene: Scene, stopped: bool) -> None:
     claim, sandbox = attached(scene)
+    if not stopped:
+        scene.workspace.api.delete(POD, sandbox.name, sandbox.namespace)
 
     async def story() -> None:
         async with scene.daemon() as daemon:
@@ -35,6 +41,83 @@ def test_a_sandbox_that_ended_while_the_daemon_was_away_is_taken_down(scene: Sce
             assert "eth7" in scene.machine.links()
             await daemon.written()
             assert not scene.stored(claim)["status"].get("devices")
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("agrees", ["stop", "namespace", "pod", "claim", "newer"])
+def test_a_sandbox_that_the_runtime_does_not_list_keeps_its_network_until_something_else_says_that_it_has_ended(
+    scene: Scene, agrees: str
+) -> None:
+    claim, sandbox = attached(scene)
+    reference = ClaimReference(namespace=sandbox.namespace, name=claim, uid=scene.uid(claim))
+    newer = scene.machine.sandbox(scene.workspace.api.get(POD, sandbox.name, sandbox.namespace))
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            for _ in range(3):  # the runtime begins anew, again and again
+                await daemon.synchronize()
+                await rounds(daemon, 2)
+                assert scene.machine.checkpoints() == {sandbox.id}
+                assert "net1" in scene.machine.links(sandbox)
+            match agrees:
+                case "stop":
+                    await daemon.stop(sandbox)
+                case "namespace":
+                    scene.machine.end(sandbox)
+                case "pod":
+                    scene.workspace.api.delete(POD, sandbox.name, sandbox.namespace)
+                case "claim":
+                    await daemon.pods.claims.unprepare(reference)
+                case "newer":
+                    with suppress(NetdraError):  # the device is not back yet
+                        await daemon.run(newer)
+            await rounds(daemon)
+            assert sandbox.id not in scene.machine.checkpoints()
+            assert "eth7" in scene.machine.links()
+
+    asyncio.run(story())
+
+
+def test_a_sandbox_that_is_listed_again_goes_on_with_its_network(scene: Scene) -> None:
+    _, sandbox = attached(scene)
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.synchronize()
+            await rounds(daemon)
+            await daemon.synchronize(sandbox)
+            scene.workspace.api.delete(POD, sandbox.name, sandbox.namespace)
+            await rounds(daemon, 2)
+            assert scene.machine.checkpoints() == {sandbox.id}
+            assert [event.reason for event in scene.told] == []
+
+    asyncio.run(story())
+
+
+def test_a_namespace_that_cannot_be_looked_at_is_told_once_and_counted_and_nothing_of_it_is_undone(
+    scene: Scene,
+) -> None:
+    _, sandbox = attached(scene)
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.synchronize(sandbox)
+            before = UNKNOWN._value.get()
+            for _ in range(2):
+                scene.told.clear()
+                with refusing.refusing(Refusal(errno.EMFILE, first=1, length=10**6, calls_of="netns.py")):
+                    await rounds(daemon, 3)
+                await rounds(daemon)
+                (event,) = scene.told
+                assert (event.reason, event.regarding.name) == ("NetworkUnknown", sandbox.name)
+                assert "(EMFILE)" in event.note
+                assert "net1" in scene.machine.links(sandbox)
+                assert scene.machine.checkpoints() == {sandbox.id}
+            assert UNKNOWN._value.get() == before + 6
+            scene.machine.end(sandbox)
+            await rounds(daemon)
+            assert not scene.machine.checkpoints()
 
     asyncio.run(story())
 

@@ -9,6 +9,7 @@ import pytest
 
 from netdra.doctor.diagnosis import Diagnosis, worst
 from netdra.doctor.node_verdicts import KINDS, InstalledPlugin, NodeFacts, NodeFolder, SriovNic, Trouble, verdicts
+from netdra.ops.descriptors import Descriptors
 
 WELL = NodeFacts(
     kernel="6.12.1",
@@ -28,6 +29,7 @@ WELL = NodeFacts(
     plugins=(InstalledPlugin("macvlan", "1.1.0"),),
     cgroup=2,
     user_namespaces=15000,
+    descriptors=Descriptors(300, 1048576),
 )
 
 
@@ -81,6 +83,7 @@ def test_a_node_that_has_everything_has_no_trouble_and_nothing_to_do() -> None:
         ({"plugins": ()}, "CNI plugins", "warning", "none in /opt/cni/bin", "containernetworking"),
         ({"plugins": (InstalledPlugin("old", "0.3.1"),)}, "CNI plugin old", "warning", "no CHECK", "newer old"),
         ({"plugins": (InstalledPlugin("bad", "", "exit 1"),)}, "CNI plugin bad", "warning", "exit 1", "reinstall bad"),
+        ({"descriptors": Descriptors(1000, 1024)}, "file descriptors", "warning", "1000 of 1024", "LimitNOFILE"),
         ({"cgroup": 1}, "cgroup", "warning", "version 1", "failCgroupV1"),
         ({"cgroup": 0}, "cgroup", "warning", "none", "cgroup2"),
         ({"user_namespaces": 0}, "user namespaces", "warning", "hostUsers: false", "sysctl"),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import msgspec
 import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -89,15 +90,34 @@ def test_of_what_has_ended_and_left_nothing_nothing_is_remembered(table: Table) 
     assert table._records == {}
 
 
-def test_only_who_is_not_listed_has_ended_and_who_comes_later_is_not_taken_for_it(table: Table) -> None:
-    table.mark_running(BOXES[0])
-    table.update_from_list([BOXES[1]], ["sb-on-disk"])
+def test_what_is_listed_and_does_not_run_has_ended_and_of_what_is_not_listed_nothing_is_taken_down(table: Table) -> None:
+    for box in BOXES:
+        table.mark_running(box)
+    left = Sandbox(id="sb-on-disk", name="p", namespace="ns", uid="p-9")
+    table.update_from_list(BOXES[:2], [BOXES[1]], {left.id: left})
     assert set(table.all_running) == {BOXES[1].id}
-    assert table.to_take_down() == ("sb-on-disk",)
+    assert table.to_take_down() == ()
+    assert table.unlisted == (left,)
     in_turn(table, Sandbox(id="sb-of-another", name="", namespace="", uid=""))
-    assert table.to_take_down() == ("sb-on-disk",)
+    assert table.unlisted == (left,)
+    table.mark_ended(left.id)
+    assert table.to_take_down() == (left.id,)
+    table.update_from_list(BOXES[:2], [BOXES[1]], {left.id: left})
+    assert table.to_take_down() == (left.id,)
     table.mark_running(BOXES[0])
     assert set(table.all_running) == {BOXES[0].id, BOXES[1].id}
+
+
+def test_what_is_not_listed_has_ended_once_its_pod_has_another_sandbox(table: Table) -> None:
+    box = BOXES[0]
+    table.mark_running(box)
+    attach(table, box, *CLAIMS)
+    table.update_from_list([], [], {box.id: box})
+    assert table.to_take_down() == ()
+    newer = msgspec.structs.replace(box, id="sb-newer")
+    table.mark_running(newer)
+    assert table.end_former(newer)
+    assert table.to_take_down() == (box.id,)
 
 
 def test_what_could_not_be_given_back_is_remembered_and_counted_until_it_is(table: Table) -> None:

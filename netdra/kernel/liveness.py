@@ -1,0 +1,49 @@
+"""Whether something is there, in three results: present, gone, or unknown.
+
+Returned by every look at the kernel that decides whether anything is undone, released or removed (decision D56). A
+function that returns the thing itself has the same results: the thing, None, or a KernelError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from netdra.model.errors import NetdraError
+
+
+class Liveness(msgspec.Struct, frozen=True):
+    """The result of a look.
+
+    Attributes:
+        state: gone only if the kernel says so.
+        reason: why it is unknown, else "".
+    """
+
+    state: Literal["present", "gone", "unknown"]
+    reason: str = ""
+
+    @classmethod
+    def of(cls, look: Callable[[], object]) -> Liveness:
+        """The liveness of what a look returns: None is gone, a NetdraError unknown."""
+        try:
+            return cls("gone" if look() is None else "present")
+        except NetdraError as problem:
+            return cls("unknown", problem.what)
+
+    @property
+    def is_present(self) -> bool:
+        """Whether it is there."""
+        return self.state == "present"
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the kernel says that it is not there."""
+        return self.state == "gone"
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the kernel did not say: nothing may be undone, and the look is repeated."""
+        return self.state == "unknown"

@@ -1,0 +1,38 @@
+"""What an errno says of the thing that was looked at: nothing, unless it is that it is not there."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from netdra.kernel import netns
+from netdra.kernel.errors import KernelError, from_os_error
+from netdra.kernel.liveness import Liveness
+from netdra.model.errors import TemporaryError
+from tests import refusing
+from tests.refusing import Refusal
+
+MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ESRCH)
+
+
+@pytest.mark.parametrize("number", [*refusing.ERRNOS, *MISSING], ids=errno.errorcode.get)
+def test_only_what_the_kernel_says_is_not_there_is_gone(number: int, tmp_path: Path) -> None:
+    own = f"/proc/{os.getpid()}/ns/net"
+    netns.inode_at()
+    with refusing.refusing(Refusal(number, first=1)):
+        seen = Liveness.of(lambda: netns.status_at(own))
+    assert seen.state == ("gone" if number in MISSING else "unknown")
+    assert (os.strerror(number) in seen.reason) is (number not in MISSING)
+    assert Liveness.of(lambda: netns.status_at(own)).is_present
+    assert Liveness.of(lambda: netns.status_at(str(tmp_path))).is_gone  # a file that is no namespace (any more)
+    assert Liveness.of(lambda: netns.status_at(str(tmp_path / "x"))).is_gone
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS], ids=errno.errorcode.get)
+def test_what_is_used_up_may_be_free_again(number: int) -> None:
+    problem = from_os_error(OSError(number, ""), "cannot open it")
+    assert isinstance(problem, TemporaryError)
+    assert isinstance(problem, KernelError)
