@@ -125,7 +125,7 @@ class MadeRoute(NamedTuple):
     """As much of a route that `is_made` as tells which links the host uses; of thousands, only this is kept.
 
     Attributes:
-        key: table, destination, source, type of service and metric as bytes, behind the family: an equal key is replaced.
+        key: family, table, destination, source, type of service and metric as bytes.
         hops: its next hops: the link's index, and the gateway's address as bytes (b"" for none).
     """
 

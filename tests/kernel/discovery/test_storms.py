@@ -1,4 +1,4 @@
-"""Links that come and go faster than all can be listed end neither a follower nor a hook, and keep none from starting."""
+"""Links that change faster than all can be listed end neither a follower nor a hook, and keep none from starting."""
 
 from __future__ import annotations
 
@@ -180,16 +180,15 @@ def test_a_real_storm_ends_no_watcher(machine: Machine, monkeypatch: pytest.Monk
     monkeypatch.setattr(monitor, "_RECEIVE_BUFFER", 64 * 1024)  # so that events are lost, too
     make_links(machine, 500)
     stay = names = {netdev.name for netdev in link.dump(machine.sock)}
-    with storm(machine, 400):
-        with machine.namespace.run(lambda: Watcher(NODE)) as watcher:
-            for number in range(15):
-                watcher.wait(0.1)
-                link.change(machine.sock, f"a{number}", mtu=1400 + number)
-                names = names_of(watcher)
-                assert stay <= names
-                if number % 5 == 0:
-                    watcher.rescan()
-                    assert stay <= {netdev.name for netdev in link.dump(machine.sock)}
+    with storm(machine, 400), machine.namespace.run(lambda: Watcher(NODE)) as watcher:
+        for number in range(15):
+            watcher.wait(0.1)
+            link.change(machine.sock, f"a{number}", mtu=1400 + number)
+            names = names_of(watcher)
+            assert stay <= names
+            if number % 5 == 0:
+                watcher.rescan()
+                assert stay <= {netdev.name for netdev in link.dump(machine.sock)}
     with machine.namespace.run(lambda: Watcher(NODE)) as after:
         assert names_of(after) == stay
         mtus = {each.if_name: each.mtu for each in after.inventory.interfaces}
