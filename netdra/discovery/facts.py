@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
+from netdra.discovery.routes import MadeRoutes
 from netdra.kernel.address import Address
 from netdra.kernel.link import Link
 
@@ -64,8 +65,9 @@ class MachineFacts:
         stacked: index of a link -> indexes of the links that stand on it.
         addresses: index of a link -> its IP addresses.
         speeds: index of a link -> Mbit/s.
-        default_links: the links that default routes leave through.
-        routed_links: the links of all routes that were added, default ones included.
+        routes: the routes that somebody made, default ones included.
+        default_links: the links that default routes leave through; set by `note_routes`, as `routed_links`.
+        routed_links: the links that any of the routes leaves through.
         devices: index of a link -> the device behind it; set by `put_device`.
         by_address: PCI address -> the links on that device.
         pfs: PFs by PCI address, with a netdev here or without.
@@ -79,6 +81,8 @@ class MachineFacts:
         problems: index of a link (or EVERY_LINK) -> field of `Interface` -> why it could not be read.
         gone: the interfaces that are listed but cannot be read.
         moved: indexes of links that went on in another namespace; emptied by the reader.
+        stale: the kinds of facts that could not be read whole of one moment ("links", "addresses", "speeds", "routes"):
+            what was known before and what could be read one by one is in their place.
         wired: physical networks by NIC, which cannot be read from the machine (`netdra.model.inventory.InventoryNode`).
     """
 
@@ -88,6 +92,7 @@ class MachineFacts:
         self.stacked: defaultdict[int, set[int]] = defaultdict(set)
         self.addresses: dict[int, list[Address]] = {}
         self.speeds: dict[int, int] = {}
+        self.routes = MadeRoutes()
         self.default_links: frozenset[int] = frozenset()
         self.routed_links: frozenset[int] = frozenset()
         self.devices: dict[int, SysfsDevice] = {}
@@ -103,6 +108,7 @@ class MachineFacts:
         self.problems: dict[int, dict[str, str]] = {}
         self.gone: list[str] = []
         self.moved: set[int] = set()
+        self.stale: set[str] = set()
         self.wired: Mapping[str, str] = {}
 
     def put(self, link: Link) -> None:
@@ -166,6 +172,12 @@ class MachineFacts:
     def around(self, index: int) -> set[int]:
         """A link and all links that touch it: their interfaces change when it does."""
         return {index, *self.lower(index), *self.upper(index)}
+
+    def note_routes(self) -> frozenset[int]:
+        """Take over the links of the routes; returns the links that came to them or left them."""
+        before, self.routed_links = self.routed_links, self.routes.links
+        self.default_links = self.routes.default_links
+        return before ^ self.routed_links
 
     def note(self, key: int, fields: Iterable[str], why: str) -> None:
         """Note that fields could not be read."""

@@ -11,11 +11,15 @@ from typing import Self
 from netdra.discovery import devices, ovs
 from netdra.discovery.assemble import OVS_KIND
 from netdra.discovery.facts import EVERY_LINK, MachineFacts, SysfsDevice
+from netdra.discovery.routes import MadeRoutes
 from netdra.kernel import address, devlink, ethtool, kinds, link, rdma, route, uapi
-from netdra.kernel.errors import KernelError, KernelMissingError, errno_name
+from netdra.kernel.address import Address
+from netdra.kernel.errors import KernelBusyError, KernelError, KernelInterruptedError, KernelMissingError, errno_name
 from netdra.kernel.link import Link
 from netdra.kernel.netlink import NETLINK_GENERIC, Socket
 from netdra.kernel.sysfs import Sysfs
+
+_DUMP_ATTEMPTS = 3
 
 
 class Kernel:
@@ -53,18 +57,24 @@ class Kernel:
         self.generic.close()
 
 
-def read(kernel: Kernel) -> MachineFacts:
+def read(kernel: Kernel, known: MachineFacts | None = None) -> MachineFacts:
     """All facts of the namespace.
+
+    While links come and go faster than all can be listed, addresses and speeds are read link by link, and links that
+    the last attempt lacks one by one; `stale` says so.
+
+    Args:
+        kernel: where to read.
+        known: the facts of the reading before, which stand in for addresses and routes that cannot be listed.
 
     Raises:
         KernelError: the links cannot be listed; other failures are noted in the facts.
     """
     facts = MachineFacts()
-    for netdev in link.dump(kernel.route):
-        put_link(facts, netdev)
-    read_addresses(kernel, facts)
-    read_routes(kernel, facts)
-    _read_speeds(kernel, facts)
+    _read_links(kernel, facts, known or MachineFacts())
+    _read_addresses(kernel, facts, known)
+    _read_routes(kernel, facts, known)
+    _read_speeds(kernel, facts, known)
     read_rdma(kernel, facts)
     for netdev in facts.links.values():
         read_device(kernel, facts, netdev)
@@ -88,25 +98,70 @@ def put_link(facts: MachineFacts, netdev: Link) -> None:
         facts.vlan_ids[netdev.index] = kinds.vlan_id_of(netdev.data)
 
 
-def read_addresses(kernel: Kernel, facts: MachineFacts) -> None:
+def _read_links(kernel: Kernel, facts: MachineFacts, known: MachineFacts) -> None:
+    """All links; if they change during each dump, also those that are known or have a folder in sysfs, one by one."""
+    bodies, complete = link.dump_raw(kernel.route)
+    for body in bodies:
+        put_link(facts, link.parse(body))
+    if complete:
+        return
+    facts.stale.add("links")
+    names = {netdev.name for netdev in facts.links.values()}
+    for missing in (*(known.links.keys() - facts.links.keys()), *kernel.sysfs.listing("class/net")):
+        if missing not in names and (netdev := link.find(kernel.route, missing)) is not None:
+            put_link(facts, netdev)
+
+
+def _read_addresses(kernel: Kernel, facts: MachineFacts, known: MachineFacts | None) -> None:
     """The addresses of all links."""
     try:
-        listed = address.dump(kernel.route)
+        try:
+            listed = address.dump(kernel.route, attempts=_DUMP_ATTEMPTS)
+        except KernelInterruptedError:
+            facts.stale.add("addresses")
+            listed = [entry for index in facts.links for entry in _addresses_of(kernel, index)]
     except KernelError as problem:
-        facts.note(EVERY_LINK, ("ipv4", "ipv6"), errno_name(problem.errno))
-        return
+        former = _known(facts, known, "addresses", ("ipv4", "ipv6"), problem).addresses
+        listed = [entry for index in facts.links for entry in former.get(index, ())]
     for entry in listed:
         facts.addresses.setdefault(entry.index, []).append(entry)
 
 
-def read_routes(kernel: Kernel, facts: MachineFacts) -> None:
-    """The links of the default routes of all tables, and those of other routes that did not come with an address."""
+def _known(
+    facts: MachineFacts, known: MachineFacts | None, what: str, fields: tuple[str, ...], problem: KernelError
+) -> MachineFacts:
+    """The facts that stand in for those that cannot be listed; without any, it is noted that they cannot be read."""
+    facts.stale.add(what)
+    if known is not None and not known.problems.get(EVERY_LINK, {}).keys() & set(fields):
+        return known
+    facts.note(EVERY_LINK, fields, errno_name(problem.errno))
+    return MachineFacts()
+
+
+def _addresses_of(kernel: Kernel, index: int) -> list[Address]:
     try:
-        facts.default_links, facts.routed_links = route.used_links(kernel.route)
+        return address.dump(kernel.route, index)
+    except KernelMissingError:
+        return []
+
+
+def _read_routes(kernel: Kernel, facts: MachineFacts, known: MachineFacts | None) -> None:
+    """The routes of all tables that did not come with an address."""
+    try:
+        facts.routes = MadeRoutes(route.dump_made(kernel.route))
     except KernelError as problem:
-        facts.note(EVERY_LINK, ("host_uplink",), errno_name(problem.errno))
-    else:
-        facts.clear_problem(EVERY_LINK, "host_uplink")
+        facts.routes = _known(facts, known, "routes", ("host_uplink",), problem).routes
+    facts.note_routes()
+
+
+def read_routes_through(kernel: Kernel, facts: MachineFacts, index: int) -> None:
+    """The routes through one link, after a change of which the kernel sends no messages."""
+    try:
+        facts.routes.replace_link(index, route.dump_made(kernel.route, through=index))
+    except KernelMissingError:
+        facts.routes.drop_link(index)
+    except KernelError:
+        facts.stale.add("routes")
 
 
 def read_speed(kernel: Kernel, facts: MachineFacts, index: int) -> None:
@@ -201,11 +256,18 @@ def read_ovs(kernel: Kernel, facts: MachineFacts) -> None:
         facts.ovs_bridges = ovs.bridges(kernel.ovs_database)
 
 
-def _read_speeds(kernel: Kernel, facts: MachineFacts) -> None:
+def _read_speeds(kernel: Kernel, facts: MachineFacts, known: MachineFacts | None) -> None:
+    up = {index for index, netdev in facts.links.items() if netdev.flags & uapi.IFF_UP}
     try:
-        speeds = ethtool.speeds(kernel.generic)
-    except KernelError as problem:
+        speeds = ethtool.speeds(kernel.generic, attempts=_DUMP_ATTEMPTS)
+    except KernelInterruptedError:
+        facts.stale.add("speeds")
+        for index in up:
+            read_speed(kernel, facts, index)
+        return
+    except KernelBusyError as problem:
+        speeds = _known(facts, known, "speeds", ("link_speed",), problem).speeds
+    except KernelError as problem:  # a kernel without ethtool over netlink
         facts.note(EVERY_LINK, ("link_speed",), errno_name(problem.errno))
         return
-    up = {index for index, netdev in facts.links.items() if netdev.flags & uapi.IFF_UP}
     facts.speeds = {index: speed for index, speed in speeds.items() if index in up}

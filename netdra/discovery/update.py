@@ -25,6 +25,7 @@ def apply_events(
     for event in events:
         if isinstance(event, LinkEvent):
             links[event.link.index] = event  # of several on one link the last has all
+            batch.note_loss(event)
         elif isinstance(event, AddressEvent):
             batch.address(event)
         else:
@@ -47,22 +48,28 @@ class _Batch:
         self.facts = facts
         self.concerned: set[Key] = set()
         self.routes = False
+        self.unclear: set[int] = set()
         self.open_vswitch = False
         self.rdma = False
         self.pfs: set[str] = set()
+
+    def note_loss(self, event: LinkEvent) -> None:
+        """Note a link that was set down or went, also if it is back at the end of the batch."""
+        if event.gone or not event.link.is_up:
+            self.unclear.add(event.link.index)
 
     def link(self, event: LinkEvent) -> None:
         facts, index = self.facts, event.link.index
         old = facts.links.get(index)
         self.concerned |= facts.around(index)
-        # The kernel has no event for IPv4 routes that go with their link.
-        self.routes = self.routes or index in facts.routed_links
         self.open_vswitch = self.open_vswitch or any(
             link is not None and OVS_KIND in (link.kind, link.port_kind) for link in (old, event.link)
         )
         if event.gone or old is None or old.name != event.link.name:
             self._note_moved_device(facts.devices.get(index))
         if event.gone:
+            facts.routes.drop_link(index)
+            self.routes = True
             facts.drop(index)
             if event.moved:
                 facts.moved.add(index)
@@ -80,19 +87,13 @@ class _Batch:
         others = [entry for entry in self.facts.addresses.get(index, ()) if entry.text != text]
         self.facts.addresses[index] = others if event.gone else [*others, event.address]
         self.concerned.add(index)
-        # Routes through an address go with it, and the kernel has no event for such IPv4 routes either.
-        self.routes = self.routes or index in self.facts.routed_links
+        if event.gone:
+            self.unclear.add(index)
 
     def route(self, event: RouteEvent) -> None:
-        """Note a route; all routes are read again only where that is needed to know which links have one left."""
-        if not event.route.is_made:
-            return
-        links = frozenset(event.route.links)
-        if event.route.is_default or event.gone:
-            self.routes = self.routes or event.route.is_default or bool(links & self.facts.routed_links)
-            return
-        self.concerned |= links - self.facts.routed_links
-        self.facts.routed_links |= links
+        """Count a route."""
+        self.facts.routes.apply(event)
+        self.routes = True
 
     def device(self, event: DeviceEvent) -> None:
         """Read a device again: devices come, go, and change drivers or VFs without an event of a link."""
@@ -110,10 +111,13 @@ class _Batch:
     def finish(self) -> None:
         """Do the reads of the batch as a whole."""
         facts = self.facts
+        # IPv4 routes go without messages when their link is set down, and when the address is deleted that they are
+        # sent from (fib_sync_down_dev(), fib_sync_down_addr() in net/ipv4/fib_semantics.c).
+        for index in self.unclear & facts.routes.links:
+            live.read_routes_through(self.kernel, facts, index)
+            self.routes = True
         if self.routes:
-            before = facts.routed_links
-            live.read_routes(self.kernel, facts)
-            self.concerned |= before ^ facts.routed_links
+            self.concerned |= facts.note_routes()
         if self.pfs:
             self._read_pfs()
         if self.rdma:

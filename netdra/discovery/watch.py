@@ -4,10 +4,14 @@ Used by the daemon on its event loop (`loop.add_reader(watcher.fileno(), ...)` a
 (`wait`). Every few minutes, and whenever events were lost, all is read again; a difference found then is a change like
 any other (decision D14). That also finds changes for which the kernel has no event: new names (alias, alternative
 names) of a link that is down.
+
+A reading that fails, or that changes interrupt, ends nothing: events are followed on, `stale` says that something may
+be missing, and all is read again later, at longer and longer intervals.
 """
 
 from __future__ import annotations
 
+import logging
 import select
 import time
 from collections.abc import Mapping
@@ -18,13 +22,19 @@ import msgspec
 
 from netdra.discovery import assemble, live, scan, update
 from netdra.discovery.facts import Key, MachineFacts
-from netdra.kernel.errors import EventsLostError
+from netdra.kernel.errors import EventsLostError, KernelError
 from netdra.kernel.monitor import DeviceMonitor, Monitor
 from netdra.kernel.sysfs import Sysfs
 from netdra.model.inventory import Interface, Inventory, InventoryNode
 
+log = logging.getLogger(__name__)
+
 RESCAN_EVERY = 300.0
 """Seconds between full readings."""
+RETRY_SECONDS, MOST_RETRY_SECONDS = 1.0, 60.0
+"""The first and the longest wait until all is read again after a reading that was not whole."""
+READING_SHARE = 0.1
+"""The greatest part of a CPU's time that readings after lost events take; longer ones are further apart."""
 MAX_LEFT = 1024
 """How many interfaces that went to other namespaces are remembered."""
 
@@ -71,6 +81,8 @@ class Watcher:
         self.overflows = 0
         self.left: dict[str, Interface] = {}
         self._rescan_every = rescan_every
+        self._retry_seconds = 0.0
+        self._earliest = 0.0
         with ExitStack() as opened:
             self._monitor = opened.enter_context(Monitor())
             self._device_monitor = opened.enter_context(DeviceMonitor())
@@ -78,7 +90,7 @@ class Watcher:
             self._ready = opened.enter_context(select.epoll())
             for source in (self._monitor, self._device_monitor):
                 self._ready.register(source.fileno(), select.EPOLLIN | select.EPOLLERR)
-            self._read_all()
+            self._read_all(None)
             self._opened = opened.pop_all()
 
     def __enter__(self) -> Self:
@@ -106,6 +118,11 @@ class Watcher:
         return scan.collect(self.node, self._interfaces, self._facts)
 
     @property
+    def stale(self) -> bool:
+        """Whether something may be missing: events were lost, or the last full reading failed or was interrupted."""
+        return bool(self._facts.stale)
+
+    @property
     def timeout(self) -> float:
         """Seconds until the next full reading is due; `handle` then does it, event or not."""
         return max(0.0, self._next_rescan - time.monotonic())
@@ -114,7 +131,7 @@ class Watcher:
         """Wait for events (or until `timeout` seconds are over, or a full reading is due) and handle them.
 
         Raises:
-            KernelError: the links cannot be listed.
+            KernelError: the event sockets failed.
         """
         self._ready.poll(self.timeout if timeout is None else min(timeout, self.timeout))
         return self.handle()
@@ -123,7 +140,7 @@ class Watcher:
         """Take in the events that have arrived, without waiting, and return the differences.
 
         Raises:
-            KernelError: a full reading was due and the links cannot be listed.
+            KernelError: the event sockets failed.
         """
         if self.timeout == 0.0:
             return self.rescan()
@@ -131,35 +148,53 @@ class Watcher:
             events, device_events = self._monitor.read(), self._device_monitor.read()
         except EventsLostError:
             self.overflows += 1
-            return self.rescan()
+            if time.monotonic() >= self._earliest:
+                return self.rescan()
+            self._facts.stale.add("events")
+            self._next_rescan = min(self._next_rescan, self._earliest)
+            return InterfaceChanges()
         self.events += len(events) + len(device_events)
         if not events and not device_events:
             return InterfaceChanges()
-        return self._refresh(update.apply_events(self._kernel, self._facts, events, device_events))
+        changes = self._refresh(update.apply_events(self._kernel, self._facts, events, device_events))
+        if self.stale and not self._retry_seconds:
+            self._plan_rescan()
+        return changes
 
     def rescan(self) -> InterfaceChanges:
-        """Read everything again.
-
-        Raises:
-            KernelError: the links cannot be listed.
-        """
+        """Read everything again. If the links cannot be listed, what is known stays."""
         _drain(self._monitor)
         _drain(self._device_monitor)
         before = self._interfaces
-        self._read_all()
         self.rescans += 1
+        try:
+            self._read_all(self._facts)
+        except KernelError as problem:
+            log.warning("the interfaces cannot be read again, what is known is kept: %s", problem.what)
+            self._facts.stale.add("links")
+            self._plan_rescan()
+            return InterfaceChanges()
         for key in before.keys() - self._interfaces.keys():
             self._note_left(before[key])
         for key in self._interfaces.keys() - before.keys():
             self.left.pop(self._interfaces[key].identity, None)
         return _difference(before, self._interfaces)
 
-    def _read_all(self) -> None:
-        self._facts: MachineFacts = live.read(self._kernel)
+    def _read_all(self, known: MachineFacts | None) -> None:
+        began = time.thread_time()
+        self._facts: MachineFacts = live.read(self._kernel, known)
         self._facts.wired = self.node.wired
         self._uplinks = assemble.host_uplinks(self._facts)
         self._interfaces = scan.interfaces(self._facts)
-        self._next_rescan = time.monotonic() + self._rescan_every
+        self._plan_rescan()
+        self._earliest = time.monotonic() + (time.thread_time() - began) / READING_SHARE
+
+    def _plan_rescan(self) -> None:
+        if self.stale:
+            self._retry_seconds = min(2 * self._retry_seconds or RETRY_SECONDS, MOST_RETRY_SECONDS)
+        else:
+            self._retry_seconds = 0.0
+        self._next_rescan = time.monotonic() + min(self._retry_seconds or self._rescan_every, self._rescan_every)
 
     def _refresh(self, concerned: set[Key]) -> InterfaceChanges:
         """Make the concerned interfaces anew, and those that became uplinks or are none any more."""

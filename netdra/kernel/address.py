@@ -9,7 +9,17 @@ import struct
 import msgspec
 
 from netdra.kernel import uapi
-from netdra.kernel.netlink import NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Socket, attribute, attributes, to_u32, u32
+from netdra.kernel.netlink import (
+    DUMP_ATTEMPTS,
+    NLM_F_CREATE,
+    NLM_F_EXCL,
+    NLM_F_REPLACE,
+    Socket,
+    attribute,
+    attributes,
+    to_u32,
+    u32,
+)
 
 _HEADER = struct.Struct("=BBBBI")
 _LIFETIMES = struct.Struct("=IIII")  # struct ifa_cacheinfo: preferred, valid, when it was made and changed
@@ -50,20 +60,28 @@ def parse(body: bytes) -> Address:
     return Address(index, text, family, scope, flags, peer, broadcast, preferred, valid)
 
 
-def dump(sock: Socket, index: int = 0, family: int = 0) -> list[Address]:
+def dump(sock: Socket, index: int = 0, family: int = 0, *, attempts: int = DUMP_ATTEMPTS) -> list[Address]:
     """The addresses of the namespace, of one link and of one family if they are named (0: all).
 
     The addresses of one link are asked for by family: the kernel lists a family's addresses without its lock of all
     networks, but needs the lock for all families at once.
 
+    Args:
+        sock: a socket in the namespace.
+        index: a link's index.
+        family: AF_INET or AF_INET6.
+        attempts: how often an interrupted dump is asked for.
+
     Raises:
         KernelMissingError: there is no link of that index.
+        KernelInterruptedError: links or addresses changed during each attempt.
         KernelError: the kernel refused.
     """
     if index and family == 0:
         return [*dump(sock, index, socket.AF_INET), *dump(sock, index, socket.AF_INET6)]
     header = _HEADER.pack(family, 0, 0, 0, index)
-    bodies = sock.dump(uapi.RTM_GETADDR, header, doing=f"cannot list addresses of link {index or 'any'}")
+    doing = f"cannot list addresses of link {index or 'any'}"
+    bodies = sock.dump(uapi.RTM_GETADDR, header, doing=doing, attempts=attempts)
     # A kernel without IPv6 answers with the addresses of all families.
     return [parsed for body in bodies if (parsed := parse(body)).family == family or family == 0]
 

@@ -65,6 +65,10 @@ class KernelBusyError(KernelError, TemporaryError):
     """Asking again may help: EBUSY, EAGAIN, EINTR, ENOBUFS, ENOMEM, ETIMEDOUT, EMFILE, ENFILE."""
 
 
+class KernelInterruptedError(KernelBusyError):
+    """Changes interrupted each attempt to list all objects of a kind: EINTR."""
+
+
 class EventsLostError(TemporaryError):
     """More events came than the event socket's buffer holds; all facts must be read again."""
 
@@ -81,6 +85,8 @@ def kernel_error(number: int, doing: str, message: str = "") -> KernelError:
         return KernelMissingError(number, doing, message)
     if number == errno.EEXIST:
         return KernelExistsError(number, doing, message)
+    if number == errno.EINTR:
+        return KernelInterruptedError(number, doing, message)
     if number in _BUSY:
         return KernelBusyError(number, doing, message)
     return KernelRefusedError(number, doing, message)

@@ -11,7 +11,19 @@ from collections.abc import Mapping
 import msgspec
 
 from netdra.kernel import genetlink
-from netdra.kernel.netlink import Socket, attribute, attribute_list, attributes, nested, text, to_text, to_u32, u8, u32
+from netdra.kernel.netlink import (
+    DUMP_ATTEMPTS,
+    Socket,
+    attribute,
+    attribute_list,
+    attributes,
+    nested,
+    text,
+    to_text,
+    to_u32,
+    u8,
+    u32,
+)
 from netdra.model.errors import InvalidInputError
 
 FAMILY = "ethtool"
@@ -71,14 +83,16 @@ class Feature(msgspec.Struct, frozen=True):
     fixed: bool
 
 
-def speeds(sock: Socket) -> dict[int, int]:
+def speeds(sock: Socket, *, attempts: int = DUMP_ATTEMPTS) -> dict[int, int]:
     """The speed of every link of the namespace that has one, in Mbit/s, by index; one dump for all.
 
     Raises:
+        KernelInterruptedError: links came or went during each attempt.
         KernelError: the kernel has no ethtool netlink, or refused.
     """
     payload = nested(_HEADER, attribute(_HEADER_FLAGS, u32(_COMPACT_BITSETS)))
-    replies = genetlink.dump(sock, FAMILY, _LINKMODES_GET, payload, doing="cannot read link speeds")
+    doing = "cannot read link speeds"
+    replies = genetlink.dump(sock, FAMILY, _LINKMODES_GET, payload, doing=doing, attempts=attempts)
     by_index: dict[int, int] = {}
     for reply in replies:
         value = _speed(reply)

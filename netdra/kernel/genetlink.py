@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from netdra.kernel.netlink import Socket, attribute, attributes, text, to_u16
+from netdra.kernel.netlink import DUMP_ATTEMPTS, Socket, attribute, attributes, text, to_u16
 
 _HEADER = struct.Struct("=BBxx")
 _CONTROL = 0x10
@@ -37,11 +37,14 @@ def request(sock: Socket, name: str, command: int, payload: bytes, *, doing: str
     return [attributes(body, _HEADER.size) for body in bodies]
 
 
-def dump(sock: Socket, name: str, command: int, payload: bytes, *, doing: str) -> list[dict[int, bytes]]:
-    """Ask a family for all objects of a kind and return the attributes of each.
+def dump(
+    sock: Socket, name: str, command: int, payload: bytes, *, doing: str, attempts: int = DUMP_ATTEMPTS
+) -> list[dict[int, bytes]]:
+    """Ask a family for all objects of a kind and return the attributes of each; `attempts` as in `Socket.dump`.
 
     Raises:
+        KernelInterruptedError: each attempt was interrupted.
         KernelError: the kernel refused.
     """
-    bodies = sock.dump(family(sock, name), _HEADER.pack(command, 1) + payload, doing=doing)
+    bodies = sock.dump(family(sock, name), _HEADER.pack(command, 1) + payload, doing=doing, attempts=attempts)
     return [attributes(body, _HEADER.size) for body in bodies]

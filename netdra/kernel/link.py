@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, TypedDict, Unpack
 
@@ -35,6 +36,8 @@ from netdra.kernel.netlink import (
 OPER_STATES = ("unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up")
 """The names of IF_OPER_* (RFC 2863), as sysfs writes them."""
 
+_DUMP_ATTEMPTS = 3
+"""Few: each takes the lock of all networks for 13 ms at 1,000 links, and what is interrupted can be put together."""
 _IFINFO = struct.Struct("=BxHiII")
 _HEADER_SIZE = _IFINFO.size
 _NO_STATS = attribute(uapi.IFLA_EXT_MASK, u32(uapi.RTEXT_FILTER_SKIP_STATS))
@@ -231,13 +234,38 @@ def is_moved(body: bytes) -> bool:
 
 
 def dump(sock: Socket) -> list[Link]:
-    """Every link of the socket's namespace, in the order of their indexes within the kernel's hash.
+    """Every link of the socket's namespace.
+
+    While links come and go so fast that no dump is of one moment, links that come or go meanwhile may be there or not.
 
     Raises:
         KernelError: the kernel refused.
     """
-    bodies = sock.dump(uapi.RTM_GETLINK, _header() + _NO_STATS, doing="cannot list links")
-    return [parse(body) for body in bodies]
+    return [parse(body) for body in dump_raw(sock)[0]]
+
+
+def dump_raw(sock: Socket) -> tuple[list[bytes], bool]:
+    """The messages about all links of the socket's namespace, for `parse`, and whether they are of one moment.
+
+    If all attempts are interrupted, each may lack a link that was there all the time: the kernel before 6.6 skips one
+    for each that goes (rtnl_dump_ifinfo() in net/core/rtnetlink.c). So the attempts are put together, and a link that
+    the last one lacks is read by itself.
+
+    Raises:
+        KernelError: the kernel refused.
+    """
+    former: dict[int, bytes] = {}
+    last: dict[int, bytes] = {}
+    for _ in range(_DUMP_ATTEMPTS):
+        bodies, complete = sock.try_dump(uapi.RTM_GETLINK, _header() + _NO_STATS, doing="cannot list links")
+        if complete:
+            return bodies, True
+        former |= last
+        last = {_IFINFO.unpack_from(body)[2]: body for body in bodies}
+    for index in former.keys() - last.keys():
+        with suppress(KernelMissingError):
+            last[index] = get_raw(sock, index, _NO_STATS)
+    return list(last.values()), False
 
 
 def get(sock: Socket, which: str | int) -> Link:
@@ -278,8 +306,7 @@ def stacked_on(sock: Socket, index: int) -> list[Link]:
     """
     # Of thousands of links, only those with the index in an attribute of their message are read in full.
     signs = tuple(attribute(kind, u32(index)) for kind in (uapi.IFLA_LINK, _VXLAN_LINK))
-    bodies = sock.dump(uapi.RTM_GETLINK, _header() + _NO_STATS, doing="cannot list links")
-    candidates = (parse(body) for body in bodies if any(sign in body for sign in signs))
+    candidates = (parse(body) for body in dump_raw(sock)[0] if any(sign in body for sign in signs))
     return [candidate for candidate in candidates if candidate.stands_on == index]
 
 

@@ -13,8 +13,8 @@ from typing import Self
 import msgspec
 
 from netdra.kernel import address, link, route, uapi
-from netdra.kernel.errors import EventsLostError, from_os_error
-from netdra.kernel.netlink import NETLINK_KOBJECT_UEVENT, NETLINK_ROUTE, messages
+from netdra.kernel.errors import EventsLostError, KernelBusyError, from_os_error
+from netdra.kernel.netlink import NETLINK_KOBJECT_UEVENT, NETLINK_ROUTE, NLM_F_APPEND, NLM_F_REPLACE, messages
 
 # include/uapi/linux/rtnetlink.h: bit n-1 for RTNLGRP_n
 _LINK, _IPV4_ADDRESS, _IPV4_ROUTE, _IPV6_ADDRESS, _IPV6_ROUTE = (1 << number - 1 for number in (1, 5, 7, 9, 11))
@@ -41,10 +41,17 @@ class AddressEvent(msgspec.Struct, frozen=True):
 
 
 class RouteEvent(msgspec.Struct, frozen=True):
-    """A route is there, or is gone."""
+    """A route that `is_made` is there, or is gone.
 
-    route: route.Route
+    Attributes:
+        replaces: it takes the place of the first route of its key; there is no event that this one is gone.
+        last: it comes behind the other routes of its key, not before them.
+    """
+
+    route: route.MadeRoute
     gone: bool
+    replaces: bool = False
+    last: bool = False
 
 
 class DeviceEvent(msgspec.Struct, frozen=True):
@@ -103,7 +110,10 @@ class _EventSocket:
                 # The kernel never waits for a reader: an event without room is dropped, and the next read says so once.
                 if problem.errno == errno.ENOBUFS:
                     raise EventsLostError("more events of the kernel than the socket's buffer holds") from None
-                raise from_os_error(problem, "cannot read events of the kernel") from None
+                error = from_os_error(problem, "cannot read events of the kernel")
+                if isinstance(error, KernelBusyError):  # what has been read of this call is lost
+                    raise EventsLostError(error.what) from None
+                raise error from None
             if sender[0] == 0:  # processes may send here too: only messages of the kernel count
                 arrived.append(data)
 
@@ -128,8 +138,8 @@ class Monitor(_EventSocket):
         """
         events: list[Event] = []
         for data in self._waiting():
-            for kind, _, _, body in messages(data):
-                event = _event(kind, body)
+            for kind, flags, _, body in messages(data):
+                event = _event(kind, flags, body)
                 if event is not None:
                     events.append(event)
         return events
@@ -156,7 +166,7 @@ class DeviceMonitor(_EventSocket):
         return [event for data in self._waiting() if (event := _device_event(data)) is not None]
 
 
-def _event(kind: int, body: bytes) -> Event | None:
+def _event(kind: int, flags: int, body: bytes) -> Event | None:
     if kind in (uapi.RTM_NEWLINK, uapi.RTM_DELLINK):
         # A bridge also sends messages about its ports here, in its own family: leaving a bridge is no end of a link.
         if body[0] != socket.AF_UNSPEC:
@@ -166,7 +176,12 @@ def _event(kind: int, body: bytes) -> Event | None:
     if kind in (uapi.RTM_NEWADDR, uapi.RTM_DELADDR):
         return AddressEvent(address.parse(body), kind == uapi.RTM_DELADDR)
     if kind in (uapi.RTM_NEWROUTE, uapi.RTM_DELROUTE):
-        return RouteEvent(route.parse(body), kind == uapi.RTM_DELROUTE)
+        made = route.made(body)
+        if made is None:
+            return None
+        if kind == uapi.RTM_DELROUTE:
+            return RouteEvent(made, gone=True)
+        return RouteEvent(made, gone=False, replaces=bool(flags & NLM_F_REPLACE), last=bool(flags & NLM_F_APPEND))
     return None
 
 

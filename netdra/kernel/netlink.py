@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 from typing import Self
 
-from netdra.kernel.errors import KernelBusyError, KernelError, kernel_error
+from netdra.kernel.errors import KernelError, KernelInterruptedError, kernel_error
 
 NETLINK_ROUTE = 0
 NETLINK_KOBJECT_UEVENT = 15
@@ -31,6 +31,9 @@ NLM_F_CREATE = 0x400
 NLM_F_APPEND = 0x800
 NLA_F_NESTED = 0x8000
 
+DUMP_ATTEMPTS = 20
+"""How often a dump is asked for that changes interrupt."""
+
 _NLM_F_DUMP_INTR = 0x10
 _NLM_F_CAPPED = 0x100
 _NLM_F_ACK_TLVS = 0x200
@@ -45,7 +48,6 @@ _NETLINK_GET_STRICT_CHK = 12
 
 # One netlink message can hold attributes of 64 KiB each; the kernel fills at most 32 KiB of a dump at once otherwise.
 _BUFFER = 256 * 1024
-_DUMP_ATTEMPTS = 20
 
 _HEADER = struct.Struct("=IHHI4x")
 _ATTRIBUTE = struct.Struct("=HH")
@@ -211,25 +213,40 @@ class Socket:
         sequence = self._send(kind, NLM_F_REQUEST | NLM_F_ACK | flags, body, doing)
         return self._collect(sequence, doing)[0]
 
-    def dump(self, kind: int, body: bytes, *, doing: str) -> list[bytes]:
+    def dump(self, kind: int, body: bytes, *, doing: str, attempts: int = DUMP_ATTEMPTS) -> list[bytes]:
         """Ask for all objects of a kind and return the bodies of the replies, all of one moment.
 
-        A dump that a change interrupted (NLM_F_DUMP_INTR, EINTR) is asked for again.
+        A dump that a change interrupted is asked for again, so often at most.
 
         Raises:
-            KernelError: the kernel refused, or was interrupted time and again (KernelBusyError).
+            KernelInterruptedError: each attempt was interrupted. With thousands of objects and a hundred changes a
+                second this is to be expected: read them one by one.
+            KernelError: the kernel refused.
         """
-        for _ in range(_DUMP_ATTEMPTS):
-            sequence = self._send(kind, NLM_F_REQUEST | NLM_F_DUMP, body, doing)
-            try:
-                bodies, interrupted = self._collect(sequence, doing)
-            except KernelBusyError as problem:
-                if problem.errno != errno.EINTR:
-                    raise
-                continue
-            if not interrupted:
+        for _ in range(attempts):
+            bodies, complete = self.try_dump(kind, body, doing=doing)
+            if complete:
                 return bodies
-        raise kernel_error(errno.EINTR, doing, f"changed during each of {_DUMP_ATTEMPTS} dumps")
+        raise kernel_error(errno.EINTR, doing, f"changed during each of {attempts} dumps")
+
+    def try_dump(self, kind: int, body: bytes, *, doing: str) -> tuple[list[bytes], bool]:
+        """Ask once for all objects of a kind.
+
+        The kernel sends a dump in messages of at most 32 KiB. If an object comes or goes between two of them, it marks
+        the dump as interrupted (NLM_F_DUMP_INTR, or EINTR at its end): objects may be missing or listed twice.
+
+        Returns:
+            The bodies of the replies, and whether they are all objects of one moment.
+
+        Raises:
+            KernelError: the kernel refused.
+        """
+        sequence = self._send(kind, NLM_F_REQUEST | NLM_F_DUMP, body, doing)
+        try:
+            bodies, interrupted = self._collect(sequence, doing)
+        except KernelInterruptedError:
+            return [], False
+        return bodies, not interrupted
 
     def _send(self, kind: int, flags: int, body: bytes, doing: str) -> int:
         # 0 is left out: events, which answer no request, have it.

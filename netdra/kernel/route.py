@@ -6,6 +6,7 @@ import ipaddress
 import socket
 import struct
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import msgspec
 
@@ -26,6 +27,7 @@ from netdra.model.errors import InvalidInputError
 
 _HEADER = struct.Struct("=BBBBBBBBI")
 _NEXT_HOP = struct.Struct("=HBBi")
+_NO_METRIC = u32(0)
 _EVERYWHERE: dict[int, str] = {socket.AF_INET: "0.0.0.0/0", socket.AF_INET6: "::/0"}
 
 
@@ -79,7 +81,7 @@ def parse(body: bytes) -> Route:
     fields = attributes(body, _HEADER.size)
     metrics = attributes(fields.get(uapi.RTA_METRICS, b""))
     index = _number(fields, uapi.RTA_OIF)
-    hops = tuple(_hops(fields.get(uapi.RTA_MULTIPATH, b"")))
+    hops = tuple(link for link, _ in _hops(fields.get(uapi.RTA_MULTIPATH, b"")))
     return Route(
         destination=_destination(family, fields.get(uapi.RTA_DST), length),
         index=index,
@@ -119,29 +121,59 @@ def dump(sock: Socket, family: int = 0, table: int = uapi.RT_TABLE_UNSPEC, *, th
     return routes
 
 
-def used_links(sock: Socket) -> tuple[frozenset[int], frozenset[int]]:
-    """The links that default routes leave through, and the links that any route leaves through that `is_made`.
+class MadeRoute(NamedTuple):
+    """As much of a route that `is_made` as tells which links the host uses; of thousands, only this is kept.
 
-    Of all tables and both families; of the kernel's own routes, only the header is read.
+    Attributes:
+        key: family, table, destination, source, type of service and metric as bytes.
+        hops: its next hops: the link's index, and the gateway's address as bytes (b"" for none).
+    """
+
+    key: bytes
+    hops: tuple[tuple[int, bytes], ...]
+
+    @property
+    def is_default(self) -> bool:
+        """Whether it is a default route."""
+        return self.key[1] == 0
+
+    @property
+    def is_ipv6(self) -> bool:
+        """Whether it is a route of IPv6."""
+        return self.key[0] == socket.AF_INET6
+
+
+def made(body: bytes) -> MadeRoute | None:
+    """The route in an RTM_NEWROUTE or RTM_DELROUTE message if it `is_made`, else None."""
+    # Of the kernel's own routes, only the header is read.
+    if body[7] != uapi.RTN_UNICAST or (body[5] == uapi.RTPROT_KERNEL and body[1]):
+        return None
+    get = attributes(body, _HEADER.size).get
+    table = get(uapi.RTA_TABLE) or u32(body[4])
+    hops = tuple(_hops(get(uapi.RTA_MULTIPATH, b"")))
+    if not hops and (index := get(uapi.RTA_OIF)):
+        hops = ((to_u32(index), get(uapi.RTA_GATEWAY) or get(uapi.RTA_VIA, b"")),)
+    parts = (table, get(uapi.RTA_PRIORITY, _NO_METRIC), get(uapi.RTA_DST, b""), get(uapi.RTA_SRC, b""))
+    return MadeRoute(body[:4] + b"".join(parts), hops)
+
+
+def dump_made(sock: Socket, *, through: int = 0) -> list[MadeRoute]:
+    """The routes of all tables and both families that `is_made`.
+
+    Args:
+        sock: a socket in the namespace.
+        through: a link's index: only routes with this link among theirs.
 
     Raises:
         KernelError: the kernel refused.
     """
-    default: set[int] = set()
-    made: set[int] = set()
+    extra = attribute(uapi.RTA_OIF, u32(through)) if through else b""
+    routes: list[MadeRoute] = []
     for family in (socket.AF_INET, socket.AF_INET6):
         header = _HEADER.pack(family, 0, 0, 0, 0, 0, 0, uapi.RTN_UNICAST, 0)
-        for body in sock.dump(uapi.RTM_GETROUTE, header, doing="cannot list routes"):
-            _, length, _, _, _, protocol, _, kind, _ = _HEADER.unpack_from(body)
-            if kind != uapi.RTN_UNICAST or (protocol == uapi.RTPROT_KERNEL and length):
-                continue
-            fields = attributes(body, _HEADER.size)
-            index = _number(fields, uapi.RTA_OIF)
-            links = (*_hops(fields.get(uapi.RTA_MULTIPATH, b"")), *((index,) if index else ()))
-            made.update(links)
-            if not length:
-                default.update(links)
-    return frozenset(default), frozenset(made)
+        bodies = sock.dump(uapi.RTM_GETROUTE, header + extra, doing="cannot list routes")
+        routes += (route for body in bodies if (route := made(body)) is not None)
+    return routes
 
 
 def add(sock: Socket, route: Route, *, replace: bool = False, append: bool = False, prepend: bool = False) -> None:
@@ -225,13 +257,15 @@ def _scope(route: Route) -> int:
     return uapi.RT_SCOPE_LINK if on_the_link else uapi.RT_SCOPE_UNIVERSE
 
 
-def _hops(data: bytes) -> Iterator[int]:
+def _hops(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The link and the gateway of each of several next hops."""
     offset = 0
     while offset + _NEXT_HOP.size <= len(data):
         size, _, _, index = _NEXT_HOP.unpack_from(data, offset)
         if size < _NEXT_HOP.size:
             return
-        yield index
+        get = attributes(data[offset : offset + size], _NEXT_HOP.size).get
+        yield index, get(uapi.RTA_GATEWAY) or get(uapi.RTA_VIA, b"")
         offset += (size + 3) & ~3
 
 

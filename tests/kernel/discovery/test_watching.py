@@ -252,17 +252,24 @@ def test_uplinks_that_could_not_be_read_are_unknown_until_they_can(
     def unknown(watcher: Watcher) -> set[str]:
         return {each.if_name for each in watcher.inventory.interfaces if "host_uplink" in each.unreadable}
 
-    with watcher_of(machine.namespace) as watcher:
-        agree(watcher, machine.namespace)
-        with monkeypatch.context() as patched:
-            patched.setattr(route, "used_links", refuse)
-            route.add(machine.sock, Route(destination="0.0.0.0/0", index=machine.index("a")))
-            assert len(watcher.handle().changed) == 3
-            assert unknown(watcher) == {"a", "b", "lo"}
-            assert watcher.inventory.unreadable == {"hostUplink: ENOBUFS": 3, "hostUse: ENOBUFS": 3}
+    machine.at_rest()
+    route.add(machine.sock, Route(destination="0.0.0.0/0", index=machine.index("a")))
+    with monkeypatch.context() as patched:
+        patched.setattr(route, "dump_made", refuse)
+        watcher = watcher_of(machine.namespace)
+    with watcher:
+        assert unknown(watcher) == {"a", "b", "lo"}
         route.add(machine.sock, Route(destination="0.0.0.0/0", index=machine.index("b"), table=100))
         watcher.handle()
-        assert unknown(watcher) == set()
+        assert watcher.inventory.unreadable == {"hostUplink: ENOBUFS": 3, "hostUse: ENOBUFS": 3}
+        with monkeypatch.context() as patched:
+            patched.setattr(route, "dump_made", refuse)
+            watcher.rescan()
+        assert unknown(watcher) == {"a", "b", "lo"}
+        assert watcher.stale
+        assert watcher.timeout < 10
+        watcher.rescan()
+        assert not watcher.stale
         assert watcher.inventory.unreadable == {}
         assert {each.if_name for each in watcher.inventory.interfaces if each.host_uplink} == {"a", "b"}
 
@@ -283,15 +290,19 @@ def test_what_the_host_uses_a_link_for_is_followed_route_by_route(
         assert used() == ()
         address.add(machine.sock, index, "10.1.2.3/24")
         assert used() == ("address",)
-        with monkeypatch.context() as patched:
-            patched.setattr(route, "used_links", lambda _: pytest.fail("one new route is no reason to list all"))
-            for number in range(2):
-                route.add(machine.sock, Route(destination=f"10.{7 + number}.0.0/16", index=index))
-            watcher.handle()
+
+        def change(act: Callable[[netlink.Socket, Route], None], number: int) -> None:
+            with monkeypatch.context() as patched:
+                patched.setattr(route, "dump_made", lambda *_, **__: pytest.fail("a route is no reason to list any"))
+                act(machine.sock, Route(destination=f"10.{number}.0.0/16", index=index))
+                watcher.handle()
+
+        for number in (7, 8):
+            change(route.add, number)
+            assert used() == ("address", "route")
+        change(route.delete, 7)
         assert used() == ("address", "route")
-        route.delete(machine.sock, Route(destination="10.7.0.0/16", index=index))
-        assert used() == ("address", "route")
-        route.delete(machine.sock, Route(destination="10.8.0.0/16", index=index))
+        change(route.delete, 8)
         assert used() == ("address",)
         link.create(machine.sock, "mv0", "macvlan", kinds.macvlan(), lower=index)
         link.create(machine.sock, "br0", "bridge")

@@ -7,6 +7,7 @@ import socket
 import msgspec
 import pytest
 
+from netdra.discovery.routes import MadeRoutes
 from netdra.kernel import address, link, route
 from netdra.kernel.errors import KernelExistsError, KernelMissingError, KernelRefusedError
 from netdra.kernel.route import Route
@@ -122,16 +123,17 @@ def test_the_links_of_default_routes_and_of_those_that_somebody_made_are_found_i
     ):
         route.add(machine.sock, each)
     machine.run("ip", "route", "add", "unreachable", "default", "table", "5")
-    default, made = route.used_links(machine.sock)
-    assert default == made == {index, machine.index("b")}
+    routes = MadeRoutes(route.dump_made(machine.sock))
+    assert routes.default_links == routes.links == {index, machine.index("b")}
 
 
 def test_the_routes_that_come_with_an_address_are_nobodys(machine: Machine, index: int) -> None:
     address.add(machine.sock, index, "10.1.2.3/24")
     address.add(machine.sock, index, "fd00::3/64")
-    assert [set(each) for each in route.used_links(machine.sock)] == [set(), set()]
+    assert route.dump_made(machine.sock) == []
     route.add(machine.sock, Route(destination="10.0.0.0/8", gateway="10.1.2.1", index=index))
-    assert [set(each) for each in route.used_links(machine.sock)] == [set(), {index}]
+    routes = MadeRoutes(route.dump_made(machine.sock))
+    assert (routes.default_links, routes.links) == (set(), {index})
 
 
 def test_a_route_that_cannot_be(machine: Machine, index: int) -> None:

@@ -1,0 +1,106 @@
+"""Which links the routes of a machine leave through, counted from the kernel's messages about single routes.
+
+Filled by `live` from one dump, kept current by `update`, asked by `assemble`. A node of a routed network has tens of
+thousands of routes and hundreds of changes a second, so they are not listed again after a change. Of each route only
+its key and its next hops are kept; equal next hops share their memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from netdra.kernel.monitor import RouteEvent
+from netdra.kernel.route import MadeRoute
+
+_Hops = tuple[tuple[int, bytes], ...]
+_Group = tuple[_Hops, ...]
+
+
+class MadeRoutes:
+    """The routes that `is_made`, by key. Under one key, IPv4 has routes in an order; IPv6 has one set of next hops."""
+
+    def __init__(self, routes: Iterable[MadeRoute] = ()) -> None:
+        """Begin with the routes of a dump."""
+        self._groups: dict[bytes, _Group] = {}
+        self._keys: dict[int, set[bytes]] = {}
+        self._default_keys: set[bytes] = set()
+        self._equal: dict[_Group, _Group] = {}
+        for route in routes:
+            self._add(route, last=True)
+
+    @property
+    def links(self) -> frozenset[int]:
+        """The links that any of them leaves through."""
+        return frozenset(self._keys)
+
+    @property
+    def default_links(self) -> frozenset[int]:
+        """The links that default routes leave through, of all tables."""
+        return frozenset(link for key in self._default_keys for link in _links(self._groups[key]))
+
+    def apply(self, event: RouteEvent) -> None:
+        """Take in an event; an event whose change is known already changes nothing."""
+        route = event.route
+        group = self._groups.get(route.key, ())
+        if event.replaces:
+            # Of IPv4 only the first of a key is replaced (fib_table_insert() in net/ipv4/fib_trie.c), of IPv6 all next
+            # hops together (fib6_add_rt2node() in net/ipv6/ip6_fib.c).
+            others = () if route.is_ipv6 else tuple(hops for hops in group[1:] if hops != route.hops)
+            self._set(route, (route.hops, *others))
+        elif not event.gone:
+            self._add(route, last=event.last)
+        elif route.is_ipv6:
+            left = tuple(hop for hop in (group[0] if group else ()) if hop not in route.hops)
+            self._set(route, (left,) if left else ())
+        else:
+            self._set(route, tuple(hops for hops in group if hops != route.hops))
+
+    def drop_link(self, index: int) -> None:
+        """Forget the routes through a link that is gone: the kernel sends no messages about those of IPv4."""
+        for key in tuple(self._keys.get(index, ())):
+            # A route of IPv4 goes with any of its links (fib_sync_down_dev()), of one of IPv6 the other hops are left.
+            route, group = MadeRoute(key, ()), self._groups[key]
+            if route.is_ipv6:
+                left = tuple(hop for hop in group[0] if hop[0] != index)
+                self._set(route, (left,) if left else ())
+            else:
+                self._set(route, tuple(hops for hops in group if index not in _links((hops,))))
+
+    def replace_link(self, index: int, routes: Iterable[MadeRoute]) -> None:
+        """Replace all known routes through a link by those that it has now."""
+        for key in tuple(self._keys.get(index, ())):
+            self._set(MadeRoute(key, ()), tuple(hops for hops in self._groups[key] if index not in _links((hops,))))
+        for route in routes:
+            self._add(route, last=True)
+
+    def _add(self, route: MadeRoute, *, last: bool) -> None:
+        group = self._groups.get(route.key, ())
+        if route.is_ipv6:
+            # A message about one more next hop has all that the kernel balances between, or this one alone.
+            known = group[0] if group else ()
+            self._set(route, ((*known, *(hop for hop in route.hops if hop not in known)),))
+        elif route.hops not in group:
+            self._set(route, (*group, route.hops) if last else (route.hops, *group))
+
+    def _set(self, route: MadeRoute, group: _Group) -> None:
+        key = route.key
+        before = self._groups.get(key, ())
+        if group == before:
+            return
+        if group:
+            self._groups[key] = self._equal.setdefault(group, group)
+        else:
+            del self._groups[key]
+        if route.is_default:
+            (self._default_keys.add if group else self._default_keys.discard)(key)
+        former, links = _links(before), _links(group)
+        for link in links - former:
+            self._keys.setdefault(link, set()).add(key)
+        for link in former - links:
+            self._keys[link].discard(key)
+            if not self._keys[link]:
+                del self._keys[link]
+
+
+def _links(group: _Group) -> set[int]:
+    return {link for hops in group for link, _ in hops}

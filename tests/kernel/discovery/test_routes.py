@@ -1,0 +1,113 @@
+"""Routes that are counted from the kernel's messages are the routes that the kernel lists, whatever changed them."""
+
+from __future__ import annotations
+
+import subprocess
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from netdra.discovery.routes import MadeRoutes
+from netdra.discovery.watch import Watcher
+from netdra.kernel import address, link, route
+from netdra.model.inventory import InventoryNode
+from testbed.waiting import until
+from tests.draws import count
+from tests.kernel.conftest import Machine, new_machine
+
+LINKS = ("p1", "p2", "p3", "p4")
+_links = st.sampled_from(LINKS[:3])
+_gateways = {4: ("10.0.0.1", "10.0.0.2"), 6: ("fd00::1", "fd00::2")}
+
+
+def _through(family: int) -> st.SearchStrategy[str]:
+    gateways = st.sampled_from(_gateways[family])
+    return st.builds(lambda gateway, name: f"via {gateway} dev {name} onlink", gateways, _links)
+
+
+def _hops(family: int) -> st.SearchStrategy[str]:
+    several = st.lists(_through(family), min_size=2, max_size=3, unique=True)
+    return st.one_of(
+        _links.map(lambda name: f"dev {name}"),
+        _through(family),
+        several.map(lambda hops: " ".join(f"nexthop {hop}" for hop in hops)),
+    )
+
+
+def _target(family: int) -> st.SearchStrategy[str]:
+    """Few, so that most commands meet a route that is there."""
+    targets = {
+        4: ("0.0.0.0/0 table 254", "10.1.0.0/16 table 254", "10.1.0.0/16 table 1000"),
+        6: ("::/0 table 254", "fd01::/64 table 254", "fd01::/64 table 1000"),
+    }
+    return st.sampled_from(targets[family]).map(lambda target: f"{target} metric 10")
+
+
+def _routes(family: int) -> st.SearchStrategy[str]:
+    verbs = st.sampled_from(["append", "append", "prepend", "replace", "replace", "del"])
+    return st.builds(lambda verb, target, hops: f"route {verb} {target} {hops}", verbs, _target(family), _hops(family))
+
+
+def _renewed(name: str) -> str:
+    return f"link del {name}\nlink add {name} type veth peer name peer-{name}\nlink set {name} up"
+
+
+_changes = st.one_of(
+    st.builds(lambda target: f"route del {target}", st.one_of(_target(4), _target(6))),
+    st.builds(lambda name: f"link set {name} down", _links),
+    st.builds(lambda name: f"link set {name} down\nlink set {name} up", _links),
+    st.builds(lambda name: f"link set {name} up", _links),
+    st.builds(_renewed, _links),
+    st.builds(lambda name: f"addr del 10.9.0.{name[1]}/24 dev {name}", _links),
+    st.builds(
+        lambda name: (
+            f"addr replace 10.9.0.{name[1]}/24 dev {name}\nroute add 10.3.0.0/16 dev {name} src 10.9.0.{name[1]}"
+        ),
+        _links,
+    ),
+    st.just("route flush table 1000"),
+)
+_commands = st.one_of(_routes(4), _routes(4), _routes(6), _routes(6), _changes)
+
+
+def contents(routes: MadeRoutes) -> object:
+    """All next hops by key; in IPv4 the first of a key apart, for it is the one that is replaced."""
+    return (
+        {key: (key[0] == 2 and group[0], {frozenset(hops) for hops in group}) for key, group in routes._groups.items()},
+        routes.links,
+        routes.default_links,
+    )
+
+
+def agree(watcher: Watcher, machine: Machine) -> None:
+    def agrees() -> bool:
+        watcher.handle()
+        listed = MadeRoutes(route.dump_made(machine.sock))
+        counted = watcher._facts.routes
+        return contents(counted) == contents(listed)
+
+    until(
+        agrees,
+        "the routes to agree with a dump",
+        seconds=5.0,
+        detail=lambda: (
+            contents(watcher._facts.routes),
+            contents(MadeRoutes(route.dump_made(machine.sock))),
+        ),
+    )
+
+
+@settings(max_examples=count(40, 400))
+@given(st.lists(st.lists(_commands, min_size=1, max_size=6), min_size=3, max_size=8))
+def test_counted_routes_are_the_listed_routes(batches: list[list[str]]) -> None:
+    for machine in new_machine():
+        for name in LINKS:
+            machine.veth(name, f"peer-{name}", up=True)
+            link.change(machine.sock, f"peer-{name}", up=True)
+        address.add(machine.sock, machine.index("p4"), "10.9.9.9/24")  # without any, no gateway can be reached
+        with machine.namespace.run(lambda: Watcher(InventoryNode(name="worker-1"))) as watcher:
+            for batch in batches:
+                command = ("ip", "-n", machine.name, "-force", "-batch", "-")
+                subprocess.run(command, input="\n".join(batch), text=True, stderr=subprocess.DEVNULL, check=False)
+                agree(watcher, machine)
+            assert watcher.rescans == 0
