@@ -9,6 +9,7 @@ AllocatedDeviceStatus).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from netdra.model.claim import AllocatedDeviceStatus, NetworkDeviceData, Resourc
 from netdra.model.plan import ClaimReference, PlannedDevice, PlannedPort
 from netdra.node.claims.store import PreparedClaim
 from netdra.node.nri.hooks import Sandbox
+from netdra.node.view import VFTrouble
 
 _RESERVED = "no NetworkTopology is meant by its DeviceClass: it is reserved for the pod, and nothing was attached"
 
@@ -134,7 +136,10 @@ def _id(device: PlannedDevice) -> DeviceId:
 
 
 def device_statuses(
-    outcomes: Sequence[Outcome], former: Iterable[AllocatedDeviceStatus], now: str
+    outcomes: Sequence[Outcome],
+    former: Iterable[AllocatedDeviceStatus],
+    now: str,
+    troubles: Mapping[str, VFTrouble] = MappingProxyType({}),
 ) -> tuple[AllocatedDeviceStatus, ...]:
     """The entries of a claim's devices; none once no sandbox has the claim any more.
 
@@ -142,13 +147,14 @@ def device_statuses(
         outcomes: the outcomes of the claim in its sandboxes.
         former: the present entries of our devices; a condition that does not change keeps its time.
         now: the time, in RFC 3339.
+        troubles: of pooled VFs, by the VF's PCI address.
     """
     since = {(entry.pool, entry.device, entry.share_id or ""): entry.conditions for entry in former}
     uses: dict[DeviceId, list[Use]] = {}
     for outcome in outcomes:
         for device in outcome.devices:
             uses.setdefault(_id(device.device), []).append((outcome, device))
-    return tuple(_entry(key, used, _ready_of(since.get(key)), now) for key, used in uses.items())
+    return tuple(_entry(key, used, _ready_of(since.get(key)), now, troubles) for key, used in uses.items())
 
 
 def same(one: Iterable[AllocatedDeviceStatus], other: Iterable[AllocatedDeviceStatus]) -> bool:
@@ -163,31 +169,39 @@ def _by_id(entries: Iterable[AllocatedDeviceStatus]) -> dict[DeviceId, bytes]:
     }
 
 
-def _entry(key: DeviceId, uses: Sequence[Use], former: Mapping[str, Any], now: str) -> AllocatedDeviceStatus:
+def _entry(
+    key: DeviceId, uses: Sequence[Use], former: Mapping[str, Any], now: str, troubles: Mapping[str, VFTrouble]
+) -> AllocatedDeviceStatus:
     pool, device, share = key
+    trouble = troubles.get(uses[0][1].device.pci_address)
     return AllocatedDeviceStatus(
         driver=names.DRIVER,
         pool=pool,
         device=device,
         share_id=share or None,
-        conditions=(_condition([outcome for outcome, _ in uses], former, now),),
+        conditions=(_condition([outcome for outcome, _ in uses], former, now, trouble),),
         data=_data(uses),
         network_data=_network_data(uses),
     )
 
 
-def _condition(outcomes: Sequence[Outcome], former: Mapping[str, Any], now: str) -> dict[str, Any]:
-    """`Ready`: whether every pod that is to have the device has it."""
+def _condition(
+    outcomes: Sequence[Outcome], former: Mapping[str, Any], now: str, trouble: VFTrouble | None
+) -> dict[str, Any]:
+    """`Ready`: whether every pod that is to have the device has it, and it is not in trouble."""
     failed = [outcome for outcome in outcomes if not outcome.is_attached]
-    status = "False" if failed else "True"
+    status = "False" if failed or trouble else "True"
     shown = failed or outcomes
     message = "; ".join(
         _text(outcome, named=len(outcomes) > 1) for outcome in shown if outcome.message or len(outcomes) > 1
     )
+    reason = shown[0].reason
+    if trouble is not None and not failed:
+        reason, message = trouble.reason, trouble.message
     return {
         "type": READY,
         "status": status,
-        "reason": shown[0].reason,
+        "reason": reason,
         "message": message[:MAX_MESSAGE],
         "lastTransitionTime": former["lastTransitionTime"] if former.get("status") == status else now,
     }
