@@ -29,6 +29,8 @@ MAX_DATA = 10 * 1024
 MAX_IPS = 16
 MAX_MESSAGE = 32 * 1024
 READY = "Ready"
+HEALTHY = "Healthy"
+"""The condition of a pooled VF in trouble, which has no taint of its own; absent while all is well."""
 
 DeviceId = tuple[str, str, str]
 """Pool, device and share of a device: the key of a claim's entries."""
@@ -154,7 +156,10 @@ def device_statuses(
     for outcome in outcomes:
         for device in outcome.devices:
             uses.setdefault(_id(device.device), []).append((outcome, device))
-    return tuple(_entry(key, used, _ready_of(since.get(key)), now, troubles) for key, used in uses.items())
+    return tuple(
+        _entry(key, used, since.get(key) or (), now, troubles.get(used[0][1].device.pci_address))
+        for key, used in uses.items()
+    )
 
 
 def same(one: Iterable[AllocatedDeviceStatus], other: Iterable[AllocatedDeviceStatus]) -> bool:
@@ -170,41 +175,44 @@ def _by_id(entries: Iterable[AllocatedDeviceStatus]) -> dict[DeviceId, bytes]:
 
 
 def _entry(
-    key: DeviceId, uses: Sequence[Use], former: Mapping[str, Any], now: str, troubles: Mapping[str, VFTrouble]
+    key: DeviceId, uses: Sequence[Use], former: tuple[Any, ...], now: str, trouble: VFTrouble | None
 ) -> AllocatedDeviceStatus:
     pool, device, share = key
-    trouble = troubles.get(uses[0][1].device.pci_address)
+    conditions = [_ready([outcome for outcome, _ in uses])]
+    if trouble is not None:
+        # No pod is attached otherwise than before, so `Ready` stays.
+        conditions.append(_condition(HEALTHY, "False", trouble.reason, trouble.message))
     return AllocatedDeviceStatus(
         driver=names.DRIVER,
         pool=pool,
         device=device,
         share_id=share or None,
-        conditions=(_condition([outcome for outcome, _ in uses], former, now, trouble),),
+        conditions=tuple(_dated(condition, former, now) for condition in conditions),
         data=_data(uses),
         network_data=_network_data(uses),
     )
 
 
-def _condition(
-    outcomes: Sequence[Outcome], former: Mapping[str, Any], now: str, trouble: VFTrouble | None
-) -> dict[str, Any]:
-    """`Ready`: whether every pod that is to have the device has it, and it is not in trouble."""
+def _ready(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """`Ready`: whether every pod that is to have the device has it."""
     failed = [outcome for outcome in outcomes if not outcome.is_attached]
-    status = "False" if failed or trouble else "True"
+    status = "False" if failed else "True"
     shown = failed or outcomes
     message = "; ".join(
         _text(outcome, named=len(outcomes) > 1) for outcome in shown if outcome.message or len(outcomes) > 1
     )
-    reason = shown[0].reason
-    if trouble is not None and not failed:
-        reason, message = trouble.reason, trouble.message
-    return {
-        "type": READY,
-        "status": status,
-        "reason": reason,
-        "message": message[:MAX_MESSAGE],
-        "lastTransitionTime": former["lastTransitionTime"] if former.get("status") == status else now,
-    }
+    return _condition(READY, status, shown[0].reason, message)
+
+
+def _condition(kind: str, status: str, reason: str, message: str) -> dict[str, Any]:
+    return {"type": kind, "status": status, "reason": reason, "message": message[:MAX_MESSAGE]}
+
+
+def _dated(condition: dict[str, Any], former: Iterable[Mapping[str, Any]], now: str) -> dict[str, Any]:
+    """A condition with the time since when it has had its status."""
+    wanted = condition["type"], condition["status"]
+    times = (entry["lastTransitionTime"] for entry in former if (entry.get("type"), entry.get("status")) == wanted)
+    return {**condition, "lastTransitionTime": next(times, now)}
 
 
 def _text(outcome: Outcome, *, named: bool) -> str:
@@ -212,10 +220,6 @@ def _text(outcome: Outcome, *, named: bool) -> str:
     if not named:
         return outcome.message
     return f"{pod}: {outcome.message}" if outcome.message else f"{pod}: attached"
-
-
-def _ready_of(conditions: tuple[Any, ...] | None) -> Mapping[str, Any]:
-    return next((condition for condition in conditions or () if condition.get("type") == READY), {})
 
 
 def _network_data(uses: Sequence[Use]) -> NetworkDeviceData | None:

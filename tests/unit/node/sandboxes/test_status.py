@@ -136,7 +136,7 @@ def test_a_claim_that_no_sandbox_has_says_nothing() -> None:
     assert device_statuses([], [only(outcome())], NOW) == ()
 
 
-def test_a_pooled_vf_in_trouble_is_not_ready_until_it_is_well_again() -> None:
+def test_a_pooled_vf_in_trouble_is_attached_and_not_healthy_until_it_is_well_again() -> None:
     vf = "0000:03:00.2"
     attached = outcome()
     (run,) = attached.devices
@@ -148,9 +148,11 @@ def test_a_pooled_vf_in_trouble_is_not_ready_until_it_is_well_again() -> None:
     assert well.conditions == (
         {"type": "Ready", "status": "True", "reason": "Attached", "message": "", "lastTransitionTime": NOW},
     )
+    assert well.conditions is not None
     assert ill.conditions == (
+        *well.conditions,
         {
-            "type": "Ready",
+            "type": "Healthy",
             "status": "False",
             "reason": "VFGone",
             "message": "VF p0v0 is gone",
@@ -158,6 +160,7 @@ def test_a_pooled_vf_in_trouble_is_not_ready_until_it_is_well_again() -> None:
         },
     )
     assert ill.network_data == well.network_data
-    (refused,) = device_statuses([failure()], (), NOW, {"": trouble})
-    assert refused.conditions is not None
-    assert refused.conditions[0]["reason"] == "StepFailed"
+    (still,) = device_statuses([attached], (ill,), "2026-01-03T00:00:00Z", {vf: trouble})
+    assert same([still], [ill])
+    (again,) = device_statuses([attached], (ill,), LATER)
+    assert same([again], [well])
