@@ -12,7 +12,17 @@ from netdra.model.claim import ResourceClaim
 from netdra.model.errors import NetdraError, PermanentError
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.node.claims.store import VERSION
-from tests.unit.node.claims.pooled_node import SPEED, World, card, claim_of, pooled, refusal, request, single
+from tests.unit.node.claims.pooled_node import (
+    SPEED,
+    CrashError,
+    World,
+    card,
+    claim_of,
+    pooled,
+    refusal,
+    request,
+    single,
+)
 
 
 @pytest.fixture
@@ -126,3 +136,18 @@ def test_a_vf_whose_pod_is_not_undone_is_nobodys_also_after_a_restart(world: Wor
         world.prepare(other)
         assert vf not in world.vfs_of(other)
     assert len(others) == len(world.there) - 2
+
+
+@pytest.mark.parametrize("point", ["prepare-begun", "prepare-described", "prepare-done"])
+def test_killed_while_preparing_a_pooled_vf_is_the_claims_once_it_is_recorded_and_nobodys_before(
+    world: World, point: str
+) -> None:
+    first, second = allocated(world, claim_of(request())), allocated(world, claim_of(request()))
+    with pytest.raises(CrashError):
+        world.prepare(first, crash=point)
+    recorded = world.vfs_of(first) if point == "prepare-done" else []
+    assert (world.record(first) is None) is not bool(recorded)
+    world.prepare(second)
+    world.prepare(first)
+    assert recorded in ([], world.vfs_of(first))
+    assert not {*world.vfs_of(first)} & {*world.vfs_of(second)}
