@@ -2,7 +2,8 @@
 
 A veth is moved into a namespace and back, as `bench pods` has it done by pods, through the hooks that the runtime
 calls. What the kernel takes for the requests that change something is measured apart: the rest is netdra's own. The
-kubelet's Unprepare is called the same way. `python -m bench.hook` prints where the time goes, phase by phase.
+kubelet's Unprepare is called the same way. `python -m bench.hook` prints where the time goes, phase by phase. Prepare
+of a pooled VF is measured beside Prepare of a VF that is a device, by turns; claims have half of the node's VFs.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial, wraps
 from pathlib import Path
@@ -55,6 +56,7 @@ from netdra.node.sandboxes.hooks import Threads
 from netdra.node.sandboxes.tracker import Tracker
 from netdra.topology.classes import device_classes
 from netdra.topology.devices import DeviceKey
+from tests.unit.node.claims.pooled_node import World, card, claim_of, pooled, request, single
 
 ROUNDS = 40
 WARM_UP = 5
@@ -63,6 +65,8 @@ BUDGET = 20.0
 RUN_MS = 6.0
 STOP_MS = 6.0
 UNPREPARE_MS = 2.0
+VFS = 64
+POOLED_RATIO = 1.1
 _READS = {uapi.RTM_GETLINK, uapi.RTM_GETADDR, uapi.RTM_GETROUTE}
 _CLAIM = "claim"
 _PHASES = (
@@ -126,7 +130,39 @@ def run() -> list[Figure]:
             f"median of {ROUNDS}; with the kernel's {1000 * statistics.median(times[name]):.2f} ms",
         )
         for name, limit in (("RunPodSandbox", RUN_MS), ("StopPodSandbox", STOP_MS), ("Unprepare", UNPREPARE_MS))
-    ]
+    ] + [_pooled()]
+
+
+def _pooled() -> Figure:
+    """CPU time of Prepare of a pooled VF beside that of a VF that is a device of its own."""
+    seconds: dict[str, list[float]] = {"single": [], "pooled": []}
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as ending:
+        worlds = {
+            "single": World(Path(folder) / "single", card(count=VFS), single()),
+            "pooled": World(Path(folder) / "pooled", card(count=VFS), pooled()),
+        }
+        for world in worlds.values():
+            ending.callback(world.daemon.table.namespaces.close)
+            for _ in range(VFS // 2 - 1):
+                world.prepare(_allocated(world))
+            world.publish()
+        for number in range(WARM_UP + ROUNDS):
+            for name, world in list(worlds.items())[:: 1 if number % 2 else -1]:
+                claim = _allocated(world)
+                begun = time.process_time()
+                world.prepare(claim)
+                seconds[name] += [time.process_time() - begun] if number >= WARM_UP else []
+                world.release(claim)
+    ratios = [ours / beside for ours, beside in zip(seconds["pooled"], seconds["single"], strict=True)]
+    once, twice = (1000 * statistics.median(seconds[name]) for name in ("pooled", "single"))
+    note = f"CPU, median of {ROUNDS}; {once:.2f} ms, and {twice:.2f} ms of a VF that is a device"
+    return Figure("Prepare, pooled VF beside a device", statistics.median(ratios), "x", POOLED_RATIO, note)
+
+
+def _allocated(world: World) -> ResourceClaim:
+    claim = world.server.allocate(claim_of(request()))
+    assert claim is not None
+    return claim
 
 
 async def _measured(*, phases: bool) -> tuple[dict[str, list[float]], dict[str, list[float]]]:

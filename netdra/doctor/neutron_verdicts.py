@@ -195,6 +195,16 @@ def _troubles(port: NeutronPort, is_running: str, now: datetime) -> Iterator[_Po
             yield _PortTrouble("warning", "stay Terminating", deleted, why or _UNSAID, _TERMINATING)
         return
     created = port.metadata.creation_timestamp or ""
+    if not port.pci_address:
+        if _age(created, now) >= PATIENCE:
+            claim, node = f"{port.metadata.namespace}/{port.spec.claim.name}", port.spec.node_name
+            text = f'ResourceClaim "{claim}" is allocated on node {node}, and is not prepared there'
+            fix = (
+                f"see the events of the claim's pod (kubectl -n {port.metadata.namespace} get events), and whether the "
+                f"kubelet and netdra's driver run on node {node}; a pod that is deleted is scheduled anew"
+            )
+            yield _PortTrouble("warning", "wait for their nodes to choose a VF", created, text, fix)
+        return
     if bound is None and _age(created, now) >= PATIENCE:
         yield _PortTrouble("error", "NeutronPorts without an answer of the controller", created, fix=is_running)
     if bound is not None and bound.status != "True":

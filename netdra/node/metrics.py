@@ -111,8 +111,8 @@ UNKNOWN = NODE.counter(
     "Looks at whether a sandbox's network namespace exists that the kernel did not answer, such as for want of file "
     "descriptors; nothing is undone, and it is looked at again.",
 )
-HELD = NODE.gauge("netdra_held_devices", "Devices that claims of this node have.")
-STUCK = NODE.gauge("netdra_held_devices_in_trouble", "Devices that could not be given back yet.")
+HELD = NODE.gauge("netdra_held_devices", "Devices that claims of this node have; each pooled VF counts.")
+STUCK = NODE.gauge("netdra_held_devices_in_trouble", "Devices that could not be given back yet; each pooled VF counts.")
 
 CIRCUITS_OPEN = NODE.gauge(
     "netdra_plugin_left_alone",
@@ -213,9 +213,9 @@ def on_scrape(
 
 
 def set_held(devices: Sequence[HeldDevice]) -> None:
-    """Show which devices claims have."""
-    HELD.set(len({device.key for device in devices}))
-    STUCK.set(len({device.key for device in devices if device.trouble}))
+    """Show which devices claims have: a shared device is one, and of pooled VFs each VF is one."""
+    HELD.set(len({(device.key, device.vf) for device in devices}))
+    STUCK.set(len({(device.key, device.vf) for device in devices if device.trouble}))
 
 
 def set_published(slices: Sequence[ResourceSlice], left_out: Mapping[LeftOut, int]) -> None:

@@ -211,6 +211,7 @@ class Parts:
                 signals=signals,
             )
         )
+        publishing.vf_troubles_changed.subscribe(lambda: pods.writer.note_troubles(publishing.vf_troubles))
         kubelet = KubeletPlugin(
             paths, ClaimServices(pods.claims, signals.held_changed.emit, turns), publishing.health.states
         )

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from netdra.model.plan import PlannedDevice
+from netdra.model.plan import ClaimReference, PlannedDevice
 from netdra.model.resource import ResourceSlice
 from netdra.model.topology import NetworkTopology
 from netdra.topology.devices import DeviceKey
@@ -51,6 +51,7 @@ class HeldDevice(msgspec.Struct, frozen=True, kw_only=True):
         is_prepared: whether the claim's record is there. Else only a sandbox's checkpoint has the device: the claim may
             be deallocated by now, and its device is nobody's until it is given back.
         facts: the device as the claim was given it; None where that does not matter.
+        reference: the claim's name with its uid; None where that does not matter.
     """
 
     key: DeviceKey
@@ -58,6 +59,7 @@ class HeldDevice(msgspec.Struct, frozen=True, kw_only=True):
     trouble: str = ""
     is_prepared: bool = True
     facts: PlannedDevice | None = None
+    reference: ClaimReference | None = None
 
     @property
     def vf(self) -> str:
@@ -73,6 +75,24 @@ class HeldDevice(msgspec.Struct, frozen=True, kw_only=True):
 def vf_of(device: PlannedDevice) -> str:
     """The PCI address of a device that is a VF, "" of another."""
     return device.pci_address if device.type == "vf" else ""
+
+
+class VFTrouble(msgspec.Struct, frozen=True, kw_only=True):
+    """The trouble of one pooled VF while a claim has it.
+
+    Attributes:
+        claim: the claim.
+        vf: the VF's PCI address.
+        name: the VF's name, `<pf>v<index>`.
+        reason: one word for programs: `VFGone`, `VFWithoutDriver`, `VFWithoutCarrier` or `VFNotGivenBack`.
+        message: the trouble for people, with the claim and the VF.
+    """
+
+    claim: ClaimReference
+    vf: str
+    name: str
+    reason: str
+    message: str
 
 
 class DeviceHealth(msgspec.Struct, frozen=True):

@@ -102,7 +102,7 @@ def _capacity(device: Device, wanted: Holding, same: Sequence[Holding]) -> str:
         free = capacity.valid_range is None and not capacity.valid_values
         if capacity.default is not None and free and share.amount < capacity.default:
             return f"its claim was given {text} of capacity {name}, and one allocation takes {capacity.default_text}"
-    used = {name: sum((_amount(entry, name) for entry in same), Decimal(0)) for name in capacities}
+    used = _used(capacities, same)
     short = shortage(shares, capacities, used)
     if short is None:
         return ""
@@ -145,7 +145,11 @@ def _drawn(device: Device) -> dict[_Counter, Decimal]:
     }
 
 
-def _amount(holding: Holding, name: str) -> Decimal:
-    consumed = {names.qualified(key): value for key, value in holding.consumed.items()}
-    text = consumed.get(names.qualified(name))
-    return Decimal(0) if text is None else quantity.parse(text)
+def _used(capacities: Iterable[str], holdings: Iterable[Holding]) -> dict[str, Decimal]:
+    """How much holdings have consumed of each capacity."""
+    used = {names.qualified(name): Decimal(0) for name in capacities}
+    for holding in holdings:
+        for name, text in holding.consumed.items():
+            if (qualified := names.qualified(name)) in used:
+                used[qualified] += quantity.parse(text)
+    return {name: used[names.qualified(name)] for name in capacities}

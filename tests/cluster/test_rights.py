@@ -331,6 +331,7 @@ def test_a_driver_tells_of_its_node_and_in_its_own_name(workspace: Workspace, dr
     ours = event_of(workspace, one.node, "Node", one.node)
     one.create(ours)
     one.create(event_of(workspace, one.node, "Pod", "web"))
+    one.create(event_of(workspace, one.node, "ResourceClaim", "net", "resource.k8s.io/v1"))
     one.create(event_of(workspace, one.node, "DeviceExposurePolicy", "nics", "networking.dra.io/v1alpha1"))
     in_our_name = event_of(workspace, one.node, "Node", two.node)
     assert "may write events in its own name only" in refusal(lambda: two.create(in_our_name))

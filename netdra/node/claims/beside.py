@@ -5,7 +5,7 @@ Called by `netdra.node.claims.prepare` under the store's lock, before the claim 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from netdra.model.errors import PermanentError, TemporaryError
 from netdra.model.resource import ResourceSlice
@@ -13,6 +13,7 @@ from netdra.node.claims import checks
 from netdra.node.claims.store import KeptDevice, PreparedClaim
 from netdra.node.view import HeldDevice, vf_of
 from netdra.slices.exclusion import Holding, conflict
+from netdra.topology.devices import ShareKey
 
 
 class VFTakenError(TemporaryError):
@@ -39,7 +40,7 @@ def check(
         VFTakenError: another claim has a VF that was chosen for this one.
         PermanentError: another claim has what this one was allocated.
     """
-    _check_vfs(made, records, held_devices)
+    _check_vfs(made, records, uids, held_devices)
     holdings = [*_recorded(records, made), *_stuck(records, uids, held_devices, made.claim.uid)]
     for device in made.devices:
         if device.admin_access:
@@ -55,7 +56,12 @@ def check(
         holdings.append(wanted)
 
 
-def _check_vfs(made: PreparedClaim, records: Sequence[PreparedClaim], held_devices: Iterable[HeldDevice]) -> None:
+def _check_vfs(
+    made: PreparedClaim,
+    records: Sequence[PreparedClaim],
+    uids: Collection[str],
+    held_devices: Sequence[HeldDevice],
+) -> None:
     """Check that no other claim has a VF of a claim, by whatever device it was allocated.
 
     Devices of single VFs exclude each other by their names and counters. A pooled VF has no such name.
@@ -63,15 +69,20 @@ def _check_vfs(made: PreparedClaim, records: Sequence[PreparedClaim], held_devic
     Args:
         made: the claim that is to be written down.
         records: all records of the node; those of other boots and of the claim itself are passed over.
+        uids: the claims that have a record, readable or not.
         held_devices: the held devices, among them those whose record is gone.
 
     Raises:
-        VFTakenError: another claim has a VF that was chosen for this one.
+        VFTakenError: another claim has a VF that was chosen for this one, or this one's pod has another VF.
+        TemporaryError: which VFs are free is not known.
         PermanentError: another claim has a VF that this one was allocated by name.
     """
     wanted = {vf_of(device.facts): device for device in made.devices if not device.admin_access}
     if wanted.keys() <= {""}:
         return
+    pooled = {(*device.key, device.told.share_id): vf for vf, device in wanted.items() if vf and device.facts.pooled}
+    if pooled:
+        _check_known(made, pooled, {record.claim.uid for record in records}, uids, held_devices)
     taken = [
         (vf_of(device.facts), device.facts.pooled, checks.named(record.claim))
         for record in records
@@ -91,6 +102,28 @@ def _check_vfs(made: PreparedClaim, records: Sequence[PreparedClaim], held_devic
         if device.facts.pooled:
             raise VFTakenError(what)
         raise PermanentError(what, hint="delete the pod so that it is scheduled anew")
+
+
+def _check_known(
+    made: PreparedClaim,
+    chosen: Mapping[ShareKey, str],
+    readable: Collection[str],
+    uids: Collection[str],
+    held_devices: Iterable[HeldDevice],
+) -> None:
+    """Check that the VFs of all claims are known, and that pods have no other ones for the claim's shares."""
+    known = {made.claim.uid, *readable}
+    for device in held_devices:
+        known.add(device.claim)
+        if device.claim == made.claim.uid and not device.is_prepared and device.facts is not None:
+            vf = chosen.get((*device.key, device.facts.share_id), device.vf)
+            if device.facts.pooled and vf != device.vf:
+                raise VFTakenError(f"{checks.named(made.claim)}: its pod has VF {device.vf} already, not {vf}")
+    if unknown := set(uids) - known:
+        raise TemporaryError(
+            f"which VFs are free is not known: the record of claim {min(unknown)} cannot be read",
+            hint="it is written anew when its pod's sandbox begins, and removed when its pod is gone",
+        )
 
 
 def _stuck(

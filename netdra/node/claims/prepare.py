@@ -264,6 +264,7 @@ class Claims:
                     return await self._made(claim, began)
                 except VFTakenError as problem:
                     log.info("another VF is chosen: %s", problem.what)
+                    self._vfs.read_again()
             return await self._made(claim, began)
         finally:
             self._vfs.release(claim.uid)
@@ -281,6 +282,7 @@ class Claims:
                 await asyncio.to_thread(self._settle, choice)
             made = await self._with_ports(made, began + PORTS_UNTIL)
         await asyncio.to_thread(self._settle, made)
+        self._vfs.note_recorded(made)
         return made
 
     async def _still(self, prepared: PreparedClaim) -> bool:

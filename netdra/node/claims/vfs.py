@@ -8,7 +8,7 @@ here. A claim that waits for ports in Neutron is recorded with its choice first;
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from netdra.model.claim import DeviceRequestAllocationResult, ResourceClaim
 from netdra.model.errors import TemporaryError
@@ -20,11 +20,16 @@ from netdra.topology.devices import ShareKey
 
 
 class VFChooser:
-    """Chooses and reserves VFs. For one thread, but for `note_given_back`."""
+    """Chooses and reserves VFs. For one thread, but for `note_given_back`.
+
+    The held devices are read when it begins, and again where what it remembers does not do: reading all records and
+    checkpoints of a node takes longer than the rest of the choice.
+    """
 
     def __init__(self, view: NodeView, holder: Holder, store: ClaimStore) -> None:
         """Begin; see `netdra.node.claims.prepare.Claims`."""
         self._view, self._holder, self._store = view, holder, store
+        self._known: dict[str, tuple[HeldDevice, ...]] | None = None
         self._reserved: dict[str, frozenset[str]] = {}
         self._given_back: dict[str, int] = {}
         self._count = 0
@@ -34,41 +39,48 @@ class VFChooser:
 
         The VF that was given back longest ago comes first, so that a VF that no pod can use is not every pod's. The
         claim keeps the VFs that its record says, and a VF that a pod has for it already, whose record was lost.
+        Another daemon may have another idea: `beside.check` finds that out.
 
         Raises:
-            TemporaryError: there is no free VF, or which VFs are free is not known.
+            TemporaryError: there is no free VF.
         """
         shares = [share for share in checks.ours(claim) if self._is_pooled(share)]
         if not shares:
             return {}
         uid = claim.metadata.uid
-        had, taken = self._held(uid)
-        chosen: dict[ShareKey, PlannedDevice] = {}
-        for share in shares:
-            vfs = self._view.vfs.get((share.pool, share.device), ())
-            kept = had.get(key_of(share))
-            if kept is not None and (not kept.is_prepared or any(vf.pci_address == kept.vf for vf in vfs)):
-                assert kept.facts is not None
-                chosen[key_of(share)] = kept.facts
-                continue
-            free = [vf for vf in self._in_order(vfs) if vf.pci_address not in taken]
-            if not free:
-                raise TemporaryError(
-                    f'{checks.named(claim.reference)}, request "{share.request}": none of the {len(vfs)} VFs of device '
-                    f'"{share.device}" of pool "{share.pool}" is free',
-                    hint="it is tried again by itself; if it stays so, delete the pod so that it is scheduled anew",
-                )
-            chosen[key_of(share)] = free[0]
-            taken = taken | {free[0].pci_address}
+        record = self._store.get(uid)
+        if self._known is None or (record is None and uid in self._known):
+            self.read_again()
+        try:
+            chosen = self._chosen(claim, shares, record)
+        except TemporaryError:
+            self.read_again()  # another daemon may have given back a VF
+            chosen = self._chosen(claim, shares, record)
         self._reserved[uid] = frozenset(vf.pci_address for vf in chosen.values())
         return chosen
+
+    def read_again(self) -> None:
+        """Read the held devices: what another daemon does is not known here."""
+        known: dict[str, tuple[HeldDevice, ...]] = {}
+        for device in self._holder.held:
+            known[device.claim] = (*known.get(device.claim, ()), device)
+        self._known = known
 
     def release(self, uid: str) -> None:
         """End the reservation of a claim's VFs: its record has them now, or it is not prepared."""
         self._reserved.pop(uid, None)
 
+    def note_recorded(self, record: PreparedClaim) -> None:
+        """A claim has been written down: no other one gets its VFs."""
+        if self._known is not None:
+            self._known[record.claim.uid] = tuple(
+                HeldDevice(key=device.key, claim=record.claim.uid, facts=device.facts) for device in record.devices
+            )
+
     def note_given_back(self, record: PreparedClaim) -> None:
         """From now on the VFs of a claim are the last to be chosen."""
+        if self._known is not None:
+            self._known.pop(record.claim.uid, None)
         for device in record.devices:
             if device.facts.pooled:
                 self._count += 1
@@ -78,41 +90,50 @@ class VFChooser:
         facts = self._view.devices.get((share.pool, share.device))
         return facts is not None and facts.pooled and not share.admin_access
 
-    def _held(self, uid: str) -> tuple[dict[ShareKey, HeldDevice], frozenset[str]]:
+    def _chosen(
+        self, claim: ResourceClaim, shares: Sequence[DeviceRequestAllocationResult], record: PreparedClaim | None
+    ) -> dict[ShareKey, PlannedDevice]:
+        had, taken = self._held(claim.metadata.uid, record)
+        chosen: dict[ShareKey, PlannedDevice] = {}
+        for share in shares:
+            vfs = self._view.vfs.get((share.pool, share.device), ())
+            kept = had.get(key_of(share))
+            if kept is not None and (not kept.is_prepared or any(vf.pci_address == kept.vf for vf in vfs)):
+                assert kept.facts is not None
+                chosen[key_of(share)] = kept.facts
+                continue
+            free = [vf for vf in vfs if vf.pci_address not in taken]
+            if not free:
+                raise TemporaryError(
+                    f'{checks.named(claim.reference)}, request "{share.request}": none of the {len(vfs)} VFs of device '
+                    f'"{share.device}" of pool "{share.pool}" is free',
+                    hint="it is tried again by itself; if it stays so, delete the pod so that it is scheduled anew",
+                )
+            chosen[key_of(share)] = vf = min(free, key=self._order(vfs))
+            taken.add(vf.pci_address)
+        return chosen
+
+    def _held(self, uid: str, record: PreparedClaim | None) -> tuple[dict[ShareKey, HeldDevice], set[str]]:
         """The VFs that pods have for a claim's shares already, and all that are not free."""
-        record = self._store.get(uid)
         had = {
             (pool, device, share): HeldDevice(key=(pool, device), claim=uid, facts=facts)
             for (pool, device, share), facts in (recorded(record) if record is not None else {}).items()
         }
-        taken: set[str] = set()
-        known: set[str] = {uid}
-        for device in self._holder.held:
-            known.add(device.claim)
-            taken.add(device.vf)
-            if device.claim == uid and device.facts is not None and device.facts.pooled:
+        known = self._known or {}
+        for device in known.get(uid, ()):
+            if device.facts is not None and device.facts.pooled:
                 had[*device.key, device.facts.share_id] = device
-        unknown = self._store.uids() - known
-        if unknown:  # claims that own no device here are read, and held by none
-            unknown -= {record.claim.uid for record in self._store.all()}
-        if unknown:
-            raise TemporaryError(
-                f"which VFs are free is not known: the record of claim {min(unknown)} cannot be read",
-                hint="it is written anew when its pod's sandbox begins, and removed when its pod is gone",
-            )
-        others = (vfs for claim, vfs in self._reserved.items() if claim != uid)
-        return had, frozenset(taken).union(*others)
+        taken = {device.vf for devices in known.values() for device in devices}
+        return had, taken.union(*(vfs for claim, vfs in self._reserved.items() if claim != uid))
 
-    def _in_order(self, vfs: Sequence[PlannedDevice]) -> list[PlannedDevice]:
+    def _order(self, vfs: Sequence[PlannedDevice]) -> Callable[[PlannedDevice], tuple[object, ...]]:
+        """By what the VF to be chosen is the smallest."""
         groups = Counter(vf.iommu_group for vf in vfs if vf.iommu_group)
-        return sorted(
-            vfs,
-            key=lambda vf: (
-                groups[vf.iommu_group] > 1,  # a guest's driver would have the other functions of the group, too
-                not vf.if_name,
-                self._given_back.get(vf.pci_address, 0),
-                vf.vf_index,
-            ),
+        return lambda vf: (
+            groups[vf.iommu_group] > 1,  # a guest's driver would have the other functions of the group, too
+            not vf.if_name,
+            self._given_back.get(vf.pci_address, 0),
+            vf.vf_index,
         )
 
 

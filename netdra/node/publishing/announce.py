@@ -1,8 +1,8 @@
 """Tells administrators of problems with publishing, by events, and the kubelet of the devices' health.
 
 Called by `netdra.node.publishing.service`. A cause is one event for as long as it lasts: a policy's problem is an event
-of the policy, other problems are events of the node. A problem that went and comes again is a new event. A device with
-one of netdra's taints is not healthy.
+of the policy, other problems are events of the node, and the trouble of a pooled VF is one of its claim, too. A problem
+that went and comes again is a new event. A device with one of netdra's taints is not healthy.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Protocol
 from netdra.kube.events import ObjectReference, Occurrence
 from netdra.model import names
 from netdra.model.device import Problem
-from netdra.model.resource import Device, ResourceSlice
+from netdra.model.resource import API_VERSION, Device, ResourceSlice
 from netdra.model.suggestions import listed
 from netdra.node.publishing.publisher import PoolWrites
-from netdra.node.view import DeviceHealth
+from netdra.node.view import DeviceHealth, VFTrouble
 from netdra.topology.devices import DeviceKey
 
 _WORDS = {
@@ -119,6 +119,20 @@ class ProblemEvents:
                     )
                     self._tell(_reason(seen[0]), note, self._policy(policy))
         self._problems = set(causes)
+
+    def report_vf_troubles(self, former: Iterable[VFTrouble], present: Iterable[VFTrouble]) -> None:
+        """Claims have pooled VFs with these troubles now; each that is new becomes an event of its claim."""
+        known = {(trouble.claim, trouble.vf, trouble.reason) for trouble in former}
+        for trouble in present:
+            if (trouble.claim, trouble.vf, trouble.reason) not in known:
+                claim = ObjectReference(
+                    api_version=API_VERSION,
+                    kind="ResourceClaim",
+                    namespace=trouble.claim.namespace,
+                    name=trouble.claim.name,
+                    uid=trouble.claim.uid,
+                )
+                self._tell(trouble.reason, trouble.message, claim)
 
     def reason(self, key: DeviceKey) -> str:
         """Why the server refused a device last."""

@@ -23,13 +23,13 @@ from netdra.model.plan import PlannedDevice
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.registration import DeviceFile, RegistrationOutcome
 from netdra.model.resource import ResourceSlice
-from netdra.node.publishing import facts, reports
+from netdra.node.publishing import facts, held_vfs, reports
 from netdra.node.publishing.facts import DeviceFacts, Gone, PfNames, frozen_names, recall
 from netdra.node.publishing.interfaces import Damper
 from netdra.node.publishing.plugins import Presence
 from netdra.node.publishing.reports import Listed, ReportSource, Row
 from netdra.node.publishing.retain import PoolContent, retain
-from netdra.node.view import HeldDevice
+from netdra.node.view import HeldDevice, VFTrouble
 from netdra.slices.pack import arrange, layout
 from netdra.topology.devices import DeviceKey
 
@@ -59,6 +59,7 @@ class Offered(msgspec.Struct, frozen=True):
         problems: all present problems that an administrator should mend.
         left_out: how many devices of all pools are not published, by reason.
         outcomes: the outcomes of the providers' registrations, of all devices.
+        vf_troubles: the troubles of pooled VFs that claims have; `problems` has them, too.
         followed: whether policies or the node's labels differ from those of the pass before.
     """
 
@@ -69,6 +70,7 @@ class Offered(msgspec.Struct, frozen=True):
     left_out: Mapping[LeftOut, int]
     followed: bool = False
     outcomes: tuple[RegistrationOutcome, ...] = ()
+    vf_troubles: tuple[VFTrouble, ...] = ()
 
 
 class _Source(msgspec.Struct, frozen=True):
@@ -113,6 +115,8 @@ class Offering:
         self._presence: Presence | None = None
         self._features = Features()
         self._damper = Damper()
+        self._watch = held_vfs.TroubleWatch()
+        self._troubles: tuple[VFTrouble, ...] = ()
         self._made: dict[str, _Made] = {}
         self._previous = dict(published)
         restored = facts.of_slices(
@@ -130,7 +134,7 @@ class Offering:
     @property
     def due(self) -> float | None:
         """When another pass is needed though nothing happens; None if never."""
-        return self._damper.due
+        return min((due for due in (self._damper.due, self._watch.due) if due is not None), default=None)
 
     def follow(
         self, policies: Sequence[DeviceExposurePolicy], features: Features, presence: Presence | None = None
@@ -207,6 +211,7 @@ class Offering:
         self._gone = facts.gone_effects(gone, self._exposer, self._gone)
         changed = self._make_all(parts, held_devices, interfaces)
         self._interfaces = interfaces
+        self._troubles = self._watch.troubles(held_devices, interfaces, kernel.on_the_bus, now)
         before, self._followed = self._followed, (self._inputs, dict(labels))
         return Offered(
             slices={pool: self._made[pool].slices if pool in self._made else () for pool in changed},
@@ -216,6 +221,7 @@ class Offering:
             left_out=self._left_out(self._problems),
             followed=before != self._followed,
             outcomes=self._outcomes,
+            vf_troubles=self._troubles,
         )
 
     def report(self, refused: Mapping[DeviceKey, str] = MappingProxyType({})) -> NodeNetworkStatus:
@@ -257,6 +263,7 @@ class Offering:
     def _problems(self) -> tuple[Problem, ...]:
         homeless = self._exposer.problems if self._exposer else ()
         parts = [problem for made in self._made.values() for problem in made.problems]
+        parts += held_vfs.problems(self._troubles)
         presence = self._presence
         if presence is None or not (presence.lost or presence.unusable):
             return (*homeless, *parts)

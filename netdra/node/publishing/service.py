@@ -51,7 +51,8 @@ from netdra.node.publishing.publisher import STORED_SLICES, PoolWrites, Publishe
 from netdra.node.publishing.reconcile import owner_of
 from netdra.node.publishing.registered import NodeRegistrations
 from netdra.node.publishing.reporter import Reporter
-from netdra.node.view import HeldDevice, Holder
+from netdra.node.signals import Signal
+from netdra.node.view import HeldDevice, Holder, VFTrouble
 from netdra.topology.devices import DeviceKey
 
 log = logging.getLogger(__name__)
@@ -75,6 +76,7 @@ class Publishing:
         health: the health of the published devices.
         stored: the node's slices as the API server has them.
         outcomes: the outcomes of the providers' registrations.
+        vf_troubles: the troubles of pooled VFs that claims have; `vf_troubles_changed` tells when they are others.
         passes: how many passes there were.
         published: set when the API server has had all wanted slices once.
         gate: the priority gate; looks at the kernel and passes wait for it.
@@ -117,6 +119,8 @@ class Publishing:
         self.health = PublishedHealth()
         self.passes = 0
         self.outcomes: tuple[RegistrationOutcome, ...] = ()
+        self.vf_troubles: tuple[VFTrouble, ...] = ()
+        self.vf_troubles_changed = Signal()
         self.published = asyncio.Event()
         self._features = DEFAULT_FEATURES
         self._registered = NOTHING
@@ -340,6 +344,10 @@ class Publishing:
         self._vfs |= offered.vfs
         self.health.publish(offered.slices)
         self._problem_events.report_problems(offered.problems)
+        if offered.vf_troubles != self.vf_troubles:
+            self._problem_events.report_vf_troubles(self.vf_troubles, offered.vf_troubles)
+            self.vf_troubles = offered.vf_troubles
+            self.vf_troubles_changed.emit()
         before = self._problems, self.outcomes
         self._problems, self.outcomes = offered.problems, offered.outcomes
         metrics.set_published(self.slices, offered.left_out)

@@ -54,17 +54,19 @@ class Network:
         """
         of_sandboxes = self.table.troubles
         held: dict[tuple[DeviceKey, str, str], HeldDevice] = {}
-        for claim in self.table.prepared.all():
-            for kept in claim.devices:
+        for record in self.table.prepared.all():
+            for kept in record.devices:
                 if not kept.admin_access:
-                    entry = kept.key, claim.claim.uid, vf_of(kept.facts)
-                    held[entry] = HeldDevice(key=kept.key, claim=claim.claim.uid, facts=kept.facts)
+                    claim, entry = record.claim, (kept.key, record.claim.uid, vf_of(kept.facts))
+                    held[entry] = HeldDevice(key=kept.key, claim=claim.uid, facts=kept.facts, reference=claim)
         for saved in self.checkpoints():
             trouble = of_sandboxes.get(saved.header.pod.sandbox, "")
-            for device, uid in _devices_of(saved):
+            for device, claim in _devices_of(saved):
                 key = device.pool, device.device
-                entry = key, uid, vf_of(device)
-                before = held.get(entry) or HeldDevice(key=key, claim=uid, is_prepared=False, facts=device)
+                entry = key, claim.uid, vf_of(device)
+                before = held.get(entry) or HeldDevice(
+                    key=key, claim=claim.uid, is_prepared=False, facts=device, reference=claim
+                )
                 held[entry] = msgspec.structs.replace(before, trouble=before.trouble or trouble)
         for key, text in self.changed().items():
             for entry in [entry for entry in held if entry[0] == key] or [(key, "", "")]:
@@ -333,12 +335,12 @@ def sandbox_of(saved: Saved) -> Sandbox:
     )
 
 
-def _devices_of(saved: Saved) -> Iterator[tuple[PlannedDevice, str]]:
-    """The devices of a checkpoint's plans, each with the uid of its claim."""
+def _devices_of(saved: Saved) -> Iterator[tuple[PlannedDevice, ClaimReference]]:
+    """The devices of a checkpoint's plans, each with its claim."""
     for plan in saved.header.plans:
         for step in plan.steps:
             if step.device is not None:
-                yield step.device, plan.claim.uid
+                yield step.device, plan.claim
 
 
 def _releases_namespace(report: DetachReport, *, give_up: bool) -> bool:

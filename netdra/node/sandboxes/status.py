@@ -9,6 +9,7 @@ AllocatedDeviceStatus).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from netdra.model.claim import AllocatedDeviceStatus, NetworkDeviceData, Resourc
 from netdra.model.plan import ClaimReference, PlannedDevice, PlannedPort
 from netdra.node.claims.store import PreparedClaim
 from netdra.node.nri.hooks import Sandbox
+from netdra.node.view import VFTrouble
 
 _RESERVED = "no NetworkTopology is meant by its DeviceClass: it is reserved for the pod, and nothing was attached"
 
@@ -27,6 +29,8 @@ MAX_DATA = 10 * 1024
 MAX_IPS = 16
 MAX_MESSAGE = 32 * 1024
 READY = "Ready"
+HEALTHY = "Healthy"
+"""The condition of a pooled VF in trouble, which has no taint of its own; absent while all is well."""
 
 DeviceId = tuple[str, str, str]
 """Pool, device and share of a device: the key of a claim's entries."""
@@ -134,7 +138,10 @@ def _id(device: PlannedDevice) -> DeviceId:
 
 
 def device_statuses(
-    outcomes: Sequence[Outcome], former: Iterable[AllocatedDeviceStatus], now: str
+    outcomes: Sequence[Outcome],
+    former: Iterable[AllocatedDeviceStatus],
+    now: str,
+    troubles: Mapping[str, VFTrouble] = MappingProxyType({}),
 ) -> tuple[AllocatedDeviceStatus, ...]:
     """The entries of a claim's devices; none once no sandbox has the claim any more.
 
@@ -142,13 +149,17 @@ def device_statuses(
         outcomes: the outcomes of the claim in its sandboxes.
         former: the present entries of our devices; a condition that does not change keeps its time.
         now: the time, in RFC 3339.
+        troubles: of pooled VFs, by the VF's PCI address.
     """
     since = {(entry.pool, entry.device, entry.share_id or ""): entry.conditions for entry in former}
     uses: dict[DeviceId, list[Use]] = {}
     for outcome in outcomes:
         for device in outcome.devices:
             uses.setdefault(_id(device.device), []).append((outcome, device))
-    return tuple(_entry(key, used, _ready_of(since.get(key)), now) for key, used in uses.items())
+    return tuple(
+        _entry(key, used, since.get(key) or (), now, troubles.get(used[0][1].device.pci_address))
+        for key, used in uses.items()
+    )
 
 
 def same(one: Iterable[AllocatedDeviceStatus], other: Iterable[AllocatedDeviceStatus]) -> bool:
@@ -163,20 +174,26 @@ def _by_id(entries: Iterable[AllocatedDeviceStatus]) -> dict[DeviceId, bytes]:
     }
 
 
-def _entry(key: DeviceId, uses: Sequence[Use], former: Mapping[str, Any], now: str) -> AllocatedDeviceStatus:
+def _entry(
+    key: DeviceId, uses: Sequence[Use], former: tuple[Any, ...], now: str, trouble: VFTrouble | None
+) -> AllocatedDeviceStatus:
     pool, device, share = key
+    conditions = [_ready([outcome for outcome, _ in uses])]
+    if trouble is not None:
+        # No pod is attached otherwise than before, so `Ready` stays.
+        conditions.append(_condition(HEALTHY, "False", trouble.reason, trouble.message))
     return AllocatedDeviceStatus(
         driver=names.DRIVER,
         pool=pool,
         device=device,
         share_id=share or None,
-        conditions=(_condition([outcome for outcome, _ in uses], former, now),),
+        conditions=tuple(_dated(condition, former, now) for condition in conditions),
         data=_data(uses),
         network_data=_network_data(uses),
     )
 
 
-def _condition(outcomes: Sequence[Outcome], former: Mapping[str, Any], now: str) -> dict[str, Any]:
+def _ready(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """`Ready`: whether every pod that is to have the device has it."""
     failed = [outcome for outcome in outcomes if not outcome.is_attached]
     status = "False" if failed else "True"
@@ -184,13 +201,18 @@ def _condition(outcomes: Sequence[Outcome], former: Mapping[str, Any], now: str)
     message = "; ".join(
         _text(outcome, named=len(outcomes) > 1) for outcome in shown if outcome.message or len(outcomes) > 1
     )
-    return {
-        "type": READY,
-        "status": status,
-        "reason": shown[0].reason,
-        "message": message[:MAX_MESSAGE],
-        "lastTransitionTime": former["lastTransitionTime"] if former.get("status") == status else now,
-    }
+    return _condition(READY, status, shown[0].reason, message)
+
+
+def _condition(kind: str, status: str, reason: str, message: str) -> dict[str, Any]:
+    return {"type": kind, "status": status, "reason": reason, "message": message[:MAX_MESSAGE]}
+
+
+def _dated(condition: dict[str, Any], former: Iterable[Mapping[str, Any]], now: str) -> dict[str, Any]:
+    """A condition with the time since when it has had its status."""
+    wanted = condition["type"], condition["status"]
+    times = (entry["lastTransitionTime"] for entry in former if (entry.get("type"), entry.get("status")) == wanted)
+    return {**condition, "lastTransitionTime": next(times, now)}
 
 
 def _text(outcome: Outcome, *, named: bool) -> str:
@@ -198,10 +220,6 @@ def _text(outcome: Outcome, *, named: bool) -> str:
     if not named:
         return outcome.message
     return f"{pod}: {outcome.message}" if outcome.message else f"{pod}: attached"
-
-
-def _ready_of(conditions: tuple[Any, ...] | None) -> Mapping[str, Any]:
-    return next((condition for condition in conditions or () if condition.get("type") == READY), {})
 
 
 def _network_data(uses: Sequence[Use]) -> NetworkDeviceData | None:

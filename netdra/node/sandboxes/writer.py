@@ -9,7 +9,7 @@ same entries already is not written.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
@@ -29,6 +29,7 @@ from netdra.model.resource import API_VERSION, Wire
 from netdra.node.metrics import STATUS_WRITES
 from netdra.node.priority import PriorityGate
 from netdra.node.sandboxes.status import Outcome, device_statuses, same
+from netdra.node.view import VFTrouble
 from netdra.ops.metrics import counted
 
 log = logging.getLogger(__name__)
@@ -79,6 +80,7 @@ class StatusWriter:
     gate: PriorityGate = field(default_factory=PriorityGate)
     failures: int = 0
     _outcomes: dict[str, dict[str, Outcome]] = field(default_factory=dict)
+    _troubles: dict[tuple[ClaimReference, str], VFTrouble] = field(default_factory=dict)
     _queue: WorkQueue[ClaimReference] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -96,6 +98,13 @@ class StatusWriter:
         for outcome in outcomes:
             self._outcomes.setdefault(outcome.claim.uid, {})[outcome.sandbox.uid] = outcome
             self._queue.add(outcome.claim)
+
+    def note_troubles(self, troubles: Iterable[VFTrouble]) -> None:
+        """Note the troubles of pooled VFs that claims have, in place of the former ones; written soon."""
+        former, self._troubles = self._troubles, {(trouble.claim, trouble.vf): trouble for trouble in troubles}
+        for claim, vf in former.keys() | self._troubles.keys():
+            if former.get((claim, vf)) != self._troubles.get((claim, vf)):
+                self._queue.add(claim)
 
     def forget(self, sandbox: str, claims: Sequence[ClaimReference] = ()) -> None:
         """A sandbox is gone: its attached outcomes are dropped. A refusal stays until its pod has another, or is gone.
@@ -163,7 +172,8 @@ class StatusWriter:
         pairs = list(zip(entries, drivers, strict=True))
         others = [raw for raw, head in pairs if head.driver != names.DRIVER]
         former = [_entry.decode(raw) for raw, head in pairs if head.driver == names.DRIVER]
-        wanted = device_statuses(outcomes, former, self.clock())
+        troubles = {vf: trouble for (uid, vf), trouble in self._troubles.items() if uid == claim}
+        wanted = device_statuses(outcomes, former, self.clock(), troubles)
         if same(former, wanted):
             return
         devices = msgspec.Raw(msgspec.json.encode([*others, *wanted]))

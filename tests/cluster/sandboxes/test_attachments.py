@@ -9,7 +9,9 @@ import msgspec
 import pytest
 
 from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
+from netdra.model.plan import ClaimReference
 from netdra.node.nri.hooks import Sandbox
+from netdra.node.view import VFTrouble
 from testbed.api import ApiError
 from testbed.objects import CLAIM, POD, SLICE, manifest
 from testbed.recorder import Recorder
@@ -42,6 +44,27 @@ def test_a_chain_of_three_steps_is_there_before_the_hook_returns_and_gone_after_
             assert not scene.machine.specified()
             assert not scene.machine.checkpoints()
             assert not scene.stored(claim)["status"].get("devices")
+
+    asyncio.run(story())
+
+
+def test_the_trouble_of_a_vf_is_a_condition_of_its_claim_while_it_lasts(scene: Scene) -> None:
+    claim, sandbox = scene.of_three()
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.run(sandbox)
+            reference = ClaimReference(namespace=scene.workspace.namespace, name=claim, uid=scene.uid(claim))
+            # The device of the scene is a veth, which has no PCI address.
+            trouble = VFTrouble(claim=reference, vf="", name="p0v0", reason="VFGone", message="VF p0v0 is gone")
+            daemon.pods.writer.note_troubles([trouble])
+            await daemon.written()
+            attached, health = scene.stored(claim)["status"]["devices"][0]["conditions"]
+            assert attached["status"] == "True"
+            assert [health[key] for key in ("type", "status", "reason")] == ["Healthy", "False", "VFGone"]
+            daemon.pods.writer.note_troubles([])
+            await daemon.written()
+            assert ready(scene.stored(claim))["status"] == "True"
 
     asyncio.run(story())
 

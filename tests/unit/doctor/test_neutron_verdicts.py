@@ -21,7 +21,7 @@ from netdra.doctor.neutron_verdicts import (
     of_ports,
 )
 from netdra.model.meta import Condition, time_text
-from netdra.model.neutron_port import NeutronPort
+from netdra.model.neutron_port import ChosenVF, NeutronPort
 from netdra.model.node_network import NodeInterfaces
 from netdra.model.resource import ResourceSlice
 from netdra.neutron.answers import Agent, NeutronNetwork, Port
@@ -63,6 +63,12 @@ def port(name: str, *conditions: Condition, since: str = LONG_AGO, deleted: str 
     return msgspec.convert(plain, NeutronPort)
 
 
+def unchosen(name: str, since: str = LONG_AGO) -> NeutronPort:
+    """A NeutronPort of pooled VFs, of which the node has not chosen one."""
+    made = port(name, since=since)
+    return replace(made, spec=replace(made.spec, pci_address="", share_id="s"))
+
+
 def told(facts: PortFacts) -> list[Diagnosis]:
     findings = of_ports(facts, "netdra", "net", NOW)
     assert {(finding.where, finding.check) for finding in findings} == {("cluster", "ports of Neutron")}
@@ -78,6 +84,19 @@ def told(facts: PortFacts) -> list[Diagnosis]:
         ({"ports": (port("a", BOUND),)}, "ok", "1 NeutronPorts, all Bound", ""),
         ({"ports": (port("a", BOUND), port("b", since=JUST_NOW))}, "ok", "2 NeutronPorts, 1 of them made just now", ""),
         ({"ports": (port("a", BOUND), port("b"))}, "error", "answer of the controller: n/b for 3 h", "deploy/net-con"),
+        (
+            {"ports": (port("a", BOUND), unchosen("b"))},
+            "warning",
+            '1 wait for their nodes to choose a VF: n/b for 3 h: ResourceClaim "n/c" is allocated on node n1',
+            "driver run on node n1; a pod that is deleted is scheduled anew",
+        ),
+        ({"ports": (unchosen("a", JUST_NOW),)}, "ok", "1 NeutronPorts, 1 of them made just now", ""),
+        (
+            {"ports": (replace(unchosen("a"), chosen_vf=ChosenVF(pci_address="0000:05:10.1")),)},
+            "error",
+            "answer of the controller: n/a for 3 h",
+            "deploy/net-con",
+        ),
         (
             {"ports": (port("a", condition("Bound", "False", "Quota", "used up\nquota set")),)},
             "warning",

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from netdra.chain.checkpoint import Saved
 from netdra.model.claim import ResourceClaim
 from netdra.model.errors import NetdraError, PermanentError
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.node.claims.store import VERSION
-from tests.unit.node.claims.pooled_node import SPEED, World, card, claim_of, pooled, refusal, request, single
+from tests.unit.node.claims.pooled_node import (
+    SPEED,
+    CrashError,
+    Daemon,
+    World,
+    card,
+    claim_of,
+    pooled,
+    refusal,
+    request,
+    single,
+)
 
 
 @pytest.fixture
@@ -126,3 +139,77 @@ def test_a_vf_whose_pod_is_not_undone_is_nobodys_also_after_a_restart(world: Wor
         world.prepare(other)
         assert vf not in world.vfs_of(other)
     assert len(others) == len(world.there) - 2
+
+
+@pytest.mark.parametrize("point", ["prepare-begun", "prepare-described", "prepare-done"])
+def test_killed_while_preparing_a_pooled_vf_is_the_claims_once_it_is_recorded_and_nobodys_before(
+    world: World, point: str
+) -> None:
+    first, second = allocated(world, claim_of(request())), allocated(world, claim_of(request()))
+    with pytest.raises(CrashError):
+        world.prepare(first, crash=point)
+    recorded = world.vfs_of(first) if point == "prepare-done" else []
+    assert (world.record(first) is None) is not bool(recorded)
+    world.prepare(second)
+    world.prepare(first)
+    assert recorded in ([], world.vfs_of(first))
+    assert not {*world.vfs_of(first)} & {*world.vfs_of(second)}
+
+
+@pytest.fixture
+def other(world: World) -> Iterator[Daemon]:
+    """A second daemon of the node; the first one has read which VFs are free before that prepares anything."""
+    world.prepare(allocated(world, claim_of(request())))
+    made = Daemon(world.folder, world.server)
+    made.publish(world)
+    yield made
+    made.table.namespaces.close()
+
+
+def test_what_a_second_daemon_prepares_and_gives_back_is_seen(world: World, other: Daemon) -> None:
+    theirs = [allocated(world, claim_of(request())) for _ in range(len(world.there) - 2)]
+    for claim in theirs:
+        asyncio.run(other.claims.prepare(claim.reference))
+    taken = [vf for claim in theirs for vf in world.vfs_of(claim)]
+    assert len({*taken}) == len(taken)
+    asyncio.run(other.claims.unprepare(theirs[0].reference))
+    del world.server.claims[theirs[0].metadata.name]
+    ours = allocated(world, claim_of(request()))
+    world.prepare(ours)
+    assert world.vfs_of(ours) == taken[:1]
+    world.unprepare(ours)
+    del world.server.claims[ours.metadata.name]
+    again = allocated(world, claim_of(request()))
+    asyncio.run(other.claims.prepare(again.reference))
+    assert world.vfs_of(again) == taken[:1]
+
+
+def test_a_claim_that_a_second_daemon_prepared_keeps_its_pods_vf_when_the_record_is_lost(
+    world: World, other: Daemon
+) -> None:
+    claims = [allocated(world, claim_of(request())) for _ in range(2)]
+    for claim in claims:
+        asyncio.run(other.claims.prepare(claim.reference))
+    claim = claims[1]  # of the first one's VF, this daemon learns when it chooses the same
+    had = world.vfs_of(claim)
+    world.begin_pod(claim)
+    (world.daemon.store.folder / f"{claim.metadata.uid}.json").unlink()
+    world.prepare(claim)
+    assert world.vfs_of(claim) == had
+
+
+def test_the_choice_of_a_vf_reads_no_records_and_checkpoints_but_those_that_every_prepare_reads(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.prepare(allocated(world, claim_of(request())))
+    reads: list[int] = []
+    checkpoints = world.daemon.network.checkpoints
+
+    def counted() -> list[Saved]:
+        reads.append(1)
+        return checkpoints()
+
+    monkeypatch.setattr(world.daemon.network, "checkpoints", counted)
+    for _ in range(3):
+        world.prepare(allocated(world, claim_of(request())))
+    assert len(reads) == 3

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from netdra.kube.events import Occurrence
 from netdra.kube.features import Dropped
 from netdra.model.device import Problem
+from netdra.model.plan import ClaimReference
 from netdra.node.publishing.announce import ProblemEvents
 from netdra.node.publishing.publisher import PoolWrites, RefusedDevice
+from netdra.node.view import VFTrouble
 
 
 @dataclass
@@ -66,3 +68,19 @@ def test_dropped_fields_name_the_gate_once_and_refusals_the_device() -> None:
     events.forget("pool")
     events.report_write("pool", PoolWrites(refusals=(RefusedDevice("eth0", "too long"),)))
     assert len(told.occurrences) == 3
+
+
+def test_the_trouble_of_a_pooled_vf_is_an_event_of_its_claim_until_it_went_away() -> None:
+    told = Told()
+    events = ProblemEvents(told, "worker-1")
+    claim = ClaimReference(namespace="ns", name="c", uid="c-1")
+    gone = VFTrouble(claim=claim, vf="0000:03:00.2", name="p0v0", reason="VFGone", message="VF p0v0 is gone")
+    events.report_vf_troubles((), (gone,))
+    events.report_vf_troubles((gone,), (gone,))
+    (told_once,) = told.occurrences
+    assert (told_once.reason, told_once.type, told_once.note) == ("VFGone", "Warning", "VF p0v0 is gone")
+    about = told_once.regarding
+    assert (about.kind, about.namespace, about.name, about.uid) == ("ResourceClaim", "ns", "c", "c-1")
+    events.report_vf_troubles((gone,), ())
+    events.report_vf_troubles((), (gone,))
+    assert len(told.occurrences) == 2

@@ -12,6 +12,7 @@ from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedStep
 from netdra.model.result import CNIAddress, CNIInterface, CNIRoute, StepResult
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.sandboxes.status import MAX_DATA, MAX_IPS, Outcome, device_statuses, same
+from netdra.node.view import VFTrouble
 
 CLAIM = ClaimReference(namespace="ns", name="c", uid="c-1")
 DEVICE = PlannedDevice(request="nic", pool="pool", device="eth7", share_id="s-1")
@@ -133,3 +134,33 @@ def test_what_the_server_gives_back_is_the_same() -> None:
 
 def test_a_claim_that_no_sandbox_has_says_nothing() -> None:
     assert device_statuses([], [only(outcome())], NOW) == ()
+
+
+def test_a_pooled_vf_in_trouble_is_attached_and_not_healthy_until_it_is_well_again() -> None:
+    vf = "0000:03:00.2"
+    attached = outcome()
+    (run,) = attached.devices
+    pooled = msgspec.structs.replace(run, device=msgspec.structs.replace(DEVICE, pci_address=vf, pooled=True))
+    attached = msgspec.structs.replace(attached, devices=(pooled,))
+    trouble = VFTrouble(claim=CLAIM, vf=vf, name="p0v0", reason="VFGone", message="VF p0v0 is gone")
+    (well,) = device_statuses([attached], (), NOW, {"0000:03:00.3": trouble})
+    (ill,) = device_statuses([attached], (well,), LATER, {vf: trouble})
+    assert well.conditions == (
+        {"type": "Ready", "status": "True", "reason": "Attached", "message": "", "lastTransitionTime": NOW},
+    )
+    assert well.conditions is not None
+    assert ill.conditions == (
+        *well.conditions,
+        {
+            "type": "Healthy",
+            "status": "False",
+            "reason": "VFGone",
+            "message": "VF p0v0 is gone",
+            "lastTransitionTime": LATER,
+        },
+    )
+    assert ill.network_data == well.network_data
+    (still,) = device_statuses([attached], (ill,), "2026-01-03T00:00:00Z", {vf: trouble})
+    assert same([still], [ill])
+    (again,) = device_statuses([attached], (ill,), LATER)
+    assert same([again], [well])
