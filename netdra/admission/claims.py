@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-import msgspec
 from msgspec.structs import replace
 
-from netdra.admission.cluster import Cluster, topologies_of_class
+from netdra.admission import searches
+from netdra.admission.cluster import Cluster, read_claim, topologies_of_class
 from netdra.admission.messages import ALLOWED, AdmissionRequest, Verdict
 from netdra.exposure.pooled_selectors import single_vf
 from netdra.model import suggestions
@@ -27,24 +27,40 @@ from netdra.topology.selectors import Written, device_claim, expressions
 MAX_GUESSES, MAX_COMPARED, MAX_DIFFERENCE = 8, 200, 3
 """How many unknown classes of a claim are named, with how many others each is compared, and by how much longer ones."""
 _NEAR = 0.8
-_CLAIM = msgspec.json.Decoder(ResourceClaim)
-_TEMPLATE = msgspec.json.Decoder(ResourceClaimTemplate)
 
 
 def review(request: AdmissionRequest, cluster: Cluster) -> Verdict:
     """The errors of a claim, or the warnings for its author."""
     try:
-        claim: ResourceClaim | ResourceClaimTemplate = _reader(request.kind.kind).decode(request.object)
+        claim = read_claim(request)
     except UNREADABLE:
         return ALLOWED
     wanted, _ = device_claim(claim)
     if not _is_ours(wanted, cluster):
         return Verdict((), tuple(finding.text for finding in _guesses(claim, cluster)))
-    if not claim.metadata.name:
-        made = replace(claim.metadata, name=f"{claim.metadata.generate_name}*")
-        claim = replace(claim, metadata=made)
+    claim = _named(claim)
     errors = tuple(finding.text for finding in check_claim(claim, cluster.topologies, cluster.classes))
     return Verdict(errors, () if errors else tuple(finding.text for finding in warnings(claim, cluster)))
+
+
+def foreseen(request: AdmissionRequest, cluster: Cluster) -> Verdict:
+    """The warnings of a claim that the scheduler may leave Pending although devices are free.
+
+    A worker's part: selectors of claims are compiled here, and asked of the devices that nodes report.
+
+    Raises:
+        msgspec.DecodeError, UnicodeDecodeError: the claim cannot be read.
+    """
+    claim = _named(read_claim(request))
+    findings = searches.of_claim(claim, cluster.classes, cluster.policies, cluster.offers)
+    return Verdict(warnings=tuple(finding.text for finding in findings))
+
+
+def _named(claim: ResourceClaim | ResourceClaimTemplate) -> ResourceClaim | ResourceClaimTemplate:
+    """The claim with a name, as messages call it; the server makes one only after the review."""
+    if claim.metadata.name:
+        return claim
+    return replace(claim, metadata=replace(claim.metadata, name=f"{claim.metadata.generate_name}*"))
 
 
 def decisive(request: AdmissionRequest, cluster: Cluster) -> frozenset[str]:
@@ -56,16 +72,12 @@ def decisive(request: AdmissionRequest, cluster: Cluster) -> frozenset[str]:
     Raises:
         msgspec.DecodeError, UnicodeDecodeError: the claim cannot be read.
     """
-    wanted, _ = device_claim(_reader(request.kind.kind).decode(request.object))
+    wanted, _ = device_claim(read_claim(request))
     ours = {name for name in _classes(wanted) if name in cluster.classes and _is_for_us(cluster.classes[name])}
     meant = {topology for name in ours for topology in topologies_of_class(cluster.classes[name])}
     chosen = (cluster.topologies[name].spec.steps for name in meant if name in cluster.topologies)
     roots = {step.name for steps in chosen for step in steps if step.is_root}
     return frozenset(ours | {name for wish, name in _named_classes(wanted) if wish in roots})
-
-
-def _reader(kind: str) -> msgspec.json.Decoder[ResourceClaim] | msgspec.json.Decoder[ResourceClaimTemplate]:
-    return _TEMPLATE if kind == "ResourceClaimTemplate" else _CLAIM
 
 
 def _is_ours(wanted: DeviceClaim, cluster: Cluster) -> bool:

@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from netdra.admission.messages import AdmissionRequest
+from netdra.admission.offers import Offers
 from netdra.cel.vocabulary import Added
 from netdra.exposure.foresight import InterfaceReports
-from netdra.model.claim import DeviceClass
+from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.custom_device import CustomDevice
 from netdra.model.errors import UNREADABLE, InvalidInputError
 from netdra.model.policy import DeviceExposurePolicy
@@ -23,10 +24,13 @@ from netdra.model.topology import NetworkTopology
 from netdra.rules.networks import ranges
 from netdra.rules.schemas import plugins
 from netdra.topology.classes import parameters
+from netdra.topology.selectors import choices, device_claim
 
 Topologies = Mapping[str, NetworkTopology]
 _topology = msgspec.json.Decoder(NetworkTopology)
 _schema = msgspec.json.Decoder(CNIPluginSchema)
+_claim = msgspec.json.Decoder(ResourceClaim)
+_template = msgspec.json.Decoder(ResourceClaimTemplate)
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -39,6 +43,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         reported: the nodes' reports, as far as the policy that is written or deleted asks for attributes.
         nowhere: why the CustomDevice that is written is applied on no node now; "" if it is, or that is unknown.
         added: the names that policies and CustomDevices add to devices, which selectors may use.
+        offers: the devices that nodes report, by the attributes that the topology or claim that is written asks for.
     """
 
     topologies: Mapping[str, NetworkTopology] = {}
@@ -51,6 +56,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     nowhere: str = ""
     added: Added = Added()
     reported: InterfaceReports = InterfaceReports()
+    offers: Offers = Offers()
 
 
 NOTHING = Cluster()
@@ -70,6 +76,15 @@ def topologies_of_class(device_class: DeviceClass) -> frozenset[str]:
     return frozenset(named)
 
 
+def read_claim(request: AdmissionRequest) -> ResourceClaim | ResourceClaimTemplate:
+    """The claim, or the template, that is written.
+
+    Raises:
+        msgspec.DecodeError, UnicodeDecodeError: it cannot be read.
+    """
+    return (_template if request.kind.kind == ResourceClaimTemplate.__name__ else _claim).decode(request.object)
+
+
 def narrowed(request: AdmissionRequest, cluster: Cluster) -> Cluster:
     """The part of the cluster that the review of an object needs; none if the object cannot be read: it is refused."""
     narrow = _KINDS.get(request.kind.kind)
@@ -87,11 +102,32 @@ def _of_topology(request: AdmissionRequest, cluster: Cluster) -> Cluster:
     return Cluster(
         topologies=beside,
         schemas=cluster.schemas,
+        policies=_offering(cluster),
         classes=classes,
         users=cluster.users,
         waiting=cluster.waiting,
         added=cluster.added,
+        offers=cluster.offers,
     )
+
+
+def _of_claim(request: AdmissionRequest, cluster: Cluster) -> Cluster:
+    wanted, _ = device_claim(read_claim(request))
+    named = {choice.device_class_name for asked in wanted.requests for choice in choices(asked)}
+    classes = {name: cluster.classes[name] for name in named if name in cluster.classes}
+    meant = {name for device_class in classes.values() for name in topologies_of_class(device_class)}
+    topologies = {name: cluster.topologies[name] for name in meant if name in cluster.topologies}
+    return Cluster(topologies=topologies, classes=classes, policies=_offering(cluster), offers=cluster.offers)
+
+
+def _offering(cluster: Cluster) -> dict[str, DeviceExposurePolicy]:
+    """The policies whose devices nodes report, and those that pool VFs."""
+    named = {device.policy for offer in cluster.offers.nodes for device in offer.devices}
+    return {
+        name: policy
+        for name, policy in cluster.policies.items()
+        if name in named or (policy.spec.exposure is not None and policy.spec.exposure.pooled_vfs is not None)
+    }
 
 
 def _of_schema(request: AdmissionRequest, cluster: Cluster) -> Cluster:
@@ -131,4 +167,6 @@ _KINDS: Mapping[str, Callable[[AdmissionRequest, Cluster], Cluster]] = {
     "CNIPluginSchema": _of_schema,
     "DeviceExposurePolicy": _of_policy,
     "CustomDevice": _of_custom_device,
+    "ResourceClaim": _of_claim,
+    "ResourceClaimTemplate": _of_claim,
 }

@@ -13,6 +13,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
+from netdra.admission.offers import MOST_DEVICES, NodeOffer, Offers, offered, offering
 from netdra.exposure.foresight import InterfaceReports, SimilarInterfaces
 from netdra.kube.store import Change, Store
 from netdra.model.core import ClusterNode
@@ -20,6 +21,7 @@ from netdra.model.custom_device import CustomDevice, CustomDeviceSelector
 from netdra.model.inventory import AttributeValue
 from netdra.model.node_network import InterfaceGroup, NodeInterfaces
 from netdra.model.policy import DeviceExposurePolicy
+from netdra.slices.allocator.worst_case import MOST_NODES
 
 SLICE_SECONDS = 0.002
 """How long one look may keep other requests waiting before it lets them go first."""
@@ -102,6 +104,7 @@ class Nodes:
         self.nodes: Store[ClusterNode] = Store()
         self._bits: dict[str, int] = {}
         self._selections: dict[frozenset[str], _Selection] = {}
+        self._kinds: dict[str, tuple[NodeInterfaces, tuple[str, ...]]] = {}
 
     def following(self) -> AbstractContextManager[None]:
         """Note the nodes that report anew, while this is entered."""
@@ -132,6 +135,49 @@ class Nodes:
             if name in self.nodes.objects and selector.matches(self.nodes.objects[name].metadata.labels)
         }
         return InterfaceReports(tuple(self._apart(selection, chosen)), nodes - left, left)
+
+    async def most_devices(self) -> int:
+        """How many devices a node has at most."""
+        return max(map(len, await self._by_kind()), default=0)
+
+    async def offers(self, asked: frozenset[str], *, named: bool) -> Offers:
+        """The devices of one node of each kind, those with the most devices first.
+
+        Args:
+            asked: the attributes that matter, by qualified name.
+            named: whether the nodes' names may be told.
+        """
+        kinds = await self._by_kind()
+        nodes: list[NodeOffer] = []
+        left = MOST_DEVICES
+        for names in sorted(kinds, key=len, reverse=True)[:MOST_NODES]:
+            left -= len(names)
+            if nodes and left < 0:
+                break
+            report = kinds[names]
+            groups = report.status.interfaces if report.status is not None else ()
+            nodes.append(NodeOffer(report.metadata.name if named else "", tuple(offered(groups, asked))))
+            await asyncio.sleep(0)
+        return Offers(tuple(nodes), are_all=len(nodes) == len(kinds))
+
+    async def _by_kind(self) -> dict[tuple[str, ...], NodeInterfaces]:
+        """The report of a node of each kind that has devices; other requests go first now and then."""
+        before, now = self._kinds, {}
+        turn = time.monotonic()
+        for node, report in tuple(self.reports.objects.items()):
+            known = before.get(node)
+            if known is None or known[0] is not report:
+                known = report, offering(report.status.interfaces if report.status is not None else ())
+            now[node] = known
+            if time.monotonic() - turn > SLICE_SECONDS:
+                await asyncio.sleep(0)
+                turn = time.monotonic()
+        self._kinds = now
+        kinds: dict[tuple[str, ...], NodeInterfaces] = {}
+        for report, names in now.values():
+            if names:
+                kinds.setdefault(names, report)
+        return kinds
 
     def nowhere(self, device: CustomDevice) -> str:
         """Why a CustomDevice is applied on no present node; "" if it is applied on some, or that is unknown.

@@ -1,7 +1,7 @@
 """One admission request to its verdict, by the object's kind; an object of ours that cannot be read is refused.
 
 Pure. Called by `netdra.admission.server` for claims and classes, and by `netdra.admission.worker` for the kinds whose
-expressions are compiled.
+expressions are compiled, and for the searches that claims may cause.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def review(request: AdmissionRequest, cluster: Cluster, in_time: Callable[[], bo
         return _deletion(request, cluster, in_time)
     if kind in CLAIMS:
         try:
-            return claims.review(request, cluster)
+            return claims.foreseen(request, cluster) if cluster.offers.nodes else claims.review(request, cluster)
         except InvalidInputError as problem:
             return Verdict((str(problem),))
     if kind == CLASS:

@@ -2,10 +2,12 @@
 
 Run by `netdra.admission.daemon`. Claims are reviewed at once in this process, because every pod may bring some, and so
 are classes, which have no expressions to compile; the other kinds, which only administrators write, go to the workers.
+So does a claim that has been let through, if the scheduler's search for it may be long: its author is warned.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import ssl
 from collections.abc import AsyncIterator, Iterator
@@ -16,8 +18,8 @@ from typing import cast
 import msgspec
 from msgspec.structs import replace
 
-from netdra.admission import claims, messages, metrics
-from netdra.admission.cluster import NOTHING, narrowed
+from netdra.admission import claims, messages, metrics, searches
+from netdra.admission.cluster import NOTHING, narrowed, read_claim
 from netdra.admission.copy import Copy
 from netdra.admission.messages import ALLOWED, AdmissionRequest, Verdict
 from netdra.admission.review import CLAIMS, CLASS, POLICY, is_reshaped, policies_of, review
@@ -50,6 +52,10 @@ LIMITS = ConnectionLimits(
 )
 """Any host that can route a packet to the port can connect: a flood from one address ends its own connections."""
 NO_CERTIFICATE = "who asks must show the API server's client certificate (--client-ca)"
+FORESEEING_SECONDS = 1.0
+"""How long a claim waits for warnings of the scheduler's search; the API server waits 2 s in all (`timeoutSeconds`)."""
+_OF_CLAIMS = "claims"
+"""Who asks for these, so that they never go to all workers at once."""
 
 # The API server asks about few kinds; other clients could name any.
 _KINDS, _OPERATIONS = Values(16), Values(4)
@@ -63,6 +69,7 @@ class Webhook:
         self._workers = workers
         self._process = process
         self._clients = clients
+        self._asking: set[asyncio.Task[Verdict]] = set()
 
     @asynccontextmanager
     async def serving(self, address: str, port: int, tls: ssl.SSLContext) -> AsyncIterator[BoundedServer]:
@@ -87,7 +94,9 @@ class Webhook:
     async def verdict(self, request: AdmissionRequest, address: str, *, trusted: bool) -> Verdict:
         """The verdict on one request of a client, which is trusted if its certificate is the API server's."""
         if request.kind.kind in CLAIMS:
-            return await self._of_claim(request)
+            verdict = await self._of_claim(request)
+            more = await self._foreseen(request, trusted=trusted) if verdict.allowed else ()
+            return replace(verdict, warnings=(*verdict.warnings, *more))
         cluster = self._copy.cluster
         if request.kind.kind == CLASS:
             return review(request, cluster)
@@ -99,6 +108,10 @@ class Webhook:
                 return Verdict((what,))
             if not trusted:  # a client that only reaches the port must not learn the claims' names
                 cluster = replace(cluster, users=tuple("" for _ in cluster.users))
+        if request.kind.kind == NetworkTopology.__name__ and not request.too_deep:
+            with suppress(*UNREADABLE):
+                asked = searches.asked_by_topology(msgspec.json.decode(request.object, type=NetworkTopology))
+                cluster = replace(cluster, offers=await self._copy.nodes.offers(asked, named=trusted))
         if request.kind.kind == POLICY:
             if request.operation not in {"CREATE", "UPDATE", "DELETE"}:
                 return ALLOWED
@@ -133,6 +146,26 @@ class Webhook:
             log.warning('%s "%s" is let through: %s', request.kind.kind, request.name, problem)
             return ALLOWED
         return verdict
+
+    async def _foreseen(self, request: AdmissionRequest, *, trusted: bool) -> tuple[str, ...]:
+        """Warnings of the scheduler's search for a claim; none if a worker does not find them in time."""
+        cluster, nodes = self._copy.cluster, self._copy.nodes
+        try:
+            claim = read_claim(request)
+        except UNREADABLE:
+            return ()
+        if request.operation != "CREATE" or not searches.concerns(claim, cluster.classes):
+            return ()
+        if not searches.may_be_long(claim, await nodes.most_devices()):
+            return ()
+        offers = await nodes.offers(searches.asked_by_claim(claim, cluster.classes), named=trusted)
+        narrow = narrowed(request, replace(cluster, offers=offers))
+        asking = asyncio.create_task(self._workers.review(request, narrow, _OF_CLAIMS))
+        self._asking.add(asking)
+        asking.add_done_callback(self._asking.discard)
+        # The worker goes on: it would be replaced if the question were cancelled.
+        await asyncio.wait({asking}, timeout=FORESEEING_SECONDS)
+        return asking.result().warnings if asking.done() else ()
 
     def _trusts(self, certificate: Certificate | None) -> bool:
         names = self._clients.names

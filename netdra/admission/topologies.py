@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from netdra.admission import searches
 from netdra.admission.cluster import Cluster, topologies_of_class
 from netdra.admission.messages import Verdict
 from netdra.exposure.pooled_selectors import single_vf
@@ -47,6 +48,7 @@ def warnings(new: NetworkTopology, cluster: Cluster) -> Iterator[Finding]:
         if why:
             yield about(new.name, step.name, f"its selector {why}", path=("spec", "steps", at, "selector", "cel"))
     yield from (finding for finding, wrong in check_names(new, cluster.added) if not wrong)
+    yield from searches.of_topology(new, cluster.policies, cluster.offers)
 
 
 def sound(schemas: Mapping[str, CNIPluginSchema]) -> list[CNIPluginSchema]:

@@ -1,7 +1,7 @@
 """Whether the scheduler can do what topologies, claims and pods ask of it, on the slices that are published. Pure.
 
-The facts are filled by `scheduling_look`; called by `netdra doctor`. The webhook and the controller keep no slices, so
-these warnings are here and in `netdra simulate`.
+The facts are filled by `scheduling_look`; called by `netdra doctor`. `netdra simulate` foresees the same of slices in
+files, and the webhook (`netdra.admission.searches`) of what nodes report.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ import msgspec
 
 from netdra.doctor.cluster_verdicts import AS_ADMINISTRATOR, NAMED
 from netdra.doctor.diagnosis import Diagnosis, Unseen
-from netdra.model import names
 from netdra.model.claim import (
     DeviceClaim,
     DeviceClass,
     DeviceRequest,
-    DeviceSelector,
     ExactDeviceRequest,
     ResourceClaim,
     ResourceClaimSpec,
@@ -29,7 +27,8 @@ from netdra.model.meta import ObjectMeta
 from netdra.model.resource import QuantityText, ResourceSlice, Wire
 from netdra.model.topology import NetworkTopology
 from netdra.slices.allocator import Allocator, claim_key
-from netdra.topology.classes import class_name, known_classes
+from netdra.topology.classes import known_classes, plain_claim
+from netdra.topology.selectors import is_about_driver, is_for
 
 CHECK = "searches of the scheduler"
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
@@ -115,14 +114,13 @@ def _named(objects: Sequence[str]) -> str:
 
 def _asked(facts: SchedulingFacts, classes: Collection[DeviceClass]) -> Iterator[tuple[str, Claims]]:
     """Each object that asks for devices of ours, with its claims; a topology asks for one device of each root step."""
-    ours = {entry.metadata.name for entry in classes if _is_about_us(entry.spec.selectors)}
+    ours = {entry.metadata.name for entry in classes if is_about_driver(entry.spec.selectors)}
     for topology in facts.topologies:
-        wanted = [(step.name, class_name(topology.name, step.name), 1) for step in topology.spec.steps if step.is_root]
-        yield f'NetworkTopology "{topology.name}"', (_claim(topology.metadata, wanted),)
+        yield f'NetworkTopology "{topology.name}"', (plain_claim(topology),)
     templates = [ResourceClaim(metadata=entry.metadata, spec=entry.spec.spec) for entry in facts.templates]
     for kind, claims in (("ResourceClaimTemplate", templates), ("ResourceClaim", facts.claims)):
         for claim in claims:
-            if claim.status.allocation is None and _is_for(claim, ours):
+            if claim.status.allocation is None and is_for(claim.spec.devices, ours):
                 yield f'{kind} "{claim_key(claim)}"', (claim,)
     by_resource = {f"{IMPLICIT}{name}": name for name in ours}
     by_resource |= {
@@ -147,7 +145,7 @@ def _asked(facts: SchedulingFacts, classes: Collection[DeviceClass]) -> Iterator
             for entry in pod.spec.resource_claims
         )
         asked = (*(claim for claim in named if claim is not None), *own)
-        if limits or (len(asked) > 1 and any(_is_for(claim, ours) for claim in asked)):
+        if limits or (len(asked) > 1 and any(is_for(claim.spec.devices, ours) for claim in asked)):
             yield f'Pod "{beside}{pod.metadata.name}"', asked
 
 
@@ -158,16 +156,3 @@ def _claim(metadata: ObjectMeta, wanted: Iterable[tuple[str, str, int]]) -> Reso
         for name, of, count in wanted
     )
     return ResourceClaim(metadata=metadata, spec=ResourceClaimSpec(devices=DeviceClaim(requests=requests)))
-
-
-def _is_for(claim: ResourceClaim, classes: Collection[str]) -> bool:
-    """Whether a claim asks for devices of ours, by one of our classes or by its own selectors."""
-    return any(
-        choice.device_class_name in classes or _is_about_us(choice.selectors)
-        for request in claim.spec.devices.requests
-        for choice in ((request.exactly,) if request.exactly else request.first_available)
-    )
-
-
-def _is_about_us(selectors: Iterable[DeviceSelector]) -> bool:
-    return any(selector.cel is not None and names.DRIVER in selector.cel.expression for selector in selectors)

@@ -12,11 +12,16 @@ from netdra.cel import CelCompileError, guarded, joined
 from netdra.model import documents, names
 from netdra.model.claim import (
     CELDeviceSelector,
+    DeviceClaim,
     DeviceClass,
     DeviceClassConfiguration,
     DeviceClassSpec,
+    DeviceRequest,
     DeviceSelector,
+    ExactDeviceRequest,
     OpaqueDeviceConfiguration,
+    ResourceClaim,
+    ResourceClaimSpec,
 )
 from netdra.model.device import Features
 from netdra.model.errors import InvalidInputError
@@ -56,6 +61,18 @@ def known_classes(topologies: Iterable[NetworkTopology], given: Iterable[DeviceC
         except InvalidInputError:
             continue  # an unsound topology is reported as such
     return made | {device_class.metadata.name: device_class for device_class in given}
+
+
+def plain_claim(topology: NetworkTopology) -> ResourceClaim:
+    """A claim for one device of each of the topology's root steps, without constraints."""
+    requests = tuple(
+        DeviceRequest(
+            name=step.name, exactly=ExactDeviceRequest(device_class_name=class_name(topology.name, step.name), count=1)
+        )
+        for step in topology.spec.steps
+        if step.is_root
+    )
+    return ResourceClaim(metadata=topology.metadata, spec=ResourceClaimSpec(devices=DeviceClaim(requests=requests)))
 
 
 def class_name(topology: str, step: str) -> str:

@@ -5,11 +5,21 @@ Called by `netdra validate` on files. In a cluster the API server compiles selec
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from netdra.cel import CelCompileError, compile_selector
-from netdra.model.claim import DeviceClaim, DeviceClass, DeviceSelector, ResourceClaim, ResourceClaimTemplate
+from netdra.model.claim import (
+    DeviceClaim,
+    DeviceClass,
+    DeviceRequest,
+    DeviceSelector,
+    DeviceSubRequest,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimTemplate,
+)
 from netdra.model.findings import Finding, Path
+from netdra.model.names import DRIVER
 
 Written = ResourceClaim | ResourceClaimTemplate | DeviceClass
 
@@ -50,6 +60,25 @@ def expressions(value: Written) -> Iterator[tuple[Path, DeviceSelector]]:
             yield from _numbered(request.exactly.selectors, (*place, "exactly", "selectors"))
         for number, choice in enumerate(request.first_available):
             yield from _numbered(choice.selectors, (*place, "firstAvailable", number, "selectors"))
+
+
+def is_for(wanted: DeviceClaim, classes: Collection[str]) -> bool:
+    """Whether a claim asks for devices of the driver, by one of its classes or by its own selectors."""
+    return any(
+        choice.device_class_name in classes or is_about_driver(choice.selectors)
+        for request in wanted.requests
+        for choice in choices(request)
+    )
+
+
+def choices(request: DeviceRequest) -> Sequence[ExactDeviceRequest | DeviceSubRequest]:
+    """A request's alternatives, in the order in which they are tried."""
+    return (request.exactly,) if request.exactly is not None else request.first_available
+
+
+def is_about_driver(selectors: Iterable[DeviceSelector]) -> bool:
+    """Whether selectors name the driver."""
+    return any(selector.cel is not None and DRIVER in selector.cel.expression for selector in selectors)
 
 
 def _numbered(selectors: Sequence[DeviceSelector], path: Path) -> Iterator[tuple[Path, DeviceSelector]]:

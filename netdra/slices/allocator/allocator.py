@@ -177,8 +177,9 @@ class Allocator:
         except UnallocatableError:
             return Outlook()
         kinds = self._kinds if nodes is None else self._kinds_of(nodes)
-        is_counted = any(wish.count > 1 for entry in tasks for wishes in entry.requests for wish in wishes)
-        if not is_counted and at_most(tasks, max(map(len, kinds), default=0)) <= MOST_VISITS:
+        counts = [[wish.count for wish in wishes] for entry in tasks for wishes in entry.requests]
+        is_counted = any(count > 1 for alternatives in counts for count in alternatives)
+        if not is_counted and at_most(counts, max(map(len, kinds), default=0)) <= MOST_VISITS:
             return Outlook()
         seen: dict[str, Estimate] = {}
         for node in list(kinds.values())[:MOST_NODES]:

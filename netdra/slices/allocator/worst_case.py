@@ -64,11 +64,12 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
     order: tuple[str, ...] = ()
     shortages: tuple[Shortage, ...] = ()
 
-    def findings(self, named: str) -> list[Finding]:
+    def findings(self, named: str, at: str = "") -> list[Finding]:
         """The warnings.
 
         Args:
             named: the object that asks for the devices: `ResourceClaim "default/a"`.
+            at: the node in words, where it must not be named.
         """
         findings = [
             Finding(
@@ -80,8 +81,8 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
         ]
         if self.node:
             what = (
-                f"{named}: if one of its requests cannot be met on node {self.node}, kube-scheduler visits up to "
-                f"{_number(self.visits)} devices to find out, and about {MOST_VISITS:,} fit into its timeout of 10 s: "
+                f"{named}: if one of its requests cannot be met on {at or f'node {self.node}'}, kube-scheduler visits "
+                f"up to {_number(self.visits)} devices, and about {MOST_VISITS:,} fit into its timeout of 10 s: "
                 "the pod then stays Pending although other nodes are free"
             )
             order = f"write the requests in the order {', '.join(self.order)}, or " if self.order else ""
@@ -110,12 +111,16 @@ class MatchedRequest(NamedTuple):
     choices: tuple[MatchedWish, ...]
 
 
-def at_most(tasks: Iterable[ClaimTask], devices: int) -> int:
-    """A bound for any node with so many devices, for which no selector is evaluated."""
-    requests = (wishes for task in tasks for wishes in task.requests)
+def at_most(requests: Iterable[Iterable[int]], devices: int) -> int:
+    """A bound for any node with so many devices, for which no selector is evaluated.
+
+    Args:
+        requests: for each request its alternatives, by how many devices are wanted; 0 for all.
+        devices: how many devices the node has.
+    """
     return _visits(
-        [(devices, 1) if wish.everything else _effort(devices, devices, wish.count) for wish in wishes]
-        for wishes in requests
+        [_effort(devices, devices, wanted) if wanted else (devices, 1) for wanted in alternatives]
+        for alternatives in requests
     )
 
 

@@ -245,7 +245,7 @@ class TestKnownCases:
         (finding,) = Allocator(rails(8, 16), [ANY]).foresee(claim("c", *one_of_each(8))).findings('ResourceClaim "c"')
         assert finding.text == (
             'ResourceClaim "c": if one of its requests cannot be met on node n1, kube-scheduler visits up to '
-            "38,941,036,808 devices to find out, and about 2,000,000 fit into its timeout of 10 s: the pod then stays "
+            "38,941,036,808 devices, and about 2,000,000 fit into its timeout of 10 s: the pod then stays "
             "Pending although other nodes are free; offer the VFs together (pooledVFs in their policy), in few lanes"
         )
 
