@@ -1,4 +1,4 @@
-"""Nodes whose SR-IOV NICs are given by tests, since no kernel of the test bed has one; all else of them is netdra's own.
+"""Nodes whose SR-IOV NICs are given by tests, since the test bed's kernel has none; all else of them is netdra's own.
 
 Each publishes its interfaces and prepares claims as the node daemon does, with the rights of its service account. They
 run in one thread of their own, so that tests are plain functions.
@@ -39,6 +39,7 @@ from tests.cluster import identities
 from tests.cluster.claims.alone import handler
 
 WITHIN = 60.0
+PROVIDER = "uid 0"
 T = TypeVar("T")
 
 
@@ -105,9 +106,7 @@ class SRIOVNode:
         self._loop = asyncio.get_running_loop()
         self.interfaces = GivenInterfaces(name, interfaces, folder / "sys")
         self.registry = RegistrationTable(folder / FILE, changed=lambda: self.publishing.look_again())
-        self.publishing = Publishing(
-            client, name, lambda: self.interfaces, leased=lambda: self.registry.registrations
-        )
+        self.publishing = Publishing(client, name, lambda: self.interfaces, leased=lambda: self.registry.registrations)
         self.files = ClaimFiles(plugin=folder / "plugin", cdi=folder / "cdi")
         self.store = ClaimStore.of_state(folder / "state")
         self.sandboxes = Table(self.files, self.store)
@@ -132,14 +131,23 @@ class SRIOVNode:
         assert record is not None
         return record
 
-    def register(self, registration: Registration) -> None:
-        """Register something of a device, as a program on the node does."""
+    @contextmanager
+    def registered(self, *registrations: Registration) -> Iterator[None]:
+        """Things that a program on the node has registered of devices."""
 
         async def put() -> None:
-            self.registry.put(registration, "root", 3600.0)
+            for registration in registrations:
+                self.registry.put(registration, PROVIDER, 3600.0)
+            self.publishing.look_again()
+
+        async def remove() -> None:
+            for registration in registrations:
+                self.registry.remove(registration.provider, registration.device, PROVIDER)
             self.publishing.look_again()
 
         self._run(put())
+        yield
+        self._run(remove())
 
     def slices(self) -> list[ResourceSlice]:
         """Its slices as the API server has them."""
