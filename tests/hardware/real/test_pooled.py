@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,9 +18,11 @@ from testbed.objects import CLASS, POD, manifest
 from testbed.pods import is_running
 from testbed.waiting import until
 from tests.cluster.pods.driver import ATTRIBUTES, POLICY, TOPOLOGY, WITHIN, Offer, addresses
+from tests.cluster.pods.networks.test_containers import ATTRIBUTES as FILES
+from tests.cluster.pods.networks.test_containers import environment
 from tests.hardware.node import PATIENCE, PF, PFS, TOTAL_VFS, VF
 from tests.hardware.pods import node_state, of_pf, until_as_before
-from tests.hardware.real.offers import pf_of, ready, taints
+from tests.hardware.real.offers import device_of, pf_of, ready, taints
 
 LINK = 1000
 """Of the emulated NICs, in Mbit/s."""
@@ -27,11 +30,13 @@ BANDWIDTH, COUNT = f"{names.DRIVER}/bandwidth", f"{names.DRIVER}/vfs"
 Capacities = dict[str, tuple[int, int]]
 
 
-def pooled(offer: Offer, plugin: str, cel: str, lanes: int = 1) -> None:
-    """Offer VFs of this machine together."""
-    exposure = {"pooledVFs": {"lanes": lanes}, "supportedCNIPlugins": [{"name": plugin}]}
+def pooled(offer: Offer, plugins: str, cel: str, lanes: int = 1) -> str:
+    """Offer VFs of this machine together, by a policy with this name."""
+    exposure = {"pooledVFs": {"lanes": lanes}, "supportedCNIPlugins": [{"name": each} for each in plugins.split()]}
     spec = {"selector": {"cel": f'{ATTRIBUTES}.type == "vf" && {cel}'}, "exposure": exposure}
-    offer.workspace.create(manifest(POLICY, offer.workspace.name("pooled"), spec=spec))
+    name = offer.workspace.name("pooled")
+    offer.workspace.create(manifest(POLICY, name, spec=spec))
+    return name
 
 
 def class_of(offer: Offer, pf: PF, plugin: str) -> str:
@@ -233,3 +238,71 @@ def test_vfs_that_are_removed_and_made_anew_under_a_pod_are_had_by_others_but_fo
     offer.driver.until_nothing_is_left()
     assert limits() == {}
     wait_capacities(offer, {device: (TOTAL_VFS, LINK)})
+
+
+def by_request(offer: Offer, claim: str, requests: Sequence[str]) -> dict[str, Object]:
+    """What a claim's status says of its shares, by the request that each of them is for."""
+    entries = {each["shareID"]: each for each in offer.status(claim, devices=len(requests))}
+    results = offer.allocated(claim)["status"]["allocation"]["devices"]["results"]
+    assert [result["request"] for result in results] == [*requests]
+    return {result["request"]: entries[result["shareID"]] for result in results}
+
+
+def test_shares_of_one_pool_are_told_apart_and_pods_keep_them_when_the_policy_offers_vfs_one_by_one(
+    pfs: tuple[PF, ...], offer: Offer
+) -> None:
+    """Two of a pod's interfaces and another pod's VF for userspace are of one device."""
+    before = node_state()
+    pf, api = pfs[0], offer.workspace.api
+    device, cel = f"{pf.name}-vfs", f"{ATTRIBUTES}.pfName == {pf.name!r}"
+    policy = pooled(offer, "host-device vfio-pci", cel)
+    wait_capacities(offer, {device: (TOTAL_VFS, LINK)})
+    netdevs, userspace = (class_of(offer, pf, plugin) for plugin in ("host-device", "vfio-pci"))
+    offer.workspace.add_claim("two", request("a", netdevs, 100), request("b", netdevs, 200))
+    offer.workspace.add_claim("dpdk", request("c", userspace, 300))
+    for name in ("two", "dpdk"):
+        offer.pods.run(name, name)
+
+    def assert_attached() -> dict[str, VF]:
+        links = offer.inside("two")
+        vfs = dict(zip("ab", vfs_of(offer, "two", "net1", "net2"), strict=True))
+        (vfs["c"],) = (vf for vf in pf.vfs() if vf.driver == "vfio-pci")
+        assert limits() == {vfs["a"].pci: 100, vfs["b"].pci: 200, vfs["c"].pci: 300}
+        told = by_request(offer, "two", "ab") | by_request(offer, "dpdk", "c")
+        assert {each["device"] for each in told.values()} == {device}
+        for name, interface in (("a", "net1"), ("b", "net2")):
+            mac = links[interface]["address"]
+            assert told[name]["networkData"] == {"interfaceName": interface, "hardwareAddress": mac}
+        return vfs
+
+    vfs = assert_attached()
+    assert len(set(vfs.values())) == 3
+    seen = environment(offer, "two") | environment(offer, "dpdk")
+    assert {name: seen[f"NETDRA_{claim}_{name.upper()}_PCI_ADDRESSES"] for claim, name in
+            (("TWO", "a"), ("TWO", "b"), ("DPDK", "c"))} == {name: vf.pci for name, vf in vfs.items()}  # fmt: skip
+    for claim, name in (("two", "a"), ("two", "b"), ("dpdk", "c")):
+        path = f"{FILES}/resourceclaims/{claim}/{name}/dra.networking-metadata.json"
+        (described,) = json.loads(offer.pods.exec(claim, "cat", path))["requests"]
+        (told,) = described["devices"]
+        assert (told["name"], told["attributes"]["dra.networking/pciAddress"]) == (device, {"string": vfs[name].pci})
+    assert set(offer.pods.exec("dpdk", "ls", "/dev/vfio").split()) == {vfs["c"].iommu_group, "vfio"}
+
+    alone = {"pooledVFs": None, "supportedCNIPlugins": [{"name": "host-device", "exclusive": True}]}
+    together = {"pooledVFs": {"lanes": 1}, "supportedCNIPlugins": [{"name": "host-device"}, {"name": "vfio-pci"}]}
+    api.patch(POLICY, policy, {"spec": {"exposure": alone}})
+    others = {device_of(vf) for vf in pf.vfs() if vf not in vfs.values()}
+    until(lambda: set(offer.published()) == {device, *others}, "the other VFs to be published", seconds=WITHIN)
+    offer.workspace.add_claim("one", {"name": "vf", "exactly": {"deviceClassName": netdevs}})
+    offer.pods.run("one", "one")
+    (vf,) = vfs_of(offer, "one", "net1")
+    assert device_of(vf) in others
+    offer.pods.delete("one")
+    assert assert_attached() == vfs
+
+    api.patch(POLICY, policy, {"spec": {"exposure": together}})
+    wait_capacities(offer, {device: (TOTAL_VFS, LINK)})
+    assert assert_attached() == vfs
+    offer.pods.delete("two", "dpdk")
+    offer.driver.until_nothing_is_left()
+    until_as_before(before)
+    assert limits() == {}
