@@ -108,8 +108,7 @@ def _run(executor: Executor, settings: ChainSettings, started: float) -> AttachR
             interrupt=executor.interrupt,
         )
         if not failed:
-            has_baseline = executor.journal.saved.header.links is not None
-            links = other_links.names_in(executor.site.pod) if has_baseline else ()
+            links = other_links.made(executor.journal.saved, executor.site.pod)
             executor.journal.append(Complete(links=tuple(sorted(links))))
     except BaseException:
         _back_out(executor, settings, started, {})

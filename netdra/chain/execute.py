@@ -19,7 +19,7 @@ from netdra.chain.flow import ChainStep
 from netdra.chain.holders import RECORD
 from netdra.chain.look import UncheckableError
 from netdra.chain.orders import network_of, order_of
-from netdra.chain.other_links import Names, TakenLink
+from netdra.chain.other_links import HostLinks, TakenLink
 from netdra.chain.shares import SharedDevices
 from netdra.chain.site import ChainSettings
 from netdra.cni import protocol
@@ -54,6 +54,7 @@ class Executor:
         except OSError as problem:
             raise from_os_error(problem, "cannot make an event counter") from None
         self._shared = SharedDevices(settings.state)
+        self._host_links = HostLinks(tasks, journal.saved.header.links)
 
     def until(self, deadline: float) -> None:
         """From now on, act until another time on the monotonic clock; an interrupt before is over."""
@@ -193,9 +194,10 @@ class Executor:
         plugin = self._plugin(task, config)
         with self._own_sockets() as site:
             programs.check_unused(task, config, site)
-            before, names = verify.earlier(task, previous, site), other_links.names(site)
+            before = verify.earlier(task, previous, site)
         record = self._recorded(task)
         self.journal.append(Begun(step=task.key, config=config, undo=record))
+        self._host_links.begin(task)
         try:
             given = previous if task.after else None
             result = protocol.add(plugin, network_of(task, config), self._attachment(task), given, self._timeout())
@@ -203,26 +205,22 @@ class Executor:
             self._note_error(task.key, problem)
             raise
         finally:
-            taken = self._taken(task, names)
+            taken = self._taken(task)
         with self._own_sockets() as site:
             notes = self._shared.check(task, site)
             if taken:
-                text = f'plugin "{task.step.type}" moved {", ".join(map(str, taken))} from the host into the pod'
+                text = f"{other_links.plugins_of(taken)} moved {', '.join(map(str, taken))} from the host into the pod"
                 raise PermanentError(text, hint="correct the step's config, or replace the plugin")
             device = msgspec.convert(record[RECORD], Allocated) if RECORD in record else None
             verify.check(task, config, result, before, device, site)
         result = programs.with_mtu(task, config, result, self.site.inside.path)
         return result, (*notes, *self._rated(order_of(task, config, previous)))
 
-    def _taken(self, task: ChainStep, names: Names) -> tuple[TakenLink, ...]:
+    def _taken(self, task: ChainStep) -> tuple[TakenLink, ...]:
         """The links that a plugin has taken from the host besides its device; undoing the step returns them."""
         undo = self.journal.saved.steps[task.key].undo
         device = msgspec.convert(undo[RECORD], Allocated) if RECORD in undo else None
-        gone = other_links.gone(names, self.tasks.values(), device)
-        if not gone:
-            return ()
-        with self._own_sockets() as site:
-            taken = other_links.taken(task, self.tasks.values(), names, gone, device, site)
+        taken = self._host_links.end(task, device, self.site.pod, self._own_sockets)
         if taken:
             links = [*undo.get(other_links.TAKEN, ()), *map(msgspec.to_builtins, taken)]
             self.journal.append(Amended(step=task.key, undo={**undo, other_links.TAKEN: links}))
@@ -233,14 +231,15 @@ class Executor:
         if not links:
             return Returned()
         with self._own_sockets() as site:
-            return other_links.bring_home(msgspec.convert(links, tuple[TakenLink, ...]), task.step.type, site)
+            return other_links.bring_home(msgspec.convert(links, tuple[TakenLink, ...]), site)
 
     def left(self) -> Mapping[str, tuple[str, ...]]:
         """The links that plugins have left in the pod though their steps are undone, by step, in words."""
-        if self.site.pod is None or self.journal.saved.header.links is None:
+        names = other_links.made(self.journal.saved, self.site.pod)
+        if not names:
             return {}
         with self._own_sockets() as site:
-            return other_links.left(self.tasks, self.journal.saved, site)
+            return other_links.left(names, self.tasks, self.journal.saved, site)
 
     def _rated(self, order: Order) -> tuple[str, ...]:
         """Give a binary's VF the rates that it was allocated; return the notes on that."""
@@ -283,7 +282,7 @@ class Executor:
         notes: tuple[str, ...] = ()
         problem: NetdraError | None = None
         early = self._before_del(task, state) if shares.BEFORE_ADD in state.undo else Returned()
-        names = other_links.names(self.site)
+        self._host_links.begin(task)
         try:
             notes = self._delete(task, state.config)
         except NetdraError as failed:
@@ -291,7 +290,7 @@ class Executor:
         stranded: list[NetdraError] = []
         given = Returned()
         try:
-            self._taken(task, names)
+            self._taken(task)
             given = self._taken_back(task)
         except NetdraError as failed:
             stranded.append(failed)

@@ -8,7 +8,8 @@ has before its first step and after its last one, and `detach` compares when all
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
 
 import msgspec
@@ -17,12 +18,13 @@ from netdra.chain.checkpoint import Saved, StepState
 from netdra.chain.flow import ChainStep
 from netdra.kernel import link, unlocked
 from netdra.kernel.link import PAIRED, Link
-from netdra.model.plan import PlannedDevice
 from netdra.steps import identity, moving
 from netdra.steps.allocated import Allocated, Returned
 from netdra.steps.contract import Attempts, PodSpace, Site
 from netdra.steps.moving import Moved
 
+Sockets = AbstractContextManager[Site]
+"""The site with netlink sockets of the thread's own, until the context ends."""
 TAKEN = "taken"
 """The key of a binary's undo with the links of the host that it took besides its device, as `TakenLink`."""
 # The kernel makes these in every namespace when it loads their module (net.core.fb_tunnels_only_for_init_net).
@@ -31,22 +33,17 @@ _OF_THE_KERNEL = frozenset({
 })  # fmt: skip
 
 
-class Names(msgspec.Struct, frozen=True):
-    """The names of the host's links, and of the pod's."""
-
-    host: frozenset[str]
-    pod: frozenset[str]
-
-
 class TakenLink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A link of the host that a plugin has moved into the pod.
 
     Attributes:
         moved: what it is returned as: of its former state on the host, no more than the name is known.
+        plugins: the plugin, or the plugins that ran at that time.
         former: the names of which one was its own there, if the plugin has renamed it.
     """
 
     moved: Moved
+    plugins: tuple[str, ...]
     former: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -57,66 +54,82 @@ class TakenLink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f'"{self.moved.name}"' + (f' (as "{pod_name}")' if pod_name != self.moved.name else "")
 
 
-def names(site: Site) -> Names:
-    """The names of all links, as they are now. Takes a tenth of a millisecond for a hundred links."""
-    return Names(unlocked.names(), names_in(site.pod))
+class HostLinks:
+    """The names of the host's links, from one call of a plugin of a sandbox to the next."""
+
+    def __init__(self, graph: Mapping[str, ChainStep], earlier: Collection[str] | None) -> None:
+        """Begin.
+
+        Args:
+            graph: all steps of the pod, which may run at the same time.
+            earlier: the pod's links before the first step; None if they are not known: then nothing is looked for.
+        """
+        self._graph, self._earlier = graph, earlier
+        self._names: frozenset[str] = frozenset()
+        self._calls: set[str] = set()
+
+    def begin(self, task: ChainStep) -> None:
+        """A plugin is about to be called. Takes a tenth of a millisecond for a hundred links, once for all steps."""
+        if self._earlier is not None:
+            self._calls.add(task.key)
+            self._names = self._names or unlocked.names()
+
+    def end(
+        self, task: ChainStep, device: Allocated | None, pod: PodSpace | None, sockets: Callable[[], Sockets]
+    ) -> tuple[TakenLink, ...]:
+        """A plugin was called; return the links that it has moved from the host into the pod, besides its own device.
+
+        Args:
+            task: the plugin's step.
+            device: its device as it was before, if it has one for itself.
+            pod: the pod's namespace, None if it is gone.
+            sockets: opens netlink sockets; called only where a link is gone that is no device of the pod.
+
+        Raises:
+            KernelError: the kernel refused.
+        """
+        calls = tuple(sorted({self._graph[key].step.type for key in list(self._calls)}))
+        self._calls.discard(task.key)
+        if self._earlier is None or pod is None:
+            return ()
+        before, self._names = self._names, unlocked.names()
+        devices = [step.step.device for step in self._graph.values() if step.step.device is not None]
+        missing = before - self._names - {planned.if_name for planned in devices} - {_name(device)}
+        others = {step.step.if_name for step in self._graph.values() if step.key != task.key}
+        if not missing or not (arrived := names_in(pod) - others - set(self._earlier)):
+            return ()
+        with sockets() as site:
+            if not _name(device) or not unlocked.index_of(site.host, _name(device)):
+                arrived -= {task.step.if_name}
+            netdevs = [netdev for name in sorted(arrived) if (netdev := link.find(site.inside.sock, name)) is not None]
+            functions = {planned.pci_address for planned in devices} - {""}
+            found = [
+                netdev
+                for netdev in netdevs
+                if netdev.parent not in functions and _was_on_host(netdev, missing, before, site)
+            ]
+        former = tuple(sorted(missing - {netdev.name for netdev in found}))
+        return tuple(
+            TakenLink(moved=_moved(netdev, netdev.name), plugins=calls)
+            if netdev.name in missing or not former
+            else TakenLink(
+                moved=_moved(netdev, former[0] if len(former) == 1 else netdev.name), plugins=calls, former=former
+            )
+            for netdev in found
+        )
 
 
-def names_in(pod: PodSpace | None) -> frozenset[str]:
+def names_in(pod: PodSpace) -> frozenset[str]:
     """The names of the pod's links but for those that the kernel makes by itself."""
-    return pod.namespace.visit(unlocked.names) - _OF_THE_KERNEL if pod is not None else frozenset()
+    return pod.namespace.visit(unlocked.names) - _OF_THE_KERNEL
 
 
-def gone(before: Names, steps: Iterable[ChainStep], device: Allocated | None) -> frozenset[str]:
-    """The links that are no longer on the host and no devices of the pod; empty after most calls."""
-    missing = before.host - unlocked.names()
-    return missing - {planned.if_name for planned in _devices(steps)} - {_name(device)} if missing else missing
+def plugins_of(links: Iterable[TakenLink]) -> str:
+    """The plugins that may have taken links, as messages call them."""
+    return "plugin " + " or ".join(f'"{kind}"' for kind in sorted({kind for taken in links for kind in taken.plugins}))
 
 
-def taken(
-    task: ChainStep,
-    steps: Collection[ChainStep],
-    before: Names,
-    missing: Collection[str],
-    device: Allocated | None,
-    site: Site,
-) -> tuple[TakenLink, ...]:
-    """The links that a plugin has moved from the host into the pod, besides its own device.
-
-    Args:
-        task: the plugin's step.
-        steps: all steps of the pod, which may run at the same time.
-        before: the names before the plugin was called.
-        missing: the links that are `gone` from the host.
-        device: the step's device as it was before, if it has one for itself.
-        site: where.
-
-    Raises:
-        KernelError: the kernel refused.
-    """
-    if site.pod is None:
-        return ()
-    expected = {step.step.if_name for step in steps if step.key != task.key}
-    if not _name(device) or not unlocked.index_of(site.host, _name(device)):
-        expected.add(task.step.if_name)
-    functions = {planned.pci_address for planned in _devices(steps)} - {""}
-    found = [
-        netdev
-        for name in sorted(names_in(site.pod) - before.pod - expected)
-        if (netdev := link.find(site.pod.sock, name)) is not None
-        and netdev.parent not in functions
-        and _was_on_host(netdev, missing, before, site)
-    ]
-    former = sorted(set(missing) - {netdev.name for netdev in found})
-    return tuple(
-        TakenLink(moved=_moved(netdev, netdev.name))
-        if netdev.name in missing or not former
-        else TakenLink(moved=_moved(netdev, former[0] if len(former) == 1 else netdev.name), former=tuple(former))
-        for netdev in found
-    )
-
-
-def bring_home(links: Collection[TakenLink], plugin: str, site: Site) -> Returned:
+def bring_home(links: Collection[TakenLink], site: Site) -> Returned:
     """Return links to the host that a plugin has taken, as far as they are still in the pod.
 
     Raises:
@@ -125,18 +138,14 @@ def bring_home(links: Collection[TakenLink], plugin: str, site: Site) -> Returne
     attempts = Attempts()
     restored: list[str] = []
     for taken_link in links:
-        moved = taken_link.moved
+        moved, plugins = taken_link.moved, plugins_of([taken_link])
         if site.pod is not None and moving.inside(moved, site.pod) is not None:
             attempts.run(partial(moving.give_back, moved, site))
-            restored.append(f'link {taken_link} of the node, which plugin "{plugin}" had moved into the pod')
+            restored.append(f"link {taken_link} of the node, which {plugins} had moved into the pod")
             attempts.notes.append(f"link {taken_link} of the node may lack addresses, routes and settings that it had")
         elif not unlocked.index_of(site.host, moved.name):
-            attempts.notes.append(f'link {taken_link} of the node, which plugin "{plugin}" took, is not on the host')
+            attempts.notes.append(f"link {taken_link} of the node, which {plugins} took, is not on the host")
     return Returned(tuple(restored), attempts.result())
-
-
-def _devices(steps: Iterable[ChainStep]) -> Iterator[PlannedDevice]:
-    return (step.step.device for step in steps if step.step.device is not None)
 
 
 def _name(device: Allocated | None) -> str:
@@ -144,14 +153,14 @@ def _name(device: Allocated | None) -> str:
     return device.netdev.name if device is not None and device.netdev is not None else ""
 
 
-def _was_on_host(netdev: Link, missing: Collection[str], before: Names, site: Site) -> bool:
+def _was_on_host(netdev: Link, missing: Collection[str], before: Collection[str], site: Site) -> bool:
     """Whether a link of the pod was on the host before: by its name, as hardware, or by its peer, which was there."""
     if netdev.name in missing or identity.identity_of(netdev).is_physical:
         return True
     if netdev.kind not in PAIRED or netdev.lower_netns < 0:
         return False
     peer = link.find(site.host, netdev.lower)
-    return peer is not None and peer.name in before.host and peer.lower == netdev.index
+    return peer is not None and peer.name in before and peer.lower == netdev.index
 
 
 def _moved(netdev: Link, name: str) -> Moved:
@@ -167,26 +176,32 @@ def _moved(netdev: Link, name: str) -> Moved:
     )
 
 
-def left(graph: Mapping[str, ChainStep], saved: Saved, site: Site) -> Mapping[str, tuple[str, ...]]:
-    """The links that plugins have left in the pod though their steps are undone, by step, in words.
+def made(saved: Saved, pod: PodSpace | None) -> frozenset[str]:
+    """The links of the pod that its steps have made, and that are still there.
 
     A pod that was attached may have made links by itself since: only those count that it had when it was attached.
+    """
+    if pod is None or saved.header.links is None:
+        return frozenset()
+    names = names_in(pod) - set(saved.header.links)
+    return names & set(saved.links) if saved.complete else names
+
+
+def left(
+    names: Iterable[str], graph: Mapping[str, ChainStep], saved: Saved, site: Site
+) -> Mapping[str, tuple[str, ...]]:
+    """The links of the pod that plugins have left though their steps are undone, by step, in words.
 
     Raises:
         KernelError: the kernel refused.
     """
-    if site.pod is None or saved.header.links is None:
-        return {}
-    made = names_in(site.pod) - set(saved.header.links)
-    if saved.complete:
-        made &= set(saved.links)
     binaries = [key for key in saved.steps if graph[key].is_binary]
     texts_of: dict[str, list[str]] = {}
-    for name in sorted(made):
+    for name in sorted(names):
         owner = next((key for key in saved.steps if name in _interfaces(graph[key], saved.steps[key])), "")
         candidates = [owner] if owner else binaries
         undone = [key for key in candidates if key in binaries and saved.steps[key].undone]
-        netdev = link.find(site.pod.sock, name) if undone else None
+        netdev = link.find(site.inside.sock, name) if undone else None
         if netdev is None:
             continue
         peer = link.find(site.host, netdev.lower) if netdev.kind in PAIRED and netdev.lower_netns >= 0 else None

@@ -59,6 +59,14 @@ READ: dict[str, list[dict[str, Any]]] = {
     "vlan": [{"vlanId": 200, "master": "bond0", "linkInContainer": True, "ipam": {"type": "static"}}],
     "rdma": [{"deviceID": "0000:04:00.1"}],
 }
+POD = '"$(basename "$CNI_NETNS")"'
+MADE = """echo '{"interfaces": [{"name": "'$CNI_IFNAME'", "sandbox": "'$CNI_NETNS'"}]}'"""
+MAKE = f'ip -n {POD} link add "$CNI_IFNAME" type bridge || exit 1'
+MOVE = (
+    f'nic=p$(($(printf %s "$CNI_IFNAME" | tr -d a-z) - 1))v1; ip link set $nic netns {POD} name "$CNI_IFNAME" || exit 1'
+)
+"""As sriov: p0v1 becomes net1, p1v1 net2; netdra returns them."""
+WORK = {"sriov": MOVE, "bond": MAKE, "vlan": MAKE, "rdma": "true"}
 OF_THE_PROTOCOL = {"cniVersion", "name", "type", "prevResult", "runtimeConfig"}
 
 
@@ -80,8 +88,8 @@ def vfs(bed: Bed) -> dict[str, PlannedDevice]:
 
 def test_each_program_of_a_chain_reads_its_own_words_on_every_verb(bed: Bed, vfs: dict[str, PlannedDevice]) -> None:
     plugins = {kind: recorder(bed, kind) for kind in READ}
-    for each in plugins.values():
-        each.does("ADD", """echo '{"interfaces": [{"name": "'$CNI_IFNAME'", "sandbox": "'$CNI_NETNS'"}]}'""")
+    for kind, each in plugins.items():
+        each.does("ADD", f"{WORK[kind]}; {MADE}")
         each.succeeds("DEL")
         each.succeeds("CHECK")
     attach((on_devices(CHAIN, **vfs),), bed.container, bed.pod.path, bed.settings)
@@ -98,7 +106,7 @@ def test_a_vlan_without_master_is_told_the_interface_before_it_on_every_verb(bed
     """The step between changes that interface, and has none of its own."""
     bed.veth("eth7", "peer7", up=True)
     plugin = recorder(bed, "vlan")
-    plugin.does("ADD", """echo '{"interfaces": [{"name": "'$CNI_IFNAME'", "sandbox": "'$CNI_NETNS'"}]}'""")
+    plugin.does("ADD", f"{MAKE}; {MADE}")
     plugin.succeeds("DEL")
     plugin.succeeds("CHECK")
     written = """
@@ -115,6 +123,7 @@ def test_a_vlan_without_master_is_told_the_interface_before_it_on_every_verb(bed
 
 def test_the_words_of_a_plan_by_hand_are_translated_as_well(bed: Bed, vfs: dict[str, PlannedDevice]) -> None:
     plugin = recorder(bed, "sriov")
+    plugin.does("ADD", f"{MOVE}; {MADE}")
     plugin.succeeds("DEL")
     by_hand = plan(step("vf0", "sriov", "net1", {"vlan": 5, "qos": 1, "trust": True}, device=vfs["vf0"], binary=True))
     attach((by_hand,), bed.container, bed.pod.path, bed.settings)
@@ -127,6 +136,7 @@ def test_what_a_program_would_pass_over_is_refused_before_anything_runs_unless_i
     bed: Bed, vfs: dict[str, PlannedDevice]
 ) -> None:
     plugin = recorder(bed, "sriov")
+    plugin.does("ADD", f"{MOVE}; {MADE}")
     before = bed.state()
     plans = (plan(step("vf0", "sriov", "net1", {"mtu": 9000}, device=vfs["vf0"], binary=True)),)
     with pytest.raises(InvalidInputError, match='"sriov-binary" does not accept parameter "mtu"'):
