@@ -18,8 +18,9 @@ import msgspec
 
 from netdra.chain import checkpoint, files, flow
 from netdra.chain.checkpoint import Saved
-from netdra.chain.execute import network_of, order_of
+from netdra.chain.execute import order_of
 from netdra.chain.flow import ChainStep
+from netdra.chain.programs import network_of
 from netdra.chain.report import CollectReport, NetworkCollected
 from netdra.chain.site import ChainSettings
 from netdra.cni import protocol

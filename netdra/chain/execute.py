@@ -21,7 +21,7 @@ from netdra.chain.look import UncheckableError
 from netdra.chain.shares import SharedDevices
 from netdra.chain.site import ChainSettings
 from netdra.cni import protocol
-from netdra.cni.config import Attachment, NetworkConfig
+from netdra.cni.config import Attachment
 from netdra.cni.errors import PluginError
 from netdra.cni.protocol import ReadyPlugin
 from netdra.kernel import link, unlocked
@@ -146,8 +146,7 @@ class Executor:
             NetdraError: the drift cannot be found out.
         """
         task, state, results = self.tasks[key], self.journal.saved.steps[key], self._results()
-        order = order_of(task, state.config, flow.previous(task, self.tasks, results))
-        order = msgspec.structs.replace(order, noted=state.notes)
+        order = self._order(key)
         if not task.is_binary:
             order = msgspec.structs.replace(order, later=self._later(key))
             prepared = builtin.prepare(order, self.site.plugins, self.site.remaining())
@@ -155,10 +154,24 @@ class Executor:
         drift, unasked = self._ask(task, state)
         own = look.own_interfaces(task, order.previous, results.get(key, StepResult()))
         seen = look.drift(task, state.config, own, flow.expected(key, self.tasks, results), self.site)
-        seen += rated.check(order, self.site)
+        seen += builtin.check_vf(order, self.site)
         if unasked and not (own or seen):
             raise UncheckableError(unasked)
         return (*drift, *seen)
+
+    def repair(self, key: str) -> tuple[str, ...]:
+        """Restore what a reset has taken from a step's VF; return what was done, in words.
+
+        Raises:
+            NetdraError: the kernel or a driver refused.
+        """
+        return builtin.repair_vf(self._order(key), self.site)
+
+    def _order(self, key: str) -> Order:
+        """A step that was done, with its notes."""
+        task, state = self.tasks[key], self.journal.saved.steps[key]
+        order = order_of(task, state.config, flow.previous(task, self.tasks, self._results()))
+        return msgspec.structs.replace(order, noted=state.notes)
 
     def _ask(self, task: ChainStep, state: StepState) -> tuple[tuple[str, ...], str]:
         """The errors of a binary's CHECK, and why the binary could not be asked, "" if it was."""
@@ -170,7 +183,7 @@ class Executor:
         later = flow.began_after(task.key, "tuning", self.tasks, tuple(steps))
         config = programs.as_tuned(state.config, [steps[key].config for key in later])
         try:
-            protocol.check(plugin, network_of(task, config), self._attachment(task), final, self._timeout())
+            protocol.check(plugin, programs.network_of(task, config), self._attachment(task), final, self._timeout())
         except PluginError as problem:
             if problem.failure.is_unimplemented or isinstance(problem, TemporaryError):
                 return (), problem.what
@@ -213,7 +226,7 @@ class Executor:
             with self._own_sockets() as site:
                 before |= {task.step.if_name} if unlocked.index_of(site.inside.sock, task.step.if_name) else set()
         try:
-            result = protocol.add(plugin, network_of(task, config), attachment, given, self._timeout())
+            result = protocol.add(plugin, programs.network_of(task, config), attachment, given, self._timeout())
         except PluginError as problem:
             self._note_error(task.key, problem)
             raise
@@ -375,7 +388,7 @@ class Executor:
         attachment, path = self._attachment(task), self._path_that_was()
         try:
             plugin = self._plugin(task, config)
-            network, final = network_of(task, config), flow.final(task.key, self.tasks, self._results())
+            network, final = programs.network_of(task, config), flow.final(task.key, self.tasks, self._results())
             if path:
                 # With it plugins reset the host's side too; a plugin that insists on a namespace is called without.
                 try:
@@ -476,14 +489,3 @@ class NotUndoneError(PermanentError):
 
 class NoTimeError(TemporaryError):
     """A step was not undone because the time was up."""
-
-
-def network_of(task: ChainStep, config: Mapping[str, Any]) -> NetworkConfig:
-    """A step as a binary's network configuration, with its config resolved."""
-    device = task.step.device
-    return NetworkConfig(
-        network=task.step.network,
-        type=task.step.type,
-        config=config,
-        device_id=device.own_pci_address if device is not None else "",
-    )

@@ -14,6 +14,7 @@ import msgspec
 
 from netdra.chain.checkpoint import StepState
 from netdra.chain.flow import ChainStep
+from netdra.cni.config import NetworkConfig
 from netdra.cni.errors import PluginError, PluginFailure
 from netdra.kernel import link, pci
 from netdra.kernel.netlink import Socket
@@ -46,6 +47,17 @@ _TUNED = ("mtu", "mac", "promisc", "allmulti", "txQLen")
 def lives_in_the_pod_alone(kind: str, config: Mapping[str, Any]) -> bool:
     """Whether all that a well-known plugin makes with that config is gone with the pod's namespace, except a lease."""
     return kind in _GONE_WITH_IT and not any(config.get(key) for key in _ON_THE_HOST)
+
+
+def network_of(task: ChainStep, config: Mapping[str, Any]) -> NetworkConfig:
+    """A step as a binary's network configuration, with its config resolved."""
+    device = task.step.device
+    return NetworkConfig(
+        network=task.step.network,
+        type=task.step.type,
+        config=config,
+        device_id=device.own_pci_address if device is not None else "",
+    )
 
 
 def words(failure: PluginFailure) -> dict[str, Any]:
@@ -122,7 +134,7 @@ def forget_device(task: ChainStep, config: Mapping[str, Any], site: Site, netns:
     While the namespace is there, sriov-cni gives the VF to nobody (IsAllocated() in pkg/utils/pci_allocator.go).
     """
     device = task.step.device
-    address = device.pci_address if device is not None else config.get("deviceID")
+    address = str(device.pci_address if device is not None else config.get("deviceID"))
     if task.step.type != _SRIOV or not pci.is_address(address):
         return
     note = Path(site.plugins.root) / _SRIOV_NOTES / address
