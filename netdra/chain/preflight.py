@@ -16,8 +16,9 @@ from typing import Any
 
 import msgspec
 
-from netdra.chain.execute import network_of, order_of
+from netdra.chain.execute import order_of
 from netdra.chain.flow import ChainStep
+from netdra.chain.programs import network_of
 from netdra.chain.report import StepName, name_of
 from netdra.cni import protocol
 from netdra.cni.config import NetworkConfig, request

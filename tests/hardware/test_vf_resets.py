@@ -23,23 +23,15 @@ ADDRESSES = ["10.1.0.5/24", "2001:db8::5/64"]
 ROUTES = [{"destination": "10.7.0.0/16", "gateway": "10.1.0.1"}]
 
 
-def resets_itself(vf: VF, _: PF) -> None:
-    (vf.folder / "reset").write_text("1")
-
-
-def loses_its_pf_for_a_while(_: VF, pf: PF) -> None:
-    ip("link", "set", pf.name, "down")
-    up(pf.name)
-
-
 def is_linked(pod: Pod) -> bool:
     return "LOWER_UP" in links(pod.netns)["net1"]["flags"]
 
 
-def dead(pod: Pod, vf: VF, pf: PF, how: Callable[[VF, PF], None]) -> None:
+def reset(pod: Pod, vf: VF) -> None:
+    """Reset the VF of a pod (FLR), after which it is dead."""
     until(lambda: is_linked(pod), "the VF's carrier", seconds=PATIENCE)
     assert check(pod.netns, pod.settings).is_clean
-    how(vf, pf)
+    (vf.folder / "reset").write_text("1")
     until(lambda: not is_linked(pod), "the VF to be dead", seconds=PATIENCE)
 
 
@@ -60,11 +52,8 @@ def drift(report: CheckReport) -> list[str]:
     return [text for each in report.steps for text in each.drift]
 
 
-@pytest.mark.parametrize("how", [resets_itself, loses_its_pf_for_a_while])
-def test_a_dead_vf_is_reported_and_repaired_with_all_that_the_pod_has(
-    pfs: tuple[PF, ...], pod: Pod, how: Callable[[VF, PF], None]
-) -> None:
-    pf, vf = pfs[0], pfs[0].vf(2)
+def with_networks(pod: Pod, vf: VF) -> None:
+    """Addresses and routes on the VF, and on a VLAN on top of it."""
     on_top = {
         "master": "{{ vf.interfaceName }}",
         "id": 7,
@@ -84,9 +73,13 @@ def test_a_dead_vf_is_reported_and_repaired_with_all_that_the_pod_has(
             ),
         )
     )
-    ip("link", "set", pf.name, "vf", "2", "trust", "on")
+
+
+def test_a_dead_vf_is_reported_and_repaired_with_all_that_the_pod_has(pfs: tuple[PF, ...], pod: Pod) -> None:
+    pf, vf = pfs[0], pfs[0].vf(2)
+    with_networks(pod, vf)
     before = network(pod)
-    dead(pod, vf, pf, how)
+    reset(pod, vf)
     ip("link", "set", pf.name, "vf", "2", "trust", "off")
     no_link = f'VF {vf.pci} has no link, though its PF "{pf.name}" has one'
     assert drift(check(pod.netns, pod.settings)) == [f"VF {vf.pci}: trust is False, not True", no_link]
@@ -103,6 +96,20 @@ def test_a_dead_vf_is_reported_and_repaired_with_all_that_the_pod_has(
     assert [text for each in check(pod.netns, pod.settings, repair=True).steps for text in each.repaired] == []
 
 
+def test_a_vf_whose_pf_was_down_is_repaired_if_it_does_not_come_back_by_itself(pfs: tuple[PF, ...], pod: Pod) -> None:
+    pf, vf = pfs[0], pfs[0].vf(2)
+    with_networks(pod, vf)
+    until(lambda: is_linked(pod), "the VF's carrier", seconds=PATIENCE)
+    before = network(pod)
+    ip("link", "set", pf.name, "down")
+    until(lambda: not is_linked(pod), "the VF to lose its link", seconds=PATIENCE)
+    assert drift(check(pod.netns, pod.settings)) == []
+    up(pf.name)
+    assert drift(check(pod.netns, pod.settings, repair=True)) == []
+    assert is_linked(pod)
+    assert network(pod)[0] == before[0]
+
+
 @pytest.mark.parametrize("kind", ["host-device", "sriov"])
 def test_the_dead_vf_of_a_program_is_reported_and_repaired(pfs: tuple[PF, ...], pod: Pod, kind: str) -> None:
     pf, vf = pfs[0], pfs[0].vf(3)
@@ -112,7 +119,7 @@ def test_the_dead_vf_of_a_program_is_reported_and_repaired(pfs: tuple[PF, ...], 
     pod.attach(plan(step("vf", kind, "net1", config, device=allocated(vf), binary=True)))
     if kind == "host-device":
         ip("link", "set", "net1", "up", netns=pod.netns)
-    dead(pod, vf, pf, resets_itself)
+    reset(pod, vf)
     no_link = f'VF {vf.pci} has no link, though its PF "{pf.name}" has one'
     if kind == "sriov":
         ip("link", "set", pf.name, "vf", "3", "vlan", "200")

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netdra.chain.execute import network_of
 from netdra.chain.flow import tasks
+from netdra.chain.programs import network_of
 from netdra.cni.config import request
 from netdra.model.errors import InvalidInputError
 from netdra.model.plan import PlannedDevice, PlannedStep
