@@ -1,7 +1,7 @@
 """Whether a pod still has its network: by its checkpoint alone, or by the check of every step.
 
 Called by `netdra check` and the node daemon. The daemon looks at the checkpoint alone before it attaches and when it
-comes back, and checks every step of a running pod. Nothing is changed.
+comes back, and checks every step of a running pod. Nothing is changed, unless a person asks for the repair of a VF.
 """
 
 from __future__ import annotations
@@ -58,8 +58,13 @@ def is_complete(saved: Saved) -> bool:
     return saved.complete and not saved.damaged and not undone and saved.header.boot_id == checkpoint.boot_id()
 
 
-def check(sandbox: str, settings: ChainSettings) -> CheckReport:
+def check(sandbox: str, settings: ChainSettings, *, repair: bool = False) -> CheckReport:
     """Whether a sandbox still has its network, step by step. Changes nothing.
+
+    Args:
+        sandbox: its id.
+        settings: how chains are run here.
+        repair: restore first what a reset has taken from VFs; all else is left as it is.
 
     Raises:
         InvalidInputError: the id cannot be a sandbox's.
@@ -82,7 +87,7 @@ def check(sandbox: str, settings: ChainSettings) -> CheckReport:
             with sites.opened(header.pod, space, settings, settings.budget, plugins=header.plugins) as site:
                 graph = tasks(header.plans)
                 with closing(Executor(graph, journal, site, settings)) as executor:
-                    steps = tuple(_check_one(executor, key, task) for key, task in graph.items())
+                    steps = tuple(_check_one(executor, key, task, repair=repair) for key, task in graph.items())
     finally:
         journal.close()
     return CheckReport(sandbox=sandbox, steps=steps)
@@ -97,11 +102,13 @@ def _problem(saved: Saved) -> str:
     return "its checkpoint is damaged" if saved.damaged else ""
 
 
-def _check_one(executor: Executor, key: str, task: ChainStep) -> StepCheck:
+def _check_one(executor: Executor, key: str, task: ChainStep, *, repair: bool) -> StepCheck:
     named = name_of(task.topology, task.step)
+    repaired: tuple[str, ...] = ()
     try:
-        return StepCheck(**named, drift=executor.check(key))
+        repaired = executor.repair(key) if repair else ()
+        return StepCheck(**named, drift=executor.check(key), repaired=repaired)
     except UncheckableError as problem:
-        return StepCheck(**named, skipped=problem.what)
+        return StepCheck(**named, skipped=problem.what, repaired=repaired)
     except NetdraError as problem:
-        return StepCheck(**named, drift=(problem.what,))
+        return StepCheck(**named, drift=(problem.what,), repaired=repaired)

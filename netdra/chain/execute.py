@@ -136,8 +136,7 @@ class Executor:
             NetdraError: the drift cannot be found out.
         """
         task, state, results = self.tasks[key], self.journal.saved.steps[key], self._results()
-        order = order_of(task, state.config, flow.previous(task, self.tasks, results))
-        order = msgspec.structs.replace(order, noted=state.notes)
+        order = self._order(key)
         if not task.is_binary:
             order = msgspec.structs.replace(order, later=self._later(key))
             prepared = builtin.prepare(order, self.site.plugins, self.site.remaining())
@@ -145,10 +144,24 @@ class Executor:
         drift, unasked = self._ask(task, state)
         own = look.own_interfaces(task, order.previous, results.get(key, StepResult()))
         seen = look.drift(task, state.config, own, flow.expected(key, self.tasks, results), self.site)
-        seen += rated.check(order, self.site)
+        seen += builtin.check_vf(order, self.site)
         if unasked and not (own or seen):
             raise UncheckableError(unasked)
         return (*drift, *seen)
+
+    def repair(self, key: str) -> tuple[str, ...]:
+        """Restore what a reset has taken from a step's VF; return what was done, in words.
+
+        Raises:
+            NetdraError: the kernel or a driver refused.
+        """
+        return builtin.repair_vf(self._order(key), self.site)
+
+    def _order(self, key: str) -> Order:
+        """A step that was done, with its notes."""
+        task, state = self.tasks[key], self.journal.saved.steps[key]
+        order = order_of(task, state.config, flow.previous(task, self.tasks, self._results()))
+        return msgspec.structs.replace(order, noted=state.notes)
 
     def _ask(self, task: ChainStep, state: StepState) -> tuple[tuple[str, ...], str]:
         """The errors of a binary's CHECK, and why the binary could not be asked, "" if it was."""

@@ -122,7 +122,7 @@ def forget_device(task: ChainStep, config: Mapping[str, Any], site: Site, netns:
     While the namespace is there, sriov-cni gives the VF to nobody (IsAllocated() in pkg/utils/pci_allocator.go).
     """
     device = task.step.device
-    address = device.pci_address if device is not None else config.get("deviceID")
+    address = str(device.pci_address if device is not None else config.get("deviceID"))
     if task.step.type != _SRIOV or not pci.is_address(address):
         return
     note = Path(site.plugins.root) / _SRIOV_NOTES / address

@@ -178,10 +178,11 @@ class DetachReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 
 
 class StepCheck(StepName, frozen=True, kw_only=True):
-    """A step's drift; `skipped` says why the step could not be checked."""
+    """A step's drift; `skipped` says why the step could not be checked, `repaired` what was done before the check."""
 
     drift: tuple[str, ...] = ()
     skipped: str = ""
+    repaired: tuple[str, ...] = ()
 
 
 class CheckReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -16,7 +16,7 @@ from netdra.model.documents import convert
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError
 from netdra.model.inventory import DEVICE_FILE
 from netdra.model.result import CNIDNS, StepResult
-from netdra.steps import addressing, ipam, rated
+from netdra.steps import addressing, ipam, rated, sriov, vf_link
 from netdra.steps.bond import BOND
 from netdra.steps.contract import Builtin, Order, Params, Site
 from netdra.steps.device_file import FILE
@@ -175,8 +175,26 @@ def check(prepared: Prepared, final: StepResult, site: Site) -> tuple[str, ...]:
         NetdraError: the drift cannot be found out.
     """
     drift: tuple[str, ...] = prepared.step.check(prepared.order, prepared.params, final, site)
-    drift += rated.check(prepared.order, site)
+    drift += rated.check(prepared.order, site) + vf_link.check(prepared.order, site)
     return drift if prepared.lease is None else (*drift, *ipam.check(prepared.lease, final, site))
+
+
+def check_vf(order: Order, site: Site) -> tuple[str, ...]:
+    """How the VF of a program's step differs from what it was set to, in words.
+
+    Raises:
+        NetdraError: the kernel refused, or the device is no VF any more.
+    """
+    return (*rated.check(order, site), *sriov.check_settings(order, site), *vf_link.check(order, site))
+
+
+def repair_vf(order: Order, site: Site) -> tuple[str, ...]:
+    """Restore what a reset has taken from a step's VF, whoever carries the step out; return what was done, in words.
+
+    Raises:
+        KernelError: the kernel or a driver refused.
+    """
+    return (*sriov.repair_settings(order, site), *vf_link.repair(order, site))
 
 
 def _of(kind: str) -> Builtin[Any, Any]:

@@ -376,6 +376,12 @@ def restore(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
     name = moved.name if unlocked.index_of(sock, moved.name) == index else back.name
     if moved.up and not unlocked.is_up(sock, name):
         _attempt(notes, lambda: link.change(sock, index, up=True))
+    restore_addressing(moved, index, sock, notes)
+    return attempts.result()
+
+
+def restore_addressing(moved: Moved, index: int, sock: Socket, notes: list[str]) -> None:
+    """Give a link the addresses and routes of a record that it does not have; what is refused becomes a note."""
     present = {entry.text for entry in address.dump(sock, index)} if moved.addresses else set()
     for former in moved.addresses:
         if former.text in present or not former.is_valid:
@@ -385,7 +391,6 @@ def restore(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
         _attempt(notes, partial(add, scope=former.scope, flags=former.flags))
     for entry in moved.routes:
         _attempt(notes, partial(route.add, sock, msgspec.structs.replace(entry, index=index)))
-    return attempts.result()
 
 
 def _set_mac(sock: Socket, which: str | int, mac: str) -> None:

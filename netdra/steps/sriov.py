@@ -9,7 +9,7 @@ check, a port that is down) must be as the port has them; if the driver refuses 
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -179,26 +179,93 @@ def _undo(record: VirtualFunction, site: Site) -> tuple[str, ...]:
 
 
 def _check(order: Order, params: SriovParams, final: StepResult, site: Site) -> tuple[str, ...]:
-    drift = []
-    params = _own(params, order)
     address = order.device.pci_address if order.device is not None else _named(params)
-    pf_address = pci.pf_of(site.sysfs, address)
-    pf = physical_function(pf_address, site) if pf_address else None
-    if pf is None:
-        return (f"VF {address} has no PF on the host",)
-    index = _index(order, address, pf_address, site)
-    now = next((function for function in vf.read(site.host, pf.index) if function.index == index), VF(index=index))
-    wanted = _wanted(index, now, params)
-    for name in ported.SETTINGS:
-        value, present = getattr(wanted, name), getattr(now, name)
-        if value not in (None, present) and not ported.is_known(order, address, name, value, present):
-            drift.append(f"VF {address}: {name.replace('_', ' ')} is {present}, not {value}")
+    drift = list(_check_settings(order, params, site))
     if not any(interface.pci_id == address for interface in final.interfaces):
         return tuple(drift)
     drift += check_interface(order.if_name, final, site)
     if order.port is not None and order.port.assign_addresses:
         drift += ported.lost_routes(order, order.port, site)
     return tuple(drift)
+
+
+def check_settings(order: Order, site: Site) -> tuple[str, ...]:
+    """Whether a VF that a program set up through its PF has the settings of the program's config, in words.
+
+    Raises:
+        KernelError: the kernel refused.
+    """
+    params = _of_program(order)
+    return () if params is None else _check_settings(order, params, site)
+
+
+def repair_settings(order: Order, site: Site) -> tuple[str, ...]:
+    """Give the PF the settings that it has lost for a step's VF; return what was done, in words.
+
+    Raises:
+        KernelError: the PF's driver refused one.
+    """
+    params = _of_program(order)
+    held = None if params is None else _held(order, params, site)
+    lost = () if held is None else _lost(order, held)
+    if held is None or not lost:
+        return ()
+    kept = {name: None for name in ported.SETTINGS if name not in lost}
+    vf.change(site.host, held.pf.index, msgspec.structs.replace(held.wanted, **kept))
+    return tuple(
+        f"VF {held.address}: {name.replace('_', ' ')} was set to {getattr(held.wanted, name)}" for name in lost
+    )
+
+
+class _Held(NamedTuple):
+    """A VF's settings: as its PF holds them now, and as they are to be."""
+
+    address: str
+    pf: Link
+    now: VF
+    wanted: VF
+
+
+def _held(order: Order, params: SriovParams, site: Site) -> _Held | None:
+    """The settings of a step's VF; None if it has no PF on the host."""
+    params = _own(params, order)
+    address = order.device.pci_address if order.device is not None else _named(params)
+    pf_address = pci.pf_of(site.sysfs, address)
+    pf = physical_function(pf_address, site) if pf_address else None
+    if pf is None:
+        return None
+    index = _index(order, address, pf_address, site)
+    now = next((function for function in vf.read(site.host, pf.index) if function.index == index), VF(index=index))
+    return _Held(address, pf, now, _wanted(index, now, params))
+
+
+def _lost(order: Order, held: _Held) -> tuple[str, ...]:
+    """The names of the settings that are not as they are to be."""
+    values = ((name, getattr(held.wanted, name), getattr(held.now, name)) for name in ported.SETTINGS)
+    return tuple(
+        name
+        for name, value, now in values
+        if value not in (None, now) and not ported.is_known(order, held.address, name, value, now)
+    )
+
+
+def _check_settings(order: Order, params: SriovParams, site: Site) -> tuple[str, ...]:
+    held = _held(order, params, site)
+    if held is None:
+        address = order.device.pci_address if order.device is not None else _named(params)
+        return (f"VF {address} has no PF on the host",)
+    return tuple(
+        f"VF {held.address}: {name.replace('_', ' ')} is {getattr(held.now, name)}, not {getattr(held.wanted, name)}"
+        for name in _lost(order, held)
+    )
+
+
+def _of_program(order: Order) -> SriovParams | None:
+    """A step's config as parameters; None if it is of another type, or has what only a program knows."""
+    try:
+        return msgspec.convert(order.config, SriovParams) if order.type == "sriov" else None
+    except msgspec.ValidationError:
+        return None
 
 
 def physical_function(address: str, site: Site) -> Link | None:
