@@ -67,8 +67,8 @@ test-times: ## Where the last run was slower or faster than the one before; BEFO
 test-recorded: recordings $(DEV) ## Descriptions of servers against recorded trees, NETDRA_FIXTURES=folder; not in `make test`
 	$(PYTEST) tests/recorded
 
-DRAWN := $(addprefix test_,scheduler_agreement.py slices_accepted.py kubectl_yaml.py hollow.py) sandboxes/test_any_order.py \
-  pods/networks/test_workloads.py
+DRAWN := $(addprefix test_,scheduler_agreement.py slices_accepted.py kubectl_yaml.py hollow.py) \
+  $(addprefix sandboxes/test_,any_order.py refusing_kernel.py) pods/networks/test_workloads.py
 explore: $(DEV) system testbed ## All that is drawn, anew and longer: properties, parsers of foreign bytes (NETDRA_FUZZ_SECONDS each), pods (root, Go)
 	NETDRA_DRAW=anew $(PYTEST) tests/unit tests/kernel $(addprefix tests/cluster/,$(DRAWN))
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import netdra
@@ -26,7 +27,9 @@ from netdra.kernel import libc
 
 ERRNOS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EPERM, errno.EIO)
 _HOME = str(Path(netdra.__file__).parent)
-_PARTS = tuple(f"{_HOME}/{part}/" for part in ("chain", "cni", "kernel", "node/cdi", "node/claims", "node/sandboxes", "steps"))
+_PARTS = tuple(
+    f"{_HOME}/{part}/" for part in ("chain", "cni", "kernel", "node/cdi", "node/claims", "node/sandboxes", "steps")
+)
 _DEEPEST = 8
 """Frames of Python's own library between netdra and a call."""
 _NEVER = frozenset({"_come_back", "_go_back", "finish", "_reap"})
@@ -127,7 +130,7 @@ def _replaced(owner: Any, name: str, new: Any) -> Callable[[], None]:
 
 def _caller() -> str:
     """The function of netdra's code for pods that makes a call; "" if another part makes it, or it must not fail."""
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     for _ in range(_DEEPEST):
         if frame is None:
             return ""
@@ -135,5 +138,5 @@ def _caller() -> str:
         if code.co_filename.startswith(_HOME) and not code.co_filename.endswith("/libc.py"):
             is_ours = code.co_filename.startswith(_PARTS) and code.co_name not in _NEVER
             return f"{code.co_filename.removeprefix(_HOME)[1:]}:{code.co_name}:{frame.f_lineno}" if is_ours else ""
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return ""

@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from netdra.chain import checkpoint, flow, holders, look, other_links, programs, shares, verify
+from netdra.chain import checkpoint, files, flow, holders, look, other_links, programs, shares, verify
 from netdra.chain.checkpoint import Amended, Begun, CheckpointJournal, Done, StepState, UndoneEntry
 from netdra.chain.flow import ChainStep
 from netdra.chain.holders import RECORD
@@ -26,7 +27,6 @@ from netdra.cni import protocol
 from netdra.cni.config import Attachment
 from netdra.cni.errors import PluginError
 from netdra.cni.protocol import ReadyPlugin
-from netdra.kernel.errors import from_os_error
 from netdra.kernel.netlink import Socket
 from netdra.model import decoders
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
@@ -49,10 +49,7 @@ class Executor:
         decoders.build(*_IN_THREADS)
         self.tasks, self.journal, self._settings = tasks, journal, settings
         self.site = msgspec.structs.replace(site, lock=journal.inherited)
-        try:
-            self._stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        except OSError as problem:
-            raise from_os_error(problem, "cannot make an event counter") from None
+        self._stop = protocol.new_stop()
         self._shared = SharedDevices(settings.state)
         self._host_links = HostLinks(tasks, journal.saved.header.links)
 
@@ -429,13 +426,7 @@ class Executor:
         path = header.namespace.path
         if self.site.pod is not None or header.boot_id != checkpoint.boot_id() or path.startswith(_PROCESSES):
             return ""
-        try:
-            os.lstat(path)
-        except FileNotFoundError:
-            return path
-        except OSError:
-            pass  # what is there cannot be read
-        return ""
+        return "" if files.exists(Path(path)) else path
 
     def _give_up(self, task: ChainStep, state: StepState) -> None:
         for device in _holds(task, state):

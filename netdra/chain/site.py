@@ -77,7 +77,7 @@ def open_pod(path: str) -> Iterator[PodSpace]:
 
 
 class UnknownNamespaceError(TemporaryError):
-    """Whether a checkpoint's namespace is there cannot be read: nothing in it may be undone (decision D56)."""
+    """Whether a checkpoint's namespace is there cannot be read: nothing in it may be undone (decision D59)."""
 
 
 @contextmanager

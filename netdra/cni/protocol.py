@@ -6,6 +6,7 @@ the whole configuration of the step ("Section 4: Plugin Delegation"). A call eit
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,7 +17,7 @@ from netdra.cni import config, plugins, process, results
 from netdra.cni.config import Attachment, NetworkConfig
 from netdra.cni.errors import MAX_STDERR, Kind, PluginError, PluginFailure, plugin_error, printable
 from netdra.cni.plugins import Binary, PluginPath
-from netdra.model.errors import UNREADABLE, InvalidInputError
+from netdra.model.errors import UNREADABLE, InvalidInputError, TemporaryError
 from netdra.model.result import StepResult
 
 VERSION_TIMEOUT = 5.0
@@ -125,6 +126,18 @@ def delete(
     # DEL has a prevResult since 0.4.0, which brought CHECK too (SPEC.md of that version).
     kept = previous if results.at_least(plugin.version, results.CHECK_SINCE) else None
     _call(plugin, "DEL", config.request(network, plugin.version, kept), attachment, timeout)
+
+
+def new_stop() -> int:
+    """A counter (eventfd(2)) that ends the programs which are given it, once it is written to; the caller closes it.
+
+    Raises:
+        TemporaryError: the kernel has none to give.
+    """
+    try:
+        return os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+    except OSError as problem:
+        raise TemporaryError(f"no plugin can be called: {problem.strerror}") from None
 
 
 def can_check(plugin: ReadyPlugin) -> bool:

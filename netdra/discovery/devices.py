@@ -22,6 +22,8 @@ _PCI_FIELDS = ("vendor", "product", "driver", "numa_node", "pcie_root", "iommu_g
 _VFS = range(1 << 16)  # SR-IOV's own fields have 16 bits
 _NUMA_NODES = range(-1, 1 << 15)
 _GONE = errno.ENOENT
+GONE = errno_name(_GONE)
+"""In `SysfsDevice.unreadable`: the device's folder is not there."""
 # Network controllers (InfiniBand's too are 0x0207), and InfiniBand as a serial bus: PCI Code and ID Assignment, 0x0c06.
 _NETWORK_CLASSES = ("0x02", "0x0c06")
 
@@ -81,7 +83,7 @@ def read(sysfs: Sysfs, path: str, netdev: str = "") -> SysfsDevice:
     device = _read(sysfs, path, netdev)
     if not netdev or device.driver or "driver" in device.unreadable:
         return device
-    return msgspec.structs.replace(device, unreadable={**device.unreadable, "driver": errno_name(_GONE)})
+    return msgspec.structs.replace(device, unreadable={**device.unreadable, "driver": GONE})
 
 
 def _read(sysfs: Sysfs, path: str, netdev: str) -> SysfsDevice:
@@ -107,7 +109,8 @@ def _read(sysfs: Sysfs, path: str, netdev: str) -> SysfsDevice:
 def _pci(sysfs: Sysfs, folder: Folder, path: str, port: int, driver: str | Unreadable | None = None) -> SysfsDevice:
     """A PCI device, or the virtio device on it, whose driver then counts instead of the bus's."""
     if not folder.is_open:
-        reason = dict.fromkeys(_PCI_FIELDS, errno_name(_GONE))
+        why = folder.unreadable.reason if folder.unreadable is not None else GONE
+        reason = dict.fromkeys(_PCI_FIELDS, why)
         return SysfsDevice(address=path.rpartition("/")[2], dev_port=port, unreadable=reason)
     device = pci.read(folder, path)
     unreadable: dict[str, str] = {}

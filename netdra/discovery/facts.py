@@ -133,7 +133,13 @@ class MachineFacts:
             self.put_pf(device)
 
     def put_pf(self, device: SysfsDevice) -> None:
-        """Add a PF, or replace its facts; its netdev need not be here."""
+        """Add a PF, or replace its facts; its netdev need not be here.
+
+        If its VFs cannot be read, they are those that it had: pods may have them (decision D59).
+        """
+        former = self.pfs.get(device.address)
+        if former is not None and "num_vfs" in device.unreadable:
+            device = msgspec.structs.replace(device, vfs=former.vfs, functions=former.functions)
         self.drop_pf(device.address)
         self.pfs[device.address] = device
         self.vfs.update((address, (device.address, number)) for number, address in device.functions.items())

@@ -196,14 +196,14 @@ def read_device(kernel: Kernel, facts: MachineFacts, netdev: Link) -> None:
 
 
 def read_pf(kernel: Kernel, facts: MachineFacts, pf: str) -> None:
-    """A PF and its VFs, whether it has a netdev here or not."""
+    """A PF and its VFs, whether it has a netdev here or not; one that cannot be read is as it was (decision D59)."""
     for index in tuple(facts.by_address.get(pf, ())):
         read_device(kernel, facts, facts.links[index])
     function = devices.function(kernel.sysfs, pf)
     if function.total_vfs:
         facts.put_pf(function)
         _read_eswitch(kernel, facts, pf)
-    else:
+    elif function.unreadable.get("total_vfs", devices.GONE) == devices.GONE:
         facts.drop_pf(pf)
 
 

@@ -1,6 +1,6 @@
 """Whether something is there, in three results: present, gone, or unknown.
 
-Returned by every look at the kernel that decides whether anything is undone, released or removed (decision D56). A
+Returned by every look at the kernel that decides whether anything is undone, released or removed (decision D59). A
 function that returns the thing itself has the same results: the thing, None, or a KernelError.
 """
 

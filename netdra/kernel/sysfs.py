@@ -175,6 +175,11 @@ class Folder:
             self._descriptor = -1
 
     @property
+    def unreadable(self) -> Unreadable | None:
+        """Why the folder could not be opened; None if it is open, or not there."""
+        return self._closed
+
+    @property
     def is_open(self) -> bool:
         """Whether the folder is there and was opened."""
         return self._descriptor >= 0

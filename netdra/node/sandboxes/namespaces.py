@@ -47,7 +47,7 @@ class _Held:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the kernel says that the path no longer leads to the namespace; not if it cannot say (decision D56).
+        """Whether the kernel says that the path no longer leads to the namespace; not if it cannot say (decision D59).
 
         One system call: all are looked at in one go.
         """

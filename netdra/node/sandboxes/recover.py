@@ -279,7 +279,8 @@ class Recovery:
     async def _take_down_ended(self, only: Collection[str] | None = None) -> None:
         """Take down sandboxes that run no more: the runtime said so, or their namespace is gone.
 
-        What the runtime did not list is taken down once its pod is gone, too. A network that cannot be given back is kept, tried again and reported, and its devices are tainted.
+        What the runtime did not list is taken down once its pod is gone, too. A network that cannot be given back is
+        kept, tried again and reported, and its devices are tainted.
 
         Args:
             only: the sandboxes to look at; None for all.

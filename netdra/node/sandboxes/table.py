@@ -76,10 +76,10 @@ class Life(Enum):
     Attributes:
         UNKNOWN: it has said nothing yet: a former daemon left the sandbox, or another daemon of this node has it.
         RUNNING: it runs.
-        UNLISTED: the runtime did not list it, and nothing else says that it has ended: nothing of it is undone (decision
-            D56). A runtime that begins anew may list nothing.
-        ENDED: it runs no more: it was stopped or refused, its pod or its namespace is gone, its pod has a newer sandbox,
-            or the runtime did not list it and its claim is given up.
+        UNLISTED: the runtime did not list it, and nothing else says that it has ended: nothing of it is undone
+            (decision D59). A runtime that begins anew may list nothing.
+        ENDED: it runs no more: it was stopped or refused, its pod or its namespace is gone, its pod has a newer
+            sandbox, or the runtime did not list it and its claim is given up.
     """
 
     UNKNOWN = "unknown"
@@ -232,7 +232,9 @@ class Table:
         former = [
             record
             for record in self._all()
-            if record.life in (Life.RUNNING, Life.UNLISTED) and record.sandbox.id != sandbox.id and record.sandbox.is_of_pod_of(sandbox)
+            if record.life in (Life.RUNNING, Life.UNLISTED)
+            and record.sandbox.id != sandbox.id
+            and record.sandbox.is_of_pod_of(sandbox)
         ]
         for record in former:
             self.mark_ended(record.sandbox.id)

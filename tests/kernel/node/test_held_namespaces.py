@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import re
 import subprocess
 import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +23,9 @@ from netdra.kernel.netns import Namespace, inode_at
 from netdra.node.sandboxes import namespaces as module
 from netdra.node.sandboxes.namespaces import Namespaces
 from testbed.waiting import until, until_async
+from tests import refusing
 from tests.kernel.conftest import Machine
+from tests.refusing import Refusal
 
 
 class Box:
@@ -107,6 +111,26 @@ def test_a_path_that_another_namespace_has_by_now_is_lost_too(
     box.remove()
     with Namespace.create(box.name):
         assert namespaces.lost() == ("s",)
+
+
+@pytest.mark.parametrize("number", refusing.ERRNOS, ids=errno.errorcode.get)
+def test_what_cannot_be_looked_at_is_not_lost_and_what_cannot_be_held_is_an_error(
+    boxes: list[Box], namespaces: Namespaces, number: int
+) -> None:
+    namespaces.hold("s", boxes[0].path)
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    with refusing.refusing(Refusal(number, first=1)):
+        assert namespaces.lost() == ()
+    for first in (1, 2):  # it cannot be opened; it is open and cannot be looked at
+        with (
+            refusing.refusing(Refusal(number, first)),
+            pytest.raises(KernelError, match=re.escape(os.strerror(number))),
+        ):
+            namespaces.hold("other", boxes[1].path)
+    assert namespaces.sandboxes() == ("s",)
+    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
+    boxes[0].remove()
+    assert namespaces.lost() == ("s",)
 
 
 def test_a_program_that_is_started_does_not_hold_it(boxes: list[Box], namespaces: Namespaces) -> None:

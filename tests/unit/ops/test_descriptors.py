@@ -39,7 +39,9 @@ def test_a_process_without_a_free_descriptor_says_that_all_are_in_use() -> None:
     subprocess.run((sys.executable, "-c", script), check=True, timeout=60)
 
 
-@pytest.mark.parametrize(("used", "is_short"), [(10, False), (1024 - RESERVE, False), (1025 - RESERVE, True), (1024, True)])
+@pytest.mark.parametrize(
+    ("used", "is_short"), [(10, False), (1024 - RESERVE, False), (1025 - RESERVE, True), (1024, True)]
+)
 def test_few_free_ones_are_said_with_what_to_do(used: int, is_short: bool) -> None:
     seen = Descriptors(used, 1024)
     assert seen.is_short is is_short

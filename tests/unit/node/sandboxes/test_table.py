@@ -90,7 +90,9 @@ def test_of_what_has_ended_and_left_nothing_nothing_is_remembered(table: Table) 
     assert table._records == {}
 
 
-def test_what_is_listed_and_does_not_run_has_ended_and_of_what_is_not_listed_nothing_is_taken_down(table: Table) -> None:
+def test_what_is_listed_and_does_not_run_has_ended_and_of_what_is_not_listed_nothing_is_taken_down(
+    table: Table,
+) -> None:
     for box in BOXES:
         table.mark_running(box)
     left = Sandbox(id="sb-on-disk", name="p", namespace="ns", uid="p-9")

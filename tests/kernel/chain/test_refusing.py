@@ -1,0 +1,89 @@
+"""A kernel that refuses calls of attach and detach: all or nothing, and a network that cannot be looked at stays."""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from netdra.chain import checkpoint
+from netdra.chain.check import standing
+from netdra.chain.detach import detach
+from netdra.chain.site import UnknownNamespaceError
+from netdra.model.errors import NetdraError
+from netdra.model.plan import Plan
+from tests import draws, refusing
+from tests.kernel.chain.conftest import Bed, device, differences
+from tests.kernel.chain.test_crash import leases
+from tests.plans import attach, plan, step
+from tests.refusing import Refusal
+
+FAULTS = draws.count(60, 2_000)
+
+
+def prepared(bed: Bed) -> tuple[Plan, ...]:
+    """A device with history that is moved, tuned and leased an address, and a binary beside it."""
+    bed.veth("eth7", "peer7", mtu=1400, up=True)
+    bed.run("ip", "addr", "add", "10.9.0.1/24", "dev", "eth7")
+    ipam = {"type": "host-local", "subnet": "10.6.0.0/24", "dataDir": str(bed.settings.state.parent / "ipam")}
+    return (
+        plan(
+            step("dev", "host-device", "net1", {"ipam": ipam}, device=device("eth7", allow_host_use=True)),
+            step("tune", "tuning", "net1", {"mtu": 1300, "addresses": ["10.1.0.5/24"]}, after=["dev"]),
+            step("port", "ptp", "net2", {"ipam": {**ipam, "subnet": "10.8.0.0/24"}}, after=["tune"]),
+        ),
+    )
+
+
+@contextmanager
+def drawn(source: random.Random, calls: int) -> Iterator[Refusal]:
+    """Some calls in a row fail."""
+    first, length = source.randint(1, calls), source.choice((1, 1, 3, 10, 10**6))
+    with refusing.refusing(Refusal(source.choice(refusing.ERRNOS), first, length)) as refusal:
+        yield refusal
+
+
+def test_whatever_is_refused_a_pod_is_attached_or_not_and_detached_or_still_in_its_checkpoint(bed: Bed) -> None:
+    plans, sandbox = prepared(bed), bed.container.sandbox
+    with refusing.counting() as attaching:
+        attach(plans, bed.container, bed.pod.path, bed.settings)
+    with refusing.counting() as detaching:
+        assert detach(sandbox, bed.settings).is_clean
+    before = bed.state()
+    source = random.Random(draws.seed())
+    for _ in range(FAULTS):
+        with drawn(source, attaching.calls) as refusal, suppress(NetdraError):
+            attach(plans, bed.container, bed.pod.path, bed.settings)
+        attach(plans, bed.container, bed.pod.path, bed.settings)
+        assert bed.link("net1", inside=True)["mtu"] == 1300, str(refusal)
+        with drawn(source, detaching.calls) as refusal, suppress(NetdraError):
+            detach(sandbox, bed.settings)
+        if sandbox not in checkpoint.sandboxes(bed.settings.state):
+            assert differences(before, bed.state()) == [], str(refusal)
+        report = detach(sandbox, bed.settings)
+        assert report.is_undone, f"{refusal}: {report}"
+        assert differences(before, bed.state()) == [], str(refusal)
+        assert leases(bed) == [], str(refusal)
+
+
+@pytest.mark.parametrize("number", refusing.ERRNOS, ids=errno.errorcode.get)
+def test_a_network_whose_namespace_cannot_be_looked_at_is_neither_undone_nor_taken_for_gone(
+    bed: Bed, number: int
+) -> None:
+    attach(prepared(bed), bed.container, bed.pod.path, bed.settings)
+    sandbox, whole = bed.container.sandbox, bed.state()
+    for act in (
+        lambda: detach(sandbox, bed.settings),
+        lambda: standing(bed.settings.state, sandbox, bed.pod.path),
+    ):
+        with (
+            refusing.refusing(Refusal(number, first=1, length=10**6, calls_of="kernel/netns.py")),
+            pytest.raises(UnknownNamespaceError),
+        ):
+            act()
+    assert differences(whole, bed.state()) == []
+    assert standing(bed.settings.state, sandbox, bed.pod.path) is not None
+    assert detach(sandbox, bed.settings).is_clean
