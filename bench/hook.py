@@ -16,7 +16,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial, wraps
 from pathlib import Path
@@ -274,20 +274,29 @@ class _Known(Tracker):
 
 
 @contextmanager
-def bed() -> Iterator[tuple[Pods, ResourceClaim, Namespace, Spent]]:
-    """A node with one device, a pod's namespace, and the half of the daemon that keeps pods."""
+def bed(node: Namespace | None = None) -> Iterator[tuple[Pods, ResourceClaim, Namespace, Spent]]:
+    """A node with one device, a pod's namespace, and the half of the daemon that keeps pods.
+
+    Args:
+        node: the node's namespace, to which the device is added; a new one if it is not given.
+    """
     decoders.build()
     name = f"netdra-bench-{uuid.uuid4().hex[:8]}"
     Namespace.current().run(lambda: None)  # the pool's thread is born outside, so that it keeps no namespace alive
     spent = Spent()
-    with tempfile.TemporaryDirectory() as folder, Namespace.anonymous() as node, Namespace.create(name) as pod:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        nullcontext(node) if node is not None else Namespace.anonymous() as host,
+        Namespace.create(name) as pod,
+    ):
         try:
-            with node.socket() as sock:
+            with host.socket() as sock:
                 link.create(sock, "nic0", "veth", kinds.veth(kinds.Peer("nic1")))
                 link.change(sock, "nic1", up=True)
-            claim = _claim()
-            with _kernel(spent):
-                yield _pods(Path(folder), node, claim), claim, pod, spent
+                claim = _claim()
+                with _kernel(spent):
+                    yield _pods(Path(folder), host, claim), claim, pod, spent
+                link.delete(sock, "nic1")
         finally:
             netns.delete(name)
 

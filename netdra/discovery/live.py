@@ -107,7 +107,8 @@ def _read_links(kernel: Kernel, facts: MachineFacts, known: MachineFacts) -> Non
         return
     facts.stale.add("links")
     names = {netdev.name for netdev in facts.links.values()}
-    for missing in (*(known.links.keys() - facts.links.keys()), *kernel.sysfs.listing("class/net")):
+    others: list[int | str] = [*(known.links.keys() - facts.links.keys()), *kernel.sysfs.listing("class/net")]
+    for missing in others:
         if missing not in names and (netdev := link.find(kernel.route, missing)) is not None:
             put_link(facts, netdev)
 

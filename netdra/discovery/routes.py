@@ -68,8 +68,7 @@ class MadeRoutes:
 
     def replace_link(self, index: int, routes: Iterable[MadeRoute]) -> None:
         """Replace all known routes through a link by those that it has now."""
-        for key in tuple(self._keys.get(index, ())):
-            self._set(MadeRoute(key, ()), tuple(hops for hops in self._groups[key] if index not in _links((hops,))))
+        self.drop_link(index)
         for route in routes:
             self._add(route, last=True)
 

@@ -83,6 +83,7 @@ class Watcher:
         self._rescan_every = rescan_every
         self._retry_seconds = 0.0
         self._earliest = 0.0
+        self._next_rescan = 0.0
         with ExitStack() as opened:
             self._monitor = opened.enter_context(Monitor())
             self._device_monitor = opened.enter_context(DeviceMonitor())
@@ -190,6 +191,13 @@ class Watcher:
         self._earliest = time.monotonic() + (time.thread_time() - began) / READING_SHARE
 
     def _plan_rescan(self) -> None:
+        if self.stale and not self._retry_seconds:
+            log.warning(
+                "not all could be read of one moment (%s): events are followed, and all is read again later",
+                ", ".join(sorted(self._facts.stale)),
+            )
+        elif self._retry_seconds and not self.stale:
+            log.info("all interfaces could be read again")
         if self.stale:
             self._retry_seconds = min(2 * self._retry_seconds or RETRY_SECONDS, MOST_RETRY_SECONDS)
         else:

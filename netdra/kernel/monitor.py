@@ -17,8 +17,8 @@ from netdra.kernel.errors import EventsLostError, KernelBusyError, from_os_error
 from netdra.kernel.netlink import NETLINK_KOBJECT_UEVENT, NETLINK_ROUTE, NLM_F_APPEND, NLM_F_REPLACE, messages
 
 # include/uapi/linux/rtnetlink.h: bit n-1 for RTNLGRP_n
-_LINK, _IPV4_ADDRESS, _IPV4_ROUTE, _IPV6_ADDRESS, _IPV6_ROUTE = (1 << number - 1 for number in (1, 5, 7, 9, 11))
-GROUPS = _LINK | _IPV4_ADDRESS | _IPV6_ADDRESS | _IPV4_ROUTE | _IPV6_ROUTE
+LINKS, _IPV4_ADDRESS, _IPV4_ROUTE, _IPV6_ADDRESS, _IPV6_ROUTE = (1 << number - 1 for number in (1, 5, 7, 9, 11))
+GROUPS = LINKS | _IPV4_ADDRESS | _IPV6_ADDRESS | _IPV4_ROUTE | _IPV6_ROUTE
 _KERNEL_UEVENTS = 1
 _RECEIVE_BUFFER = 8 * 1024 * 1024
 _SO_RCVBUFFORCE = 33

@@ -29,6 +29,11 @@ READ_SECONDS = NODE.histogram(
 KERNEL_EVENTS = NODE.counter("netdra_discovery_events_total", "Events of the kernel that were taken in.")
 SCANS = NODE.counter("netdra_discovery_scans_total", "Full readings of the kernel.")
 OVERFLOWS = NODE.counter("netdra_discovery_overflows_total", "How often the kernel dropped events; a scan follows.")
+STALE = NODE.gauge(
+    "netdra_discovery_stale",
+    "1 while the last full reading of the kernel failed, links changed during it, or events were lost since: events are "
+    "followed, but something may be missing until a reading succeeds; else 0.",
+)
 INTERFACES = NODE.gauge("netdra_discovery_interfaces", "Interfaces and VFs of this node.", "type")
 UNREADABLE_FACTS = NODE.gauge("netdra_discovery_unreadable_facts", "Facts of interfaces that could not be read.")
 
@@ -151,6 +156,10 @@ class Watched(Protocol):
     events: int
     overflows: int
 
+    @property
+    def stale(self) -> bool:
+        """Whether something may be missing."""
+
 
 class Discovered:
     """The discovery metrics of one watcher."""
@@ -167,6 +176,7 @@ class Discovered:
         counters = (SCANS, KERNEL_EVENTS, OVERFLOWS)
         for counter, now, then in zip(counters, self._counted, before, strict=True):
             counter.inc(now - then)
+        STALE.set(watcher.stale)
         counts = Counter(interface.type for interface in inventory.interfaces)
         self._types |= counts.keys()
         for kind in self._types:

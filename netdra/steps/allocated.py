@@ -18,6 +18,7 @@ from netdra.model.errors import NetdraError, PermanentError
 from netdra.model.plan import PlannedDevice
 from netdra.steps import identity, moving, rdma_device, sriov, vfio_pci
 from netdra.steps.contract import Record, Site
+from netdra.steps.devices import netdevs_at
 from netdra.steps.moving import Moved
 from netdra.steps.sriov import VirtualFunction
 
@@ -193,7 +194,7 @@ def _netdev(device: PlannedDevice, site: Site) -> Link | None:
     at = device.pci_address
     if not at or (named is not None and named.parent == at):
         return named
-    return next((netdev for netdev in link.dump(site.host) if netdev.parent == at), None)
+    return next(iter(netdevs_at(site.host, site.sysfs, at)), None)
 
 
 def _rdma_device(at: str, site: Site) -> str:

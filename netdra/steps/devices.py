@@ -1,15 +1,65 @@
-"""The files of devices that a pod gets without an interface. Used by sriov and vfio-pci."""
+"""PCI devices on the host: their netdevs, and the files of those that a pod gets without an interface."""
 
 from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
 
-from netdra.kernel import pci
+from netdra.kernel import link, pci
+from netdra.kernel.link import Link
+from netdra.kernel.netlink import Socket
 from netdra.kernel.sysfs import Sysfs
 
 USERSPACE_DRIVERS = ("vfio-pci", "igb_uio", "uio_pci_generic")
 _VFIO_CONTAINER = "/dev/vfio/vfio"
+
+
+def netdevs_at(sock: Socket, sysfs: Sysfs, address: str) -> list[Link]:
+    """The netdevs on the host at a PCI address: of a function in switchdev mode, also its representors.
+
+    Each is read by itself, by its index in sysfs: a dump of all links takes the kernel's lock of all networks for
+    13 ms at 1,000 links. Only if a driver of the kernel has the device and sysfs shows no netdev, all links are listed.
+
+    Args:
+        sock: a socket in the host's namespace.
+        sysfs: the host's.
+        address: the PCI address.
+
+    Raises:
+        KernelError: the kernel refused.
+    """
+    return list(_netdevs(sock, sysfs, address)) or _listed(sock, sysfs, address)
+
+
+def netdev_of(sock: Socket, sysfs: Sysfs, address: str) -> Link | None:
+    """The netdev on the host of a PCI function, not of its representors; None if it has none there.
+
+    Raises:
+        KernelError: the kernel refused.
+    """
+    representors = 0
+    for netdev in _netdevs(sock, sysfs, address):
+        if netdev.port is None:
+            return netdev
+        representors += 1
+    return None if representors else link.of_function(_listed(sock, sysfs, address), address)
+
+
+def _netdevs(sock: Socket, sysfs: Sysfs, address: str) -> Iterator[Link]:
+    """One after the other in the order of their indexes: a function's own netdev is older than its representors."""
+    folder = f"bus/pci/devices/{address}/net"
+    indexes = (sysfs.number(f"{folder}/{name}/ifindex") for name in pci.netdevs(sysfs, address))
+    for index in sorted(index for index in indexes if isinstance(index, int)):
+        netdev = link.find(sock, index)
+        if netdev is not None and netdev.parent == address:
+            yield netdev
+
+
+def _listed(sock: Socket, sysfs: Sysfs, address: str) -> list[Link]:
+    if sysfs.is_folder(f"bus/pci/devices/{address}") and pci.driver_of(sysfs, address) in (*USERSPACE_DRIVERS, ""):
+        return []
+    return [netdev for netdev in link.dump(sock) if netdev.parent == address]
 
 
 def iommu_group(address: str, sysfs: Sysfs) -> str:

@@ -7,7 +7,7 @@ the device is found by `device` (its name), `pciBusID` (or `deviceID`), `hwaddr`
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import msgspec
 
@@ -17,6 +17,7 @@ from netdra.model.errors import InvalidInputError, PermanentError
 from netdra.model.result import StepResult
 from netdra.steps import moving
 from netdra.steps.contract import Builtin, MacText, Mtu, Order, Params, Site, appended, check_mac
+from netdra.steps.devices import netdevs_at
 from netdra.steps.drift import check_interface
 from netdra.steps.moving import Moved
 
@@ -73,15 +74,16 @@ def find(order: Order, params: HostDeviceParams, site: Site) -> Link:
         return _by_name(order, device.if_name, site)
     if device is not None:
         at = device.pci_address
-        return _one_of(order, at, device.if_name, lambda netdev: netdev.parent == at, site)
+        return _one_of(order, at, device.if_name, netdevs_at(site.host, site.sysfs, at), site)
     if params.device:
         return _by_name(order, params.device, site)
     wanted = pci_address(params)
     if wanted:
-        return _one_of(order, wanted, "", lambda netdev: netdev.parent == wanted, site)
+        return _one_of(order, wanted, "", netdevs_at(site.host, site.sysfs, wanted), site)
     if params.hwaddr:
         mac = params.hwaddr.lower()
-        return _one_of(order, mac, "", lambda netdev: netdev.address == mac and not netdev.master, site)
+        same = [netdev for netdev in link.dump(site.host) if netdev.address == mac and not netdev.master]
+        return _one_of(order, mac, "", same, site)
     return _by_name(order, _name_at(order, params.kernelpath), site)
 
 
@@ -110,9 +112,8 @@ def _by_name(order: Order, name: str, site: Site) -> Link:
     return netdev
 
 
-def _one_of(order: Order, called: str, name: str, fits: Callable[[Link], bool], site: Site) -> Link:
+def _one_of(order: Order, called: str, name: str, fitting: Sequence[Link], site: Site) -> Link:
     """The link that fits; of several (two ports that share a bus address) the one of that name."""
-    fitting = [netdev for netdev in link.dump(site.host) if fits(netdev)]
     named = [entry for entry in fitting if entry.name == name]
     if not fitting:
         raise _not_there(order, called, site)

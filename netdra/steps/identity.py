@@ -13,8 +13,9 @@ from collections.abc import Callable
 import msgspec
 
 from netdra.kernel import link
+from netdra.kernel.errors import EventsLostError
 from netdra.kernel.link import Link
-from netdra.kernel.monitor import Monitor
+from netdra.kernel.monitor import LINKS, LinkEvent, Monitor
 from netdra.kernel.netlink import Socket
 from netdra.kernel.netns import Namespace
 
@@ -65,24 +66,39 @@ def find(sock: Socket, identity: Identity, *names: str, same_mac: bool = True) -
     return next(iter(exact or candidates), None)
 
 
-def await_return(host: Namespace, find: Callable[[], Link | None], deadline: float) -> Link | None:
+def await_return(host: Namespace, device: Identity, find: Callable[[], Link | None], deadline: float) -> Link | None:
     """A device that the kernel is about to give back to the host, or None if that does not happen in time.
 
     The kernel cleans a dead namespace up in the background, so right after its end its devices are nowhere.
 
     Args:
+        host: where it comes back.
+        device: what it is recognised by: other links that come meanwhile, perhaps hundreds a second, are no reason to
+            look for it.
         find: finds the device there.
         deadline: until when to wait, on the monotonic clock.
     """
-    with host.run(Monitor) as events:
+    with host.run(lambda: Monitor(LINKS)) as events:
         poller = select.poll()
         poller.register(events.fileno(), select.POLLIN)
-        while (netdev := find()) is None:
+        netdev = find()
+        while netdev is None:
             left = deadline - time.monotonic()
             if left <= 0 or not poller.poll(left * 1000):
                 return None
-            events.read()
+            if _may_be_back(events, device):
+                netdev = find()
         return netdev
+
+
+def _may_be_back(events: Monitor, device: Identity) -> bool:
+    try:
+        arrived = events.read()
+    except EventsLostError:
+        return True
+    return any(
+        isinstance(event, LinkEvent) and not event.gone and _is(event.link, device, same_mac=False) for event in arrived
+    )
 
 
 def _is(netdev: Link, identity: Identity, *, same_mac: bool) -> bool:

@@ -17,7 +17,7 @@ from functools import partial
 import msgspec
 
 from netdra.kernel import address, host_use, link, pci, route, uapi, unlocked
-from netdra.kernel.errors import EventsLostError, KernelError, KernelExistsError, KernelMissingError
+from netdra.kernel.errors import KernelError, KernelExistsError, KernelMissingError
 from netdra.kernel.host_use import Configuration
 from netdra.kernel.link import Link
 from netdra.kernel.netlink import Socket
@@ -281,9 +281,7 @@ def on_host(device: Identity, names: tuple[str, ...], site: Site) -> Link | None
     netdev = find()
     if netdev is not None or site.pod is not None or not device.is_physical:
         return netdev
-    with suppress(EventsLostError):
-        return identity.await_return(site.host_namespace, find, min(site.deadline, give_up_at()))
-    return find()
+    return identity.await_return(site.host_namespace, device, find, min(site.deadline, give_up_at()))
 
 
 def _without_alt_names(moved: Moved, site: Site) -> int:

@@ -19,7 +19,7 @@ from netdra.model.errors import PermanentError
 from netdra.model.result import StepDevice, StepResult
 from netdra.steps import moving
 from netdra.steps.contract import Attempts, Builtin, Order, Params, Record, Site, appended
-from netdra.steps.devices import iommu_group
+from netdra.steps.devices import iommu_group, netdev_of
 from netdra.steps.drift import check_interface
 from netdra.steps.moving import Moved
 
@@ -173,7 +173,7 @@ def _netdev(order: Order, address: str, name: str, site: Site) -> Link | None:
     """The netdev that moves along with a root step's device; None for a derived step, whose netdev is in the pod."""
     if order.device is None:
         return None
-    by_address = link.of_function(link.dump(site.host), address) if address else None
+    by_address = netdev_of(site.host, site.sysfs, address) if address else None
     return by_address or (link.find(site.host, name) if name else None)
 
 

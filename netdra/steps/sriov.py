@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
-from netdra.kernel import link, pci, vf
+from netdra.kernel import pci, vf
 from netdra.kernel.errors import KernelError
 from netdra.kernel.link import Link
 from netdra.kernel.vf import VF
@@ -34,7 +34,7 @@ from netdra.steps.contract import (
     appended,
     check_mac,
 )
-from netdra.steps.devices import USERSPACE_DRIVERS, device_nodes, iommu_group
+from netdra.steps.devices import USERSPACE_DRIVERS, device_nodes, iommu_group, netdev_of
 from netdra.steps.drift import check_interface
 from netdra.steps.moving import Moved
 
@@ -270,7 +270,7 @@ def _of_program(order: Order) -> SriovParams | None:
 
 def physical_function(address: str, site: Site) -> Link | None:
     """The netdev of a PF; its representors in switchdev mode share its address, and are skipped."""
-    return link.of_function(link.dump(site.host), address)
+    return netdev_of(site.host, site.sysfs, address)
 
 
 def _with_port(params: SriovParams, port: PlannedPort | None) -> SriovParams:
@@ -402,7 +402,7 @@ def _differing(before: VF, now: VF) -> VF:
 
 def _netdev(order: Order, address: str, site: Site) -> Moved | None:
     """The VF's netdev, before it is moved; None if a userspace driver has the VF."""
-    netdev = link.of_function(link.dump(site.host), address)
+    netdev = netdev_of(site.host, site.sysfs, address)
     if netdev is not None:
         return moving.observe(order, netdev, site)
     driver = pci.driver_of(site.sysfs, address)

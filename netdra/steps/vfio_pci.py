@@ -11,14 +11,14 @@ from typing import Literal
 
 import msgspec
 
-from netdra.kernel import host_use, link, pci
+from netdra.kernel import host_use, pci
 from netdra.kernel.link import Link
 from netdra.kernel.sysfs import Sysfs
 from netdra.model.errors import InvalidInputError, PermanentError, TemporaryError
 from netdra.model.result import StepDevice, StepResult
 from netdra.steps import identity, moving
 from netdra.steps.contract import Attempts, Builtin, Order, Params, Record, Site
-from netdra.steps.devices import USERSPACE_DRIVERS, device_nodes, iommu_group, is_open
+from netdra.steps.devices import USERSPACE_DRIVERS, device_nodes, iommu_group, is_open, netdev_of
 from netdra.steps.moving import Moved
 
 _BRIDGE_CLASS = "0x0604"
@@ -69,7 +69,7 @@ def _observe(order: Order, params: VfioParams, site: Site) -> Bound:
         )
     if params.driver == "vfio-pci":
         _check_group(order, address, iommu_group(address, site.sysfs), site.sysfs)
-    netdev = link.of_function(link.dump(site.host), address)
+    netdev = netdev_of(site.host, site.sysfs, address)
     if netdev is None and driver not in (*USERSPACE_DRIVERS, *_HARMLESS):
         raise PermanentError(
             f'{order.called}: device {address} has driver "{driver}" but no netdev on the host',
@@ -149,7 +149,8 @@ def restore_netdev(moved: Moved, site: Site) -> tuple[str, ...]:
     def find() -> Link | None:
         return identity.find(site.host, moved.device, moved.name)
 
-    back = find() or identity.await_return(site.host_namespace, find, min(site.deadline, moving.give_up_at()))
+    give_up_at = min(site.deadline, moving.give_up_at())
+    back = find() or identity.await_return(site.host_namespace, moved.device, find, give_up_at)
     if back is None:
         return (f'netdev "{moved.name}" has not come back with the driver of {moved.device.parent}',)
     return moving.restore(moved, back, site)

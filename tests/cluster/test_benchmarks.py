@@ -15,7 +15,19 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize(
     "name",
-    ["allocator", "chain", "churn", "discovery", "hollow", "hook", "pods", "publishing", "scheduling", "webhook"],
+    [
+        "allocator",
+        "chain",
+        "churn",
+        "discovery",
+        "hollow",
+        "hook",
+        "pods",
+        "publishing",
+        "scheduling",
+        "storms",
+        "webhook",
+    ],
 )
 def test_a_benchmark_works(name: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bench", "--quick", "--output=json", name]

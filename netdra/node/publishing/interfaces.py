@@ -1,7 +1,8 @@
 """The kernel's interfaces: read in a thread of their own, and damped where a fact comes and goes by itself.
 
 `Interfaces` is run by `netdra.node.publishing.service`: the kernel is read while the event loop goes on, and only after
-an event or when a full reading is due. `netdra.node.publishing.offering` asks a `Damper` before each pass: a link that
+an event or when a full reading is due. The first events are read at once; of hundreds a second, many are read together.
+`netdra.node.publishing.offering` asks a `Damper` before each pass: a link that
 flaps would otherwise cost a write for each flap, on every node with such a cable. The first changes of a link's state,
 its speed or addresses pass at once; a withheld change passes as soon as there is a token for it. Interfaces that come
 and go, and all other facts, are never withheld.
@@ -10,6 +11,7 @@ and go, and all other facts, are never withheld.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,12 +22,20 @@ import msgspec
 
 from netdra.discovery.watch import Watcher
 from netdra.kernel.device_files import DeviceFiles
+from netdra.kube.backoff import Backoff
+from netdra.model.errors import TemporaryError
 from netdra.model.inventory import Interface, Inventory
 from netdra.model.registration import DeviceFile
 from netdra.node.metrics import READ_SECONDS
 
+log = logging.getLogger(__name__)
+
 BURST = 5
 SECONDS_PER_CHANGE = 10.0
+READINGS_AT_ONCE = 8
+"""How many readings of events follow each other at once."""
+SECONDS_PER_READING = 0.05
+"""Seconds between further ones."""
 _LAST_DIGITS = 1e-6
 _Key = tuple[str, str]
 
@@ -124,6 +134,7 @@ class Interfaces:
         self._thread = thread
         self._files = files
         self._seen: dict[str, DeviceFile] = {}
+        self._readings = Bucket(READINGS_AT_ONCE, time.monotonic(), READINGS_AT_ONCE, SECONDS_PER_READING)
 
     @classmethod
     @asynccontextmanager
@@ -131,15 +142,21 @@ class Interfaces:
         """Read the kernel once, and listen to it until the end.
 
         Args:
-            watch: opens the kernel.
+            watch: opens the kernel; tried again while it fails for a reason that may pass.
             files: the device files that pods may be given.
 
         Raises:
-            KernelError: the links cannot be listed.
+            KernelError: the kernel refuses.
         """
         loop = asyncio.get_running_loop()
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="interfaces") as thread:
-            watcher = await loop.run_in_executor(thread, watch)
+            watcher, backoff = None, Backoff()
+            while watcher is None:
+                try:
+                    watcher = await loop.run_in_executor(thread, watch)
+                except TemporaryError as problem:
+                    log.warning("the interfaces cannot be read yet: %s", problem.what)
+                    await asyncio.sleep(backoff.next())
             with watcher:
                 yield cls(watcher, thread, files)
 
@@ -150,9 +167,13 @@ class Interfaces:
             clear: awaited before the kernel is read.
 
         Raises:
-            KernelError: the links cannot be listed.
+            KernelError: the kernel's events cannot be read.
         """
         await _readable(self.watcher.fileno(), self.watcher.timeout)
+        wait = self._readings.wait(time.monotonic())
+        if wait:
+            await asyncio.sleep(wait)
+        self._readings = self._readings.less(time.monotonic())
         await clear()
         return await self.run(self._handle)
 

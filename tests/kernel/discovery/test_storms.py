@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,8 +16,10 @@ from netdra.discovery import live
 from netdra.discovery.scan import scan
 from netdra.discovery.watch import Watcher
 from netdra.kernel import address, kinds, link, monitor, netlink, uapi
+from netdra.kernel.device_files import DeviceFiles
 from netdra.kernel.errors import kernel_error
 from netdra.model.inventory import Inventory, InventoryNode
+from netdra.node.publishing.interfaces import READINGS_AT_ONCE, SECONDS_PER_READING, Interfaces
 from testbed.waiting import until
 from tests.kernel.conftest import Machine
 
@@ -193,3 +197,48 @@ def test_a_real_storm_ends_no_watcher(machine: Machine, monkeypatch: pytest.Monk
         assert names_of(after) == stay
         mtus = {each.if_name: each.mtu for each in after.inventory.interfaces}
         assert [mtus[f"a{number}"] for number in range(15)] == [1400 + number for number in range(15)]
+
+
+def test_a_daemon_that_cannot_read_the_kernel_yet_begins_when_it_can(machine: Machine) -> None:
+    machine.veth("a", "b")
+    attempts = 0
+
+    def watch() -> Watcher:
+        nonlocal attempts
+        attempts += 1
+        if attempts < 3:
+            raise kernel_error(errno.ENOBUFS, "cannot list links")
+        return machine.namespace.run(lambda: Watcher(NODE))
+
+    async def begin() -> set[str]:
+        async with Interfaces.watching(watch, DeviceFiles()) as interfaces:
+            return names_of(interfaces.watcher)
+
+    assert asyncio.run(begin()) == {"lo", "a", "b"}
+    assert attempts == 3
+
+
+def test_events_of_a_storm_are_read_together(machine: Machine) -> None:
+    machine.veth("a", "b")
+    readings = 0
+
+    async def follow() -> float:
+        nonlocal readings
+
+        async def count() -> None:
+            nonlocal readings
+            readings += 1
+            link.change(machine.sock, "a", mtu=1000 + readings)  # the next event is there before the reading
+
+        async with Interfaces.watching(
+            lambda: machine.namespace.run(lambda: Watcher(NODE)), DeviceFiles()
+        ) as interfaces:
+            link.change(machine.sock, "a", mtu=1000)
+            began = time.monotonic()
+            while time.monotonic() < began + 1:
+                await interfaces.next(count)
+                link.change(machine.sock, "b", mtu=1000 + readings)
+            return time.monotonic() - began
+
+    seconds = asyncio.run(follow())
+    assert READINGS_AT_ONCE < readings <= READINGS_AT_ONCE + 1 + seconds / SECONDS_PER_READING

@@ -133,7 +133,7 @@ def test_the_routes_that_come_with_an_address_are_nobodys(machine: Machine, inde
     assert route.dump_made(machine.sock) == []
     route.add(machine.sock, Route(destination="10.0.0.0/8", gateway="10.1.2.1", index=index))
     routes = MadeRoutes(route.dump_made(machine.sock))
-    assert (routes.default_links, routes.links) == (set(), {index})
+    assert (routes.default_links, routes.links) == (frozenset(), frozenset({index}))
 
 
 def test_a_route_that_cannot_be(machine: Machine, index: int) -> None:
