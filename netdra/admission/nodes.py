@@ -242,9 +242,9 @@ class Nodes:
 def _has(groups: Iterable[InterfaceGroup], wanted: str) -> bool:
     """Whether a node reports an interface or a device of that name."""
     return any(
-        wanted in group.names
+        group.has(wanted)
         or any(
-            wanted == device.name or (device.suffix and wanted.removesuffix(device.suffix) in group.names)
+            wanted == device.name or (device.suffix and group.has(wanted.removesuffix(device.suffix)))
             for device in group.devices
         )
         for group in groups

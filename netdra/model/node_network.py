@@ -7,7 +7,8 @@ policy would change. Interfaces that are alike, and of which the same became, ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Annotated, Literal
 
@@ -32,6 +33,10 @@ MAX_CUSTOM_DEVICES = 512
 MAX_PROVIDERS = 64
 MAX_REFUSALS = 4
 """How many reasons are reported why one CustomDevice is not applied."""
+
+MAX_INDEXES = 1024
+"""Characters of the indexes of virtual functions."""
+_INDEXES = "^([0-9]{1,6}(-[0-9]{1,6})?(,[0-9]{1,6}(-[0-9]{1,6})?)*)?$"
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 Text = Annotated[str, msgspec.Meta(max_length=2 * MAX_TEXT)]
@@ -87,8 +92,9 @@ class InterfaceGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
         state: The link's state in the kernel's words; `away` if there is no netdev here, as of one in a pod; `gone` if
             the interface is no longer there and a claim still has its device.
         count: How many they are.
-        names: How they are called: the kernel's name, and `<pf>v<index>` for a virtual function. Those that no policy
+        listed: How they are called: the kernel's name, and `<pf>v<index>` for a virtual function. Those that no policy
             matches are only counted, unless they are hardware.
+        vfs: In place of the names of several virtual functions of one PF, their indexes, e.g. `0-5,7`.
         devices: The devices that are published for each of them; none if they are hidden.
         reason: Why they are hidden, or which devices they are pooled as, in the words of `netdra explain`.
         policies: The policies that match them or fail on them, and what each comes to there.
@@ -104,7 +110,8 @@ class InterfaceGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     type: Annotated[str, msgspec.Meta(max_length=MAX_LABEL)]
     state: Annotated[str, msgspec.Meta(max_length=MAX_LABEL)] = ""
     count: Count
-    names: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MAX_NAMES)] = ()
+    listed: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MAX_NAMES)] = msgspec.field(default=(), name="names")
+    vfs: Annotated[str, msgspec.Meta(max_length=MAX_INDEXES, pattern=_INDEXES)] = ""
     devices: Annotated[tuple[PublishedDevice, ...], msgspec.Meta(max_length=64)] = ()
     reason: Text = ""
     policies: Annotated[Mapping[str, Standing], msgspec.Meta(max_length=MAX_POLICIES)] = {}
@@ -113,6 +120,19 @@ class InterfaceGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     vf_names: Name = msgspec.field(default="", name="vfNames")
     unreadable: Annotated[tuple[Name, ...], msgspec.Meta(max_length=64)] = ()
     pools_vfs: bool = msgspec.field(default=False, name="poolsVFs")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """How they are called, with the virtual functions whose indexes are reported; `MAX_NAMES` of them at most."""
+        pf = self.attributes.get("pfName", "")
+        indexes = itertools.chain.from_iterable(_ranges(self.vfs))
+        return (*self.listed, *(f"{pf}v{index}" for index in itertools.islice(indexes, MAX_NAMES)))
+
+    def has(self, name: str) -> bool:
+        """Whether one of them is called so."""
+        index = name.removeprefix(f"{self.attributes.get('pfName', '')}v") if self.vfs else ""
+        is_vf = index.isdecimal() and str(int(index)) == index and any(int(index) in part for part in _ranges(self.vfs))
+        return is_vf or name in self.listed
 
     def facts(self, name: str = "") -> tuple[dict[str, AttributeValue], frozenset[str]]:
         """The attributes of an interface of the group, as a selector sees them, and those that the report leaves open.
@@ -158,6 +178,23 @@ class InterfaceGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
         for name in self.names:
             for device in self.devices:
                 yield device.called(name), device
+
+
+def indexes(numbers: Iterable[int]) -> str:
+    """Different numbers as ranges, e.g. `0-5,7`."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
+
+
+def _ranges(text: str) -> Iterator[range]:
+    for part in text.split(",") if text else ():
+        first, _, last = part.partition("-")
+        yield range(int(first), int(last or first) + 1)
 
 
 class PolicyReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -21,6 +21,7 @@ from netdra.model.node_network import (
     DEFAULTS,
     MAX_CUSTOM_DEVICES,
     MAX_GROUPS,
+    MAX_INDEXES,
     MAX_MISSING_PLUGINS,
     MAX_PLUGINS,
     MAX_POLICIES,
@@ -39,6 +40,7 @@ from netdra.model.node_network import (
     ProviderReport,
     PublishedDevice,
     Standing,
+    indexes,
 )
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.registration import RegistrationOutcome
@@ -198,7 +200,9 @@ def _fitting(rest: NodeNetworkStatus, rows: Sequence[Row]) -> NodeNetworkStatus:
             return fitting
     groups = list(_merged(fitting.interfaces))
     for index in sorted(range(len(groups)), key=lambda index: -_size(groups[index])):
-        groups[index] = msgspec.structs.replace(groups[index], attributes={}, varying=(), unreadable=(), names=())
+        groups[index] = msgspec.structs.replace(
+            groups[index], attributes={}, varying=(), unreadable=(), listed=(), vfs=""
+        )
         fitting = msgspec.structs.replace(rest, interfaces=tuple(groups))
         if _size(fitting) <= MAX_STATUS:
             return fitting
@@ -260,11 +264,14 @@ def _group(members: Sequence[Row]) -> InterfaceGroup:
     # Of pooled VFs, the entry of the VFs has the rest.
     interfaces = [Interface(type="vf", pf_name=row.interface.pf_name) for row in members if row.interface.is_pool]
     common, varying, unreadable = _common(interfaces or [_offerable(row.interface) for row in members])
+    called = () if counted else tuple(row.interface.device_name for row in members)
+    vfs = _vf_indexes([row.interface for row in members], common.get("pfName", ""))
     return InterfaceGroup(
         type=first.interface.type,
         state="" if counted else _state(first),
         count=len(members),
-        names=() if counted else tuple(row.interface.device_name for row in members),
+        listed=() if vfs else called,
+        vfs=vfs,
         devices=first.devices,
         reason=_reason(first),
         policies=_standings(first),
@@ -279,6 +286,15 @@ def _group(members: Sequence[Row]) -> InterfaceGroup:
 def _offerable(interface: Interface) -> Interface:
     """A device file that no pod may be given is reported without its path, so that readers do not expect an offer."""
     return msgspec.structs.replace(interface, device_file="") if interface.file_problem else interface
+
+
+def _vf_indexes(interfaces: Sequence[Interface], pf: str) -> str:
+    """The indexes of several VFs of one PF, which they are named after; "" for other interfaces."""
+    are_vfs = all(vf.type == "vf" and not vf.is_pool and vf.device_name == f"{pf}v{vf.vf_index}" for vf in interfaces)
+    if len(interfaces) < 2 or not pf or not are_vfs:
+        return ""
+    text = indexes(vf.vf_index for vf in interfaces)
+    return text if len(text) <= MAX_INDEXES else ""
 
 
 def _vf_names(interfaces: Sequence[Interface]) -> str:

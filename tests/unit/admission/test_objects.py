@@ -363,7 +363,7 @@ class TestNowhere:
 
     def nodes(self) -> Nodes:
         nodes = Nodes()
-        group = InterfaceGroup(type="nic", count=1, names=("eth1",), devices=(PublishedDevice(suffix="-shared"),))
+        group = InterfaceGroup(type="nic", count=1, listed=("eth1",), devices=(PublishedDevice(suffix="-shared"),))
         for name, rack in (("n1", "a7"), ("n2", "b1")):
             metadata = ObjectMeta(name=name, labels={"rack": rack})
             nodes.nodes.put(name, ClusterNode(metadata=metadata))
