@@ -52,7 +52,7 @@ class Offers(msgspec.Struct, frozen=True):
 
 
 def offering(groups: Iterable[InterfaceGroup]) -> tuple[str, ...]:
-    """A node's kind: its interfaces, each as often as it has devices. Nodes of a kind have, as a rule, equal devices."""
+    """A node's kind: its interfaces, each as often as it has devices. As a rule, nodes of a kind have equal devices."""
     return tuple(sorted(name for group in groups for name in group.names for _ in group.devices))
 
 

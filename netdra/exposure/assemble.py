@@ -96,6 +96,9 @@ def assemble(
             )
         decisions.append(_decision(offer, personas, pooled.get(identity, (0, ()))))
         problems += offer.resolution.problems
+    # kube-scheduler asks devices in this order and takes the first that fits. So the search for a VF ends before the
+    # whole PF, and a claim that either would do for leaves the PF's other VFs to others (decision D53).
+    devices.sort(key=lambda device: device.lane is None)
     sets = charges.sets if features.partitionable_devices else {}
     return ExposureResult(
         devices=tuple(devices),

@@ -293,6 +293,44 @@ def test_a_policy_is_warned_of_what_it_hides_and_its_deletion_too(
     assert f'"{reporting}": its deletion {hides}' in warnings(control_plane, "delete", "dxp", reporting)
 
 
+def test_a_topology_and_a_template_that_the_scheduler_may_not_get_to_the_end_with_are_warned_of(
+    control_plane: ControlPlane, workspace: Workspace
+) -> None:
+    """8 PFs with 16 VFs each and a VF of each of them; and a count above the lanes of pooled VFs."""
+    single, pooled = workspace.name("single"), workspace.name("pooled")
+    plugins = {"supportedCNIPlugins": [{"name": "sriov"}]}
+    for name, exposure in ((single, plugins), (pooled, {**plugins, "pooledVFs": {"lanes": 2}})):
+        workspace.create(manifest(POLICY, name, spec={"selector": {"cel": "false"}, "exposure": exposure}))
+    groups: list[Object] = []
+    for pf in range(8):
+        vfs = {"type": "vf", "state": "up", "attributes": {"pfName": f"r{pf}"}, "policies": {single: "wins"}}
+        called = [f"r{pf}v{index}" for index in range(16)]
+        groups.append({**vfs, "count": 16, "names": called, "devices": [{"policy": single}], "varying": ["vfIndex"]})
+    lanes = {"type": "vf", "count": 2, "names": ["q0-vfs0", "q0-vfs1"], "attributes": {"pfName": "q0"}}
+    groups.append({**lanes, "devices": [{"policy": pooled}], "poolsVFs": True})
+    made = workspace.create(manifest(NODE_NETWORK, workspace.name("node")))
+    workspace.api.update({**made, "status": {"interfaces": groups}}, subresource="status")
+    rails = manifest(TOPOLOGY, workspace.name("rails"), spec=steps(*(f"r{pf}" for pf in range(8))))
+    for pf, step in enumerate(rails["spec"]["steps"]):
+        step["selector"] = {"cel": f'device.attributes["dra.networking"].pfName == "r{pf}"'}
+    text = yaml.safe_dump(rails)
+    foreseen = f'"{rails["metadata"]["name"]}", requests r0 … r7: if one of its requests cannot be met on a node'
+    until(lambda: foreseen in warnings(control_plane, "create", "-f", "-", text=text), "the webhook to know the report")
+    told = warnings(control_plane, "create", "-f", "-", text=text)
+    assert "kube-scheduler visits up to" in told
+    assert "offer the VFs together (pooledVFs in their policy), in few lanes" in told
+    pool = manifest(TOPOLOGY, workspace.name("pool"), spec=steps("vf"))
+    pool["spec"]["steps"][0]["selector"] = {"cel": 'device.attributes["dra.networking"].pfName == "q0"'}
+    workspace.create(pool)
+    wanted = claim(f"{pool['metadata']['name']}-vf")
+    wanted["devices"]["requests"][0]["exactly"]["count"] = 3
+    template = yaml.safe_dump(manifest(TEMPLATE, workspace.name("three"), "default", spec={"spec": wanted}))
+    above = 'request "vf": 3 devices are requested, but only 2 match on any node'
+    until(
+        lambda: above in warnings(control_plane, "create", "-f", "-", text=template), "the webhook to know the topology"
+    )
+
+
 def test_plan_shows_beforehand_what_a_policy_does_to_each_device(
     control_plane: ControlPlane, workspace: Workspace, reporting: str, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from netdra.model.custom_device import CustomDevice
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.topology.classes import known_classes
-from tests.builders import OURS, exclusive, shared
+from tests.builders import OURS, exclusive, policy, shared
 
 Request = Callable[..., AdmissionRequest]
 Topology = Callable[..., NetworkTopology]
@@ -43,7 +43,7 @@ def whole(topology: Topology) -> Cluster:
     return Cluster(
         topologies={each.name: each for each in topologies},
         schemas={"s": schema},
-        policies={"p": shared("p", "true")},
+        policies={"p": shared("p", "true"), "pool": policy("pool", "true", pooledVFs={"lanes": 1})},
         custom_devices={"c": documents.convert(custom, CustomDevice, "test")},
         classes=known_classes(topologies, []),
         users=("team/a",),
@@ -63,6 +63,10 @@ SCHEMA = {"configParameters": {"optional": [{"name": "pool", "type": "string"}, 
         (
             ("other", f"- {{name: y, type: sriov, selector: {{cel: '{OURS}.rack == 7'}}}}"),
             "rack is a string and 7 an int",
+        ),
+        (
+            ("other", f"- {{name: y, type: sriov, selector: {{cel: '{OURS}.vfIndex == 3'}}}}"),
+            "never selects the devices of pooledVFs",
         ),
         (written("DeviceExposurePolicy", "q", selector={"cel": f'{OURS}.rack == "7"'}), "added to devices after"),
         (written("CNIPluginSchema", "t", cniType="my-plugin", **SCHEMA), '"s" counts'),

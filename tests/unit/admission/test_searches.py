@@ -187,7 +187,9 @@ def claim_for(
     spec: dict[str, Any] = {"devices": {"requests": requests, "constraints": constraints}}
     spec = spec if kind == "ResourceClaim" else {"spec": spec}
     value = {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": {"name": "c"}, "spec": spec}
-    return msgspec.convert(value, ResourceClaim if kind == "ResourceClaim" else ResourceClaimTemplate)
+    if kind == "ResourceClaim":
+        return msgspec.convert(value, ResourceClaim)
+    return msgspec.convert(value, ResourceClaimTemplate)
 
 
 class TestClaims:

@@ -15,9 +15,11 @@ from netdra.exposure.pooling import divided
 from netdra.model.device import ExposureResult, Features
 from netdra.model.inventory import Interface
 from netdra.model.policy import DeviceExposurePolicy
+from netdra.slices.allocator import Allocation, Allocator
 from netdra.slices.exclusion import Holding, conflict
-from netdra.slices.pack import layout
+from netdra.slices.pack import layout, pack
 from tests.builders import OURS, exclude, exclusive, inventory, policy, shared, sriov
+from tests.unit.slices.making import claim, class_of, request
 
 VFS, BANDWIDTH = "dra.networking/vfs", "dra.networking/bandwidth"
 ALL = f'{OURS}.type == "vf"'
@@ -273,6 +275,19 @@ def test_pooled_vfs_and_the_whole_pf_exclude_each_other() -> None:
     assert not conflict(slices, share, [seat])
     other = msgspec.structs.replace(share, key=(pool, "eth0-vfs0"), holder="d")
     assert not conflict(slices, share, [other])
+
+
+def test_pooled_vfs_come_before_the_whole_pf_and_a_claim_that_either_would_do_for_gets_one_of_them() -> None:
+    whole = exclusive("pfs", f'{OURS}.type == "pf"', "host-device")
+    shared_vfs = pooled("vfs", lanes=2, supportedCNIPlugins=[{"name": "sriov"}, {"name": "host-device"}])
+    result = expose(inventory(*card(4)), [whole, shared_vfs])
+    assert [device.name for device in result.devices] == ["eth0-vfs0", "eth0-vfs1", "eth0"]
+    either = class_of("either", f'{OURS}.supportedCNIs.contains(",host-device,")')
+    allocation = Allocator(pack(result, node="n1"), [either]).allocate(claim("c", request("r", of="either")))
+    assert isinstance(allocation, Allocation)
+    status = allocation.claims[0].status.allocation
+    assert status is not None
+    assert [one.device for one in status.devices.results] == ["eth0-vfs0"]
 
 
 def test_other_vfs_beside_pooled_ones_keep_their_part_of_the_link() -> None:
