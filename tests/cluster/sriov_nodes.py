@@ -21,6 +21,7 @@ from netdra.discovery.watch import InterfaceChanges, Watcher
 from netdra.kernel.sysfs import Sysfs
 from netdra.kube.client import Client
 from netdra.kube.connection import connect, find_config
+from netdra.model import names
 from netdra.model.inventory import Interface, Inventory, InventoryNode
 from netdra.model.plan import ClaimReference
 from netdra.model.registration import Registration
@@ -146,8 +147,21 @@ class SRIOVNode:
             self.publishing.look_again()
 
         self._run(put())
-        yield
-        self._run(remove())
+        try:
+            yield
+        finally:
+            self._run(remove())
+
+    @contextmanager
+    def without_link(self, pf: str) -> Iterator[None]:
+        """A PF has no carrier, and its VFs have the taint that says so."""
+        self.interfaces.change(pf, no_carrier=True, oper_state="down")
+        self.wait(lambda found: [taint["key"] for taint in found[f"{pf}-vfs"].get("taints", ())] == [names.LINK_DOWN])
+        try:
+            yield
+        finally:
+            self.interfaces.change(pf, no_carrier=False, oper_state="up")
+            self.wait(lambda found: not found[f"{pf}-vfs"].get("taints"))
 
     def slices(self) -> list[ResourceSlice]:
         """Its slices as the API server has them."""

@@ -73,22 +73,17 @@ class Site:
 class Rails:
     """Nodes, the label that pods select them by, and the class of each rail."""
 
-    workspace: Workspace
     nodes: Sequence[SRIOVNode]
     mode: str
     classes: Mapping[str, str]
 
-    def add_pod(self, name: str, *claims: str) -> str:
-        """A pod for any of the nodes."""
-        made = objects.pod(self.workspace.namespace, name, {claim: claim for claim in claims})
+    def add_pod(self, workspace: Workspace, name: str, requests: Sequence[Object] = ()) -> str:
+        """A pod for any of the nodes, with a claim of its name if it requests something."""
+        claims = [workspace.add_claim(name, *requests)] if requests else []
+        made = objects.pod(workspace.namespace, name, {claim: claim for claim in claims})
         made["spec"]["nodeSelector"] = {MODE: self.mode}
-        self.workspace.api.create(made)
+        workspace.api.create(made)
         return name
-
-    def wait_bound(self, name: str) -> str:
-        """The node that a pod is bound to, once it is."""
-        api, namespace = self.workspace.api, self.workspace.namespace
-        return scheduling(api.wait_for(POD, name, lambda found: bool(scheduling(found)[0]), namespace=namespace))[0]
 
 
 class Place(Protocol):
@@ -143,7 +138,7 @@ def rails(
         machines = {workspace.add_node(f"rails-{number}", {MODE: mode}): machine for number in range(RAILS)}
         with open_nodes(control_plane, api, machines, tmp_path_factory.mktemp("rails")) as nodes:
             workspace.settle(next(iter(nodes)))
-            yield Rails(workspace, [*nodes.values()], mode, {pf: f"{workspace.name('rails')}-{pf}" for pf in pfs})
+            yield Rails([*nodes.values()], mode, {pf: f"{workspace.name('rails')}-{pf}" for pf in pfs})
 
 
 @pytest.fixture
@@ -190,9 +185,8 @@ def test_the_scheduler_gives_pooled_vfs_as_the_allocator_does(site: Site, place:
             assert PENDING in why
 
 
-def test_the_limit_of_an_extended_resource_is_the_count_of_one_request(site: Site) -> None:
+def test_the_limit_of_an_extended_resource_is_the_count_of_one_request(site: Site, workspace: Workspace) -> None:
     """So a container never gets two shares of one pooled device by it."""
-    workspace = site.workspace
     resources = {step: f"example.com/{workspace.name(step)}" for step in ("any", "one")}
     steps = f"""
     - {{name: any, type: sriov, extendedResourceName: {resources["any"]}, selector: {{cel: '{OURS}.type == "vf"'}}}}
@@ -200,21 +194,18 @@ def test_the_limit_of_an_extended_resource_is_the_count_of_one_request(site: Sit
     """
     add_topology(workspace, topology(steps, name=workspace.name("extended")))
     workspace.settle(site.nodes[1].name)
-    pods: list[str] = []
 
     def schedule(lanes: int, step: str, limit: int) -> str:
         name = f"{step}-{limit}-of-{lanes}"
         made = objects.pod(workspace.namespace, name, node=site.nodes[lanes].name)
         made["spec"]["containers"][0]["resources"] = {"limits": {resources[step]: str(limit)}}
         workspace.api.create(made)
-        pods.append(name)
         return workspace.schedule(name)[1]
 
     assert [schedule(1, "any", 2), schedule(1, "one", 1), schedule(2, "one", 2)] == [""] * 3
     for lanes, step, limit in ((1, "one", 2), (1, "any", 3), (2, "one", 3)):
         assert PENDING in schedule(lanes, step, limit)
-    for name in pods:
-        workspace.api.delete(POD, name, workspace.namespace)
+    workspace.api.delete_all(POD, workspace.namespace)
     workspace.api.wait_for_all(CLAIM, lambda claims: not claims, namespace=workspace.namespace)
 
 
@@ -226,10 +217,10 @@ def test_the_limit_of_an_extended_resource_is_the_count_of_one_request(site: Sit
     ],
 )
 def test_a_vf_comes_from_where_another_drivers_device_is(
-    site: Site, place: Place, attribute: str, expected: list[list[str]]
+    site: Site, place: Place, workspace: Workspace, attribute: str, expected: list[list[str]]
 ) -> None:
-    """By an attribute that all drivers know, and by that of a provider who has registered it of the pooled VFs."""
-    node, workspace = site.nodes[1], site.workspace
+    """By an attribute that all drivers know, and by one that a provider has registered of the pooled VFs."""
+    node = site.nodes[1]
     rails = {f"eth{rail}-vfs": {"rail": DeviceAttribute(int_=rail)} for rail in range(2)}
     gpus = [
         {
@@ -260,30 +251,23 @@ def test_a_vf_comes_from_where_another_drivers_device_is(
         node.wait(lambda found: all(f"{FABRIC}/rail" in found[name]["attributes"] for name in rails))
         workspace.publish(node.name, published)
         placed = [place(*requests, node=node, constraints=same) for _ in range(3)]
-        assert [workspace.devices(name) for name, _ in placed[:2]] == expected
+        assert [site.workspace.devices(name) for name, _ in placed[:2]] == expected
         assert PENDING in placed[2][1], "VFs are left, but no GPU beside them"
-    workspace.api.delete(SLICE, workspace.name("gpus"))
-    workspace.api.delete(CLASS, device_class)
 
 
 def test_a_pf_without_a_link_gets_no_new_claims_but_those_that_tolerate_it(site: Site, place: Place) -> None:
     node, workspace = site.nodes[1], site.workspace
     before, _ = place(pooled.pooled("r", 0), node=node)
-    node.interfaces.change("eth0", no_carrier=True, oper_state="down")
-    node.wait(lambda found: [taint["key"] for taint in found["eth0-vfs"].get("taints", ())] == [names.LINK_DOWN])
-    workspace.settle(node.name)
-    waiting = workspace.add_claim(workspace.name("waiting"), pooled.pooled("r", 0))
-    workspace.add_pod(waiting, waiting, node=node.name)
-    assert PENDING in workspace.schedule(waiting)[1]
-    tolerations = [{"key": names.LINK_DOWN, "operator": "Exists", "effect": "NoSchedule"}]
-    tolerating, _ = place(pooled.pooled("r", 0, tolerations=tolerations), node=node)
-    other, _ = place(pooled.pooled(), node=node)
-    assert [workspace.devices(name) for name in (before, tolerating, other)] == [
-        ["eth0-vfs"],
-        ["eth0-vfs"],
-        ["eth1-vfs"],
-    ]
-    node.interfaces.change("eth0", no_carrier=False, oper_state="up")
+    with node.without_link("eth0"):
+        workspace.settle(node.name)
+        waiting = workspace.add_claim(workspace.name("waiting"), pooled.pooled("r", 0))
+        workspace.add_pod(waiting, waiting, node=node.name)
+        assert PENDING in workspace.schedule(waiting)[1]
+        tolerations = [{"key": names.LINK_DOWN, "operator": "Exists", "effect": "NoSchedule"}]
+        tolerating, _ = place(pooled.pooled("r", 0, tolerations=tolerations), node=node)
+        other, _ = place(pooled.pooled(), node=node)
+        devices = [workspace.devices(name) for name in (before, tolerating, other)]
+        assert devices == [["eth0-vfs"], ["eth0-vfs"], ["eth1-vfs"]]
     workspace.wait_placed(waiting, node.name)
     workspace.release(waiting, waiting)
 
@@ -363,45 +347,35 @@ def scheduler_seconds(plane: ControlPlane) -> float:
     return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
 
-@pytest.mark.parametrize("fault", ["used up", "without a link"])
+@pytest.mark.parametrize("has_link", [True, False], ids=["used up", "without a link"])
 def test_pods_of_all_rails_are_bound_at_once_though_a_rail_of_one_node_has_no_vf_left(
-    control_plane: ControlPlane, rails: Rails, fault: str
+    control_plane: ControlPlane, rails: Rails, workspace: Workspace, has_link: bool
 ) -> None:
     """The scheduler tries every combination of a node's devices before it knows that the last rail has none left."""
-    workspace, (node, *_) = rails.workspace, rails.nodes
-    (*_, last) = rails.classes
-    placed: list[str] = []
-    if fault == "used up":
-        full = [
-            {"name": f"r{number}", "exactly": {"deviceClassName": rails.classes[last], **least()}}
-            for number in range(RAIL_VFS)
-        ]
-        name, why = workspace.place(*full, node=node.name)
-        assert why == ""
-        placed.append(name)
-    else:
-        node.interfaces.change(last, no_carrier=True, oper_state="down")
-        node.wait(lambda found: bool(found[f"{last}-vfs"].get("taints")))
-        workspace.settle(node.name)
+    (node, *_), (*_, last) = rails.nodes, rails.classes
+    with ExitStack() as undo:
+        if has_link:
+            least = {"deviceClassName": rails.classes[last], "capacity": {"requests": {pooled.BANDWIDTH: "100"}}}
+            every: list[Object] = [{"name": f"r{number}", "exactly": least} for number in range(RAIL_VFS)]
+            assert workspace.place(*every, node=node.name)[1] == ""
+        else:
+            undo.enter_context(node.without_link(last))
+            workspace.settle(node.name)
 
-    before = scheduler_seconds(control_plane)
-    requests = [{"name": rail, "exactly": {"deviceClassName": each}} for rail, each in rails.classes.items()]
-    pods = [rails.add_pod(name, workspace.add_claim(name, *requests)) for name in ("first", "second", "third")]
-    beside = rails.add_pod("beside")
-    bound = [rails.wait_bound(name) for name in (*pods, beside)]
-    took = scheduler_seconds(control_plane) - before
+        before = scheduler_seconds(control_plane)
+        requests = [{"name": rail, "exactly": {"deviceClassName": each}} for rail, each in rails.classes.items()]
+        pods = [rails.add_pod(workspace, name, requests) for name in ("first", "second", "third")]
+        beside = rails.add_pod(workspace, "beside")
+        bound = [wait_bound(workspace, name) for name in (*pods, beside)]
+        took = scheduler_seconds(control_plane) - before
 
-    assert node.name not in bound[:3]
+    assert node.name not in bound[: len(pods)]
     for name in pods:
         assert workspace.devices(name) == [f"{rail}-vfs" for rail in rails.classes]
     assert took < MOST_CPU_SECONDS
-    workspace.api.delete(POD, beside, workspace.namespace)
-    for name in (*pods, *placed):
-        workspace.release(name, name)
-    node.interfaces.change(last, no_carrier=False, oper_state="up")
-    node.wait(lambda found: not found[f"{last}-vfs"].get("taints"))
 
 
-def least() -> Object:
-    """What a request says to get a VF with the least bandwidth."""
-    return {"capacity": {"requests": {pooled.BANDWIDTH: "100"}}}
+def wait_bound(workspace: Workspace, name: str) -> str:
+    """The node that a pod is bound to, once it is."""
+    bound = workspace.api.wait_for(POD, name, lambda found: bool(scheduling(found)[0]), namespace=workspace.namespace)
+    return scheduling(bound)[0]

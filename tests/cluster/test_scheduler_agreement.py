@@ -1,4 +1,4 @@
-"""The allocator does what the real kube-scheduler does: on pooled devices, on random devices and claims.
+"""The allocator does what the real kube-scheduler does, on random devices and claims.
 
 `NETDRA_AGREEMENT_CASES` says how many sequences are drawn, `NETDRA_SEED` from what; a difference names its seed, and
 its slices and claims are written where pytest keeps the test's files.
@@ -19,7 +19,6 @@ from tests import draws
 from tests.cluster.agreement import DifferenceError, Driver, driver
 from tests.cluster.conftest import StartControlPlane
 from tests.drawn.cases import Case, draw
-from tests.drawn.pooled import ROWS, case
 
 CASES = int(os.environ.get("NETDRA_AGREEMENT_CASES") or draws.count(50, 600))
 SEED = str(draws.seed())
@@ -29,19 +28,8 @@ AT_ONCE = 50
 @pytest.fixture(scope="module")
 def running(start_control_plane: StartControlPlane) -> Iterator[Driver]:
     """A control plane on which cases are played."""
-    with driver(start_control_plane(Settings(controller_manager=False)), max(AT_ONCE, len(ROWS))) as opened:
+    with driver(start_control_plane(Settings(controller_manager=False)), AT_ONCE) as opened:
         yield opened
-
-
-@pytest.mark.timeout(300)
-def test_allocator_and_scheduler_agree_on_pooled_devices(running: Driver, tmp_path: Path) -> None:
-    rows = [
-        case(row, f"pooled-{number}", node) for number, (row, node) in enumerate(zip(ROWS, running.nodes, strict=False))
-    ]
-    differences = running.run(rows)
-    for each in rows if differences else ():
-        _keep(each, tmp_path)
-    assert not differences, "\n".join(itertools.chain([f"files in {tmp_path}"], map(str, differences)))
 
 
 @pytest.mark.timeout(300 + 2 * CASES)

@@ -15,9 +15,8 @@ from netdra.model.claim import DeviceClass, ResourceClaim
 from netdra.model.resource import ResourceSlice
 from netdra.slices.allocator import Allocator
 from testbed.api import Object
-from testbed.objects import CLASS, POD, SLICE, manifest, pod, scheduling
+from testbed.objects import CLASS, POD, SLICE, manifest, scheduling
 from testbed.workspace import Workspace
-from tests.drawn import pooled
 
 DRIVER = "dra.networking"
 SET = "eth0-counters"
@@ -178,31 +177,6 @@ def test_a_reference_to_a_counter_that_is_not_there_makes_its_whole_pool_unusabl
     assert "invalid resource pools" in reason
     workspace.api.apply(function.counter_slice(COUNTERS))
     workspace.api.wait_for(POD, "pod", lambda found: scheduling(found)[0] != "", namespace=workspace.namespace)
-
-
-def test_the_limit_of_an_extended_resource_is_the_count_of_one_request(workspace: Workspace) -> None:
-    """So a container never gets two shares of one pooled device by it (`tests.drawn.pooled` has this for claims)."""
-    node = workspace.add_node()
-    name = workspace.name("pooled")
-    published = pooled.slices(name, node, 1)
-    workspace.publish(node, *published)
-    resources = {}
-    for base, condition in (("any", "true"), ("one", f'device.attributes["{DRIVER}"].pfName == "eth0"')):
-        resource = resources[base] = f"example.com/{workspace.name(base)}"
-        expression = f'device.driver == "{DRIVER}" && device.allowMultipleAllocations && {condition}'
-        workspace.add_class(base, expression, extendedResourceName=resource)
-    workspace.settle(node)
-
-    def schedule(base: str, limit: int) -> tuple[str, str]:
-        manifest = pod(workspace.namespace, f"{base}-{limit}", node=node)
-        manifest["spec"]["containers"][0]["resources"] = {"limits": {resources[base]: str(limit)}}
-        workspace.api.create(manifest)
-        return workspace.schedule(f"{base}-{limit}")
-
-    assert schedule("any", 2) == (node, "")
-    assert schedule("one", 1) == (node, "")
-    assert "cannot allocate all claims" in schedule("one", 2)[1]
-    assert "cannot allocate all claims" in schedule("any", 3)[1]
 
 
 @pytest.mark.parametrize(("vfs", "is_foreseen"), [(24, False), (64, True)])

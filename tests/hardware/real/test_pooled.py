@@ -19,7 +19,6 @@ from testbed.pods import is_running
 from testbed.waiting import until
 from tests.cluster.pods.driver import ATTRIBUTES, POLICY, TOPOLOGY, WITHIN, Offer, addresses
 from tests.cluster.pods.networks.test_containers import ATTRIBUTES as FILES
-from tests.cluster.pods.networks.test_containers import environment
 from tests.hardware.node import PATIENCE, PF, PFS, TOTAL_VFS, VF
 from tests.hardware.pods import node_state, of_pf, until_as_before
 from tests.hardware.real.offers import device_of, pf_of, ready, taints
@@ -253,7 +252,7 @@ def test_shares_of_one_pool_are_told_apart_and_pods_keep_them_when_the_policy_of
 ) -> None:
     """Two of a pod's interfaces and another pod's VF for userspace are of one device."""
     before = node_state()
-    pf, api = pfs[0], offer.workspace.api
+    pf, api, run = pfs[0], offer.workspace.api, offer.driver.node.run
     device, cel = f"{pf.name}-vfs", f"{ATTRIBUTES}.pfName == {pf.name!r}"
     policy = pooled(offer, "host-device vfio-pci", cel)
     wait_capacities(offer, {device: (TOTAL_VFS, LINK)})
@@ -277,15 +276,16 @@ def test_shares_of_one_pool_are_told_apart_and_pods_keep_them_when_the_policy_of
 
     vfs = assert_attached()
     assert len(set(vfs.values())) == 3
-    seen = environment(offer, "two") | environment(offer, "dpdk")
-    assert {name: seen[f"NETDRA_{claim}_{name.upper()}_PCI_ADDRESSES"] for claim, name in
-            (("TWO", "a"), ("TWO", "b"), ("DPDK", "c"))} == {name: vf.pci for name, vf in vfs.items()}  # fmt: skip
     for claim, name in (("two", "a"), ("two", "b"), ("dpdk", "c")):
+        process, address = f"/proc/{offer.pods.pid(claim)}", vfs[name].pci
+        variable = f"NETDRA_{claim.upper()}_{name.upper()}_PCI_ADDRESSES={address}"
+        assert variable in run("cat", f"{process}/environ").split("\0")
         path = f"{FILES}/resourceclaims/{claim}/{name}/dra.networking-metadata.json"
-        (described,) = json.loads(offer.pods.exec(claim, "cat", path))["requests"]
+        (described,) = json.loads(run("cat", f"{process}/root{path}"))["requests"]
         (told,) = described["devices"]
-        assert (told["name"], told["attributes"]["dra.networking/pciAddress"]) == (device, {"string": vfs[name].pci})
-    assert set(offer.pods.exec("dpdk", "ls", "/dev/vfio").split()) == {vfs["c"].iommu_group, "vfio"}
+        assert (told["name"], told["attributes"]["dra.networking/pciAddress"]) == (device, {"string": address})
+    files = run("ls", f"/proc/{offer.pods.pid('dpdk')}/root/dev/vfio").split()
+    assert set(files) == {vfs["c"].iommu_group, "vfio"}
 
     alone = {"pooledVFs": None, "supportedCNIPlugins": [{"name": "host-device", "exclusive": True}]}
     together = {"pooledVFs": {"lanes": 1}, "supportedCNIPlugins": [{"name": "host-device"}, {"name": "vfio-pci"}]}
