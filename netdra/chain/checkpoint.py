@@ -7,11 +7,16 @@ a power failure the kernel's state that they describe is gone as well. Leases of
 machine, and the header alone is enough to release them. So the header is fsynced where there may be such leases;
 otherwise a power failure may leave an empty file, which means that nothing is to be undone.
 
+Attaching does nothing that it cannot write down. Undoing goes on: a pod that ends must not keep its devices because a
+file system is full or read-only. What it cannot write is remembered in this process, and written when that succeeds. If
+it never is, the next process undoes a step once more, which changes nothing.
+
 Read and written by `netdra.chain.attach` and `netdra.chain.detach`; a file is locked while it is open.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import struct
@@ -189,6 +194,7 @@ _FLOCK = struct.Struct("hhqqi4x")
 
 
 _cache: files.FileCache[Saved] = files.FileCache(lambda text, path: read(text, str(path)))
+_unwritten: dict[Path, tuple[Entry, ...]] = {}  # what undoing could not write down, of this process
 
 
 class CheckpointExistsError(TemporaryError):
@@ -206,9 +212,9 @@ class CheckpointJournal:
         inherited: -1 until `hold` or `await_programs` is called: most chains run no programs.
     """
 
-    def __init__(self, path: Path, lock: int, saved: Saved, size: int) -> None:
-        self.path, self.saved = path, saved
-        self._lock, self._size = lock, size
+    def __init__(self, path: Path, lock: int, saved: Saved, size: int, *, is_readable: bool = True) -> None:
+        self.path, self.saved = path, _with_unwritten(path, saved)
+        self._lock, self._size, self._is_readable = lock, size, is_readable
         self._one_at_a_time = threading.Lock()
         self.inherited = -1
 
@@ -218,20 +224,42 @@ class CheckpointJournal:
         Raises:
             TemporaryError: the file system does not take it; the journal is as it was.
         """
-        line = msgspec.json.encode(entry) + b"\n"
         with self._one_at_a_time:
             try:
-                files.append(self._lock, line)
+                self._write(entry)
             except OSError as problem:
-                with suppress(OSError):  # a cut line that stays is counted as damage
-                    os.ftruncate(self._lock, self._size)
                 raise files.unwritable(self.path, problem) from None
-            self._size += len(line)
             self.saved = folded(self.saved, entry)
+
+    def note(self, entry: Entry) -> None:
+        """Write one entry of undoing down, with those that could not be written before, or remember it for later."""
+        with self._one_at_a_time:
+            self.saved = folded(self.saved, entry)
+            entries = (*_unwritten.pop(self.path, ()), entry)
+            try:
+                self._write(*entries)
+            except OSError:
+                _unwritten[self.path] = entries
+
+    def _write(self, *entries: Entry) -> None:
+        """Write entries in one piece.
+
+        Raises:
+            OSError: the file system does not take them; the journal is as it was.
+        """
+        lines = b"".join(msgspec.json.encode(entry) + b"\n" for entry in entries)
+        try:
+            files.append(self._lock, lines)
+        except OSError:
+            with suppress(OSError):  # a cut line that stays is counted as damage
+                os.ftruncate(self._lock, self._size)
+            raise
+        self._size += len(lines)
 
     def hold(self) -> None:
         """From now on, programs that are given `inherited` are waited for."""
-        self._lock_inherited(fcntl.F_RDLCK)
+        if self._opened_again():
+            fcntl.fcntl(self.inherited, fcntl.F_OFD_SETLK, _record_lock(fcntl.F_RDLCK))
 
     def await_programs(self, timeout: float) -> bool:
         """Wait until the programs of a process that is gone have ended; False if they do not in time.
@@ -239,29 +267,37 @@ class CheckpointJournal:
         From then on the programs that are given `inherited` are waited for, as after `hold`.
         """
         deadline = time.monotonic() + timeout
-        while True:
-            try:
-                self._lock_inherited(fcntl.F_WRLCK)
-            except (BlockingIOError, PermissionError):
-                if time.monotonic() > deadline:
-                    return False
-                time.sleep(files.LOCK_PAUSE)  # as for flock(2): it can wait, but not until a time
-            else:
-                return True
+        while self._is_inherited():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(files.LOCK_PAUSE)  # as for flock(2): it can wait, but not until a time
+        self.hold()
+        return True
 
     def close(self) -> None:
         """Let other processes have the checkpoint, which stays."""
         if self.inherited >= 0:
             with suppress(OSError):
-                self._lock_inherited(fcntl.F_UNLCK)
+                fcntl.fcntl(self.inherited, fcntl.F_OFD_SETLK, _record_lock(fcntl.F_UNLCK))
             os.close(self.inherited)
         os.close(self._lock)
 
-    def _lock_inherited(self, kind: int) -> None:
-        if self.inherited < 0:
-            # A lock of another kind, on an open file of its own: it lives on in programs that inherit the file.
-            self.inherited = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
-        fcntl.fcntl(self.inherited, fcntl.F_OFD_SETLK, _record_lock(kind))
+    def _opened_again(self) -> bool:
+        """Have `inherited` open; False where the file cannot be read any more.
+
+        It has a lock of another kind, on an open file of its own: it lives on in programs that inherit the file. A lock
+        for reading and a question need no file that is open for writing (fs/locks.c, check_fmode_for_setlk()).
+        """
+        if self.inherited < 0 and self._is_readable:
+            self.inherited = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        return self.inherited >= 0
+
+    def _is_inherited(self) -> bool:
+        """Whether a program of another process has the file."""
+        if not self._opened_again():
+            return False
+        asked = fcntl.fcntl(self.inherited, fcntl.F_OFD_GETLK, _record_lock(fcntl.F_WRLCK))
+        return bool(_FLOCK.unpack(asked)[0] != fcntl.F_UNLCK)
 
     def remove(self) -> None:
         """Remove the checkpoint: nothing is left to undo.
@@ -270,9 +306,15 @@ class CheckpointJournal:
             TemporaryError: the file cannot be removed; it is closed all the same, and its steps may be undone again.
         """
         try:
+            if not self._is_readable:  # it may have more than this process knows
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
             self.path.unlink(missing_ok=True)
+            _unwritten.pop(self.path, None)
         except OSError as problem:
-            raise TemporaryError(f"checkpoint {self.path} cannot be removed: {problem.strerror}") from None
+            raise TemporaryError(
+                f"checkpoint {self.path} cannot be removed: {problem.strerror}",
+                hint="see whether its file system is read-only or broken",
+            ) from None
         finally:
             self.close()
 
@@ -296,6 +338,7 @@ def create(directory: Path, header: Header, timeout: float, *, lasting: bool = T
         lock = files.create(path, line, timeout, lasting=lasting)
     except files.ExistsError as problem:
         raise CheckpointExistsError(problem.what) from None
+    _unwritten.pop(path, None)  # of another process's checkpoint of that name
     try:
         return CheckpointJournal(path, lock, Saved(header=header), len(line))
     except BaseException:
@@ -305,6 +348,9 @@ def create(directory: Path, header: Header, timeout: float, *, lasting: bool = T
 
 def open_existing(directory: Path, sandbox: str, timeout: float) -> CheckpointJournal | None:
     """A sandbox's checkpoint once no other process has it open, or None if there is none.
+
+    On a read-only file system it is opened for reading, and where it cannot be read any more it is what this process
+    has last read of it: undoing goes on with both.
 
     Args:
         directory: the folder of checkpoints.
@@ -319,18 +365,23 @@ def open_existing(directory: Path, sandbox: str, timeout: float) -> CheckpointJo
     deadline = time.monotonic() + timeout
     while True:
         try:
-            lock = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+            lock = files.opened(path, os.O_RDWR | os.O_APPEND)
+            try:
+                if files.locked(lock, deadline) and _is_still(path, lock):
+                    return _opened(path, lock)
+            except BaseException:
+                os.close(lock)
+                raise
+            os.close(lock)
         except FileNotFoundError:
+            _unwritten.pop(path, None)
             return None
         except OSError as problem:
-            raise TemporaryError(f"checkpoint {path} cannot be read: {problem.strerror}") from None
-        try:
-            if files.locked(lock, deadline) and _is_still(path, lock):
-                return _opened(path, lock)
-        except BaseException:
-            os.close(lock)
-            raise
-        os.close(lock)
+            remembered = _cache.last(path) if problem.errno == errno.EIO else None
+            if remembered is None:
+                raise TemporaryError(f"checkpoint {path} cannot be read: {problem.strerror}") from None
+            nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            return CheckpointJournal(path, nothing, remembered, 0, is_readable=False)
         if time.monotonic() > deadline:
             raise TemporaryError(f"sandbox {sandbox} is still being attached or detached after {timeout:.1f} s")
 
@@ -350,7 +401,8 @@ def load(directory: Path, sandbox: str) -> Saved:
         BadCheckpointError: it cannot be read.
         NewerStateError: a newer netdra has written it.
     """
-    return _cache.of(path_of(directory, sandbox))
+    path = path_of(directory, sandbox)
+    return _with_unwritten(path, _cache.of(path))
 
 
 def load_all(directory: Path) -> tuple[list[Saved], list[tuple[Path, NetdraError]]]:
@@ -361,7 +413,7 @@ def load_all(directory: Path) -> tuple[list[Saved], list[tuple[Path, NetdraError
     _cache.forget_all_but(directory, [path.name for path in paths])
     for path in paths:
         try:
-            good.append(_cache.of(path))
+            good.append(_with_unwritten(path, _cache.of(path)))
         except FileNotFoundError:
             continue
         except OSError as problem:
@@ -396,14 +448,23 @@ def _files(directory: Path) -> Iterator[Path]:
 def _opened(path: Path, lock: int) -> CheckpointJournal | None:
     text = os.pread(lock, os.fstat(lock).st_size, 0)
     if not text:  # only a power failure leaves it so: a checkpoint has no name before it has its first line
-        path.unlink(missing_ok=True)
+        with suppress(OSError):  # else it is removed when it is next opened
+            path.unlink(missing_ok=True)
         os.close(lock)
         return None
     saved = read(text, str(path))
     size = text.rfind(b"\n") + 1
     if size < len(text):
-        os.ftruncate(lock, size)
+        with suppress(OSError):  # a cut line that stays is counted as damage
+            os.ftruncate(lock, size)
     return CheckpointJournal(path, lock, saved, size)
+
+
+def _with_unwritten(path: Path, saved: Saved) -> Saved:
+    """A file's content with what undoing could not write down."""
+    for entry in _unwritten.get(path, ()):
+        saved = folded(saved, entry)
+    return saved
 
 
 def _record_lock(kind: int) -> bytes:

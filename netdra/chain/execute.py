@@ -113,8 +113,14 @@ class Executor:
         task, state = self.tasks[key], self.journal.saved.steps[key]
         given = self._undo_binary(task, state) if task.is_binary else self._undo_builtin(task, state)
         self._give_up(task, state)
-        self.journal.append(UndoneEntry(step=key))
+        self.journal.note(UndoneEntry(step=key))
         return given
+
+    def give_up_undone(self) -> None:
+        """Note once more that the sandbox has no device of its undone steps: that may have failed then."""
+        for key, state in self.journal.saved.steps.items():
+            if state.undone:
+                self._give_up(self.tasks[key], state)
 
     def release(self, key: str) -> Returned:
         """Give back what outlives a restart of the machine: by a binary's DEL, or as the lease of a built-in step.
@@ -235,7 +241,7 @@ class Executor:
         """Write down a plugin's own error on ADD: if DEL has the same one, the plugin has never done anything."""
         if problem.failure.kind == "error":
             undo = {**self.journal.saved.steps[key].undo, _REFUSED: _words(problem.failure)}
-            self.journal.append(Amended(step=key, undo=undo))
+            self.journal.note(Amended(step=key, undo=undo))
 
     def _check_made(self, task: ChainStep, names: Collection[str]) -> None:
         """Check that a derived step's interfaces stand on the pod's: a program may have ignored that in its config.
@@ -297,9 +303,8 @@ class Executor:
             notes = (f"its DEL failed, but its bridge is gone, and its port with it: {problem.what}",)
             problem = self._unreleased(task, state.config)
         if problem is not None:
-            refused = _is_refused(state, problem)
+            what, refused, hung = problem.what, _is_refused(state, problem), _hung(problem)
             if not refused or not {RECORD, shares.BEFORE_ADD} & state.undo.keys():
-                what, hung = problem.what, _hung(problem)
                 raise NotUndoneError(what, restored=given.restored, refused=refused, hung=hung) from None
             notes = (f"its plugin refuses its config on DEL too; its device is what it was: {problem.what}",)
         return Returned(given.restored, (*notes, *given.notes))
@@ -327,7 +332,7 @@ class Executor:
         with self._own_sockets() as site:
             undo = self._shared.before_del(task, state, site)
             if undo != state.undo:
-                self.journal.append(Amended(step=task.key, undo=undo))
+                self.journal.note(Amended(step=task.key, undo=undo))
             with suppress(StrandedError):
                 return self._shared.restore(task, site)
         return Returned()
@@ -338,7 +343,7 @@ class Executor:
         state = self.journal.saved.steps[task.key]
         undo = self._shared.end(task, state)
         if undo != state.undo:
-            self.journal.append(Amended(step=task.key, undo=undo))
+            self.journal.note(Amended(step=task.key, undo=undo))
         both = ((*early.restored, *given.restored), (*early.notes, *given.notes))
         return Returned(*(tuple(dict.fromkeys(texts)) for texts in both))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -28,9 +29,16 @@ def take(directory: Path, device: str, sandbox: str) -> None:
     """Note that a sandbox has a device; done already is no error.
 
     Raises:
-        TemporaryError: another sandbox has it.
+        TemporaryError: another sandbox has it, or the file system does not take the link.
     """
     path = _path(directory, device)
+    try:
+        _take(directory, path, device, sandbox)
+    except OSError as problem:
+        raise files.unwritable(path, problem) from None
+
+
+def _take(directory: Path, path: Path, device: str, sandbox: str) -> None:
     while True:
         try:
             path.symlink_to(sandbox)
@@ -50,10 +58,11 @@ def take(directory: Path, device: str, sandbox: str) -> None:
 
 
 def give_up(directory: Path, device: str, sandbox: str) -> None:
-    """Note that a sandbox has a device no longer."""
+    """Note that a sandbox has a device no longer; a link that cannot be removed ends with the checkpoint."""
     path = _path(directory, device)
     if _target(path) == sandbox:
-        path.unlink(missing_ok=True)
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 def forget(directory: Path, sandbox: str) -> None:
@@ -76,7 +85,7 @@ def holder(directory: Path, device: str) -> str:
         saved = checkpoint.read(path.read_bytes(), str(path))
     except (FileNotFoundError, BadCheckpointError):
         return ""
-    except NewerStateError:
+    except (NewerStateError, OSError):
         return sandbox
     return sandbox if saved.header.boot_id == checkpoint.boot_id() else ""
 

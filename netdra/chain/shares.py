@@ -91,7 +91,10 @@ def mark(directory: Path, device: PlannedDevice, text: str, plugin: Binary, wher
         at=time.monotonic(),
     )
     path = _path(directory, device)
-    path.parent.mkdir(mode=files.FOLDER_MODE, parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(mode=files.FOLDER_MODE, parents=True, exist_ok=True)
+    except OSError as problem:
+        raise files.unwritable(path, problem) from None
     files.replace(path, msgspec.json.encode(changed), _WRITE_SECONDS, lasting=False)
 
 

@@ -100,7 +100,7 @@ class RegistrationJournal:
         place = self._path.with_suffix(".lock")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=files.FOLDER_MODE)
-            opened = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, files.MODE)
+            opened = files.opened(place, os.O_RDWR | os.O_CREAT)
         except OSError as problem:
             raise files.unwritable(place, problem) from None
         if files.locked(opened, deadline=0.0):
