@@ -141,7 +141,8 @@ class Faults:
 
         def open_(path: Any, flags: int, *rest: Any, **named: Any) -> int:
             makes = flags & (os.O_CREAT | os.O_TMPFILE) and not os.path.isfile(path)  # noqa: PTH113
-            if self._is_below(path) and (flags & _WRITING or self.reads):
+            is_there = makes or os.path.lexists(path)
+            if is_there and self._is_below(path) and (flags & _WRITING or self.reads):
                 self._count(needs_room=bool(makes))
             return opened(path, flags, *rest, **named)
 

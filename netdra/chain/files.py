@@ -181,7 +181,7 @@ def opened(path: Path, flags: int) -> int:
             raise
         try:
             return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
+        except FileNotFoundError:
             raise problem from None
 
 

@@ -75,7 +75,7 @@ def given_back(scene: Scene, daemon: Daemon, sandbox: Sandbox, folder: Path) -> 
     (link,) = scene.machine.ip("link", "show", "eth7")
     assert link["mtu"] == 1500
     assert leases(folder) == []
-    assert not daemon.pods.network.table.namespaces.has(sandbox.id)
+    assert not daemon.pods.network.table.namespaces.has(sandbox.id), daemon.pods.network.table.troubles
 
 
 def read_only(disk: Disk) -> Callable[[], None]:
