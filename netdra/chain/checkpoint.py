@@ -40,6 +40,17 @@ VERSION = 1
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
+@cache
+def boot_id() -> str:
+    """The id of this boot, which no other boot of the machine has."""
+    return _BOOT_ID.read_text().strip()
+
+
+def since_boot() -> float:
+    """Seconds since the boot of `boot_id`, with those of a suspension; no step of the wall clock changes them."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 class NamespaceId(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A pod's network namespace: its path, and the number that no other one has until the next boot."""
 
@@ -131,12 +142,6 @@ class BadCheckpointError(PermanentError):
 
 
 _decoder: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
-
-
-@cache
-def boot_id() -> str:
-    """The id of this boot, which no other boot of the machine has."""
-    return _BOOT_ID.read_text().strip()
 
 
 def read(text: bytes, name: str) -> Saved:
@@ -307,14 +312,11 @@ class CheckpointJournal:
         """
         try:
             if not self._is_readable:  # it may have more than this process knows
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
+                raise TemporaryError(f"checkpoint {self.path} cannot be read")
             self.path.unlink(missing_ok=True)
             _unwritten.pop(self.path, None)
         except OSError as problem:
-            raise TemporaryError(
-                f"checkpoint {self.path} cannot be removed: {problem.strerror}",
-                hint="see whether its file system is read-only or broken",
-            ) from None
+            raise TemporaryError(f"checkpoint {self.path} cannot be removed: {problem.strerror}") from None
         finally:
             self.close()
 

@@ -118,9 +118,8 @@ class Executor:
 
     def give_up_undone(self) -> None:
         """Note once more that the sandbox has no device of its undone steps: that may have failed then."""
-        for key, state in self.journal.saved.steps.items():
-            if state.undone:
-                self._give_up(self.tasks[key], state)
+        for key in (key for key, state in self.journal.saved.steps.items() if state.undone):
+            self._give_up(self.tasks[key], self.journal.saved.steps[key])
 
     def release(self, key: str) -> Returned:
         """Give back what outlives a restart of the machine: by a binary's DEL, or as the lease of a built-in step.
