@@ -137,7 +137,8 @@ def _back_out(
     )
     if report.is_clean:
         holders.forget(settings.state, header.pod.sandbox)
-        executor.journal.remove()
+        with suppress(TemporaryError):  # the next detach or attach removes it
+            executor.journal.remove()
     return report
 
 

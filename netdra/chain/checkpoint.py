@@ -7,11 +7,16 @@ a power failure the kernel's state that they describe is gone as well. Leases of
 machine, and the header alone is enough to release them. So the header is fsynced where there may be such leases;
 otherwise a power failure may leave an empty file, which means that nothing is to be undone.
 
+Attaching does nothing that it cannot write down. Undoing goes on: a pod that ends must not keep its devices because a
+file system is full or read-only. What it cannot write is remembered in this process, and written when that succeeds. If
+it never is, the next process undoes a step once more, which changes nothing.
+
 Read and written by `netdra.chain.attach` and `netdra.chain.detach`; a file is locked while it is open.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import struct
@@ -33,6 +38,24 @@ from netdra.model.result import StepResult
 
 VERSION = 1
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@cache
+def boot_id() -> str:
+    """The id of this boot, which no other boot of the machine has.
+
+    Raises:
+        TemporaryError: it cannot be read.
+    """
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError as problem:
+        raise files.unreadable(_BOOT_ID, problem) from None
+
+
+def since_boot() -> float:
+    """Seconds since the boot of `boot_id`, with those of a suspension; no step of the wall clock changes them."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class NamespaceId(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -135,19 +158,6 @@ class BadCheckpointError(PermanentError):
 _decoder: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
 
 
-@cache
-def boot_id() -> str:
-    """The id of this boot, which no other boot of the machine has.
-
-    Raises:
-        TemporaryError: it cannot be read.
-    """
-    try:
-        return _BOOT_ID.read_text().strip()
-    except OSError as problem:
-        raise files.unreadable(_BOOT_ID, problem) from None
-
-
 def read(text: bytes, name: str) -> Saved:
     """The checkpoint in a file's bytes. A last line without its end counts as not written.
 
@@ -203,6 +213,7 @@ _FLOCK = struct.Struct("hhqqi4x")
 
 
 _cache: files.FileCache[Saved] = files.FileCache(lambda text, path: read(text, str(path)))
+_unwritten: dict[Path, tuple[Entry, ...]] = {}  # what undoing could not write down, of this process
 
 
 class CheckpointExistsError(TemporaryError):
@@ -220,9 +231,9 @@ class CheckpointJournal:
         inherited: -1 until `hold` or `await_programs` is called: most chains run no programs.
     """
 
-    def __init__(self, path: Path, lock: int, saved: Saved, size: int) -> None:
-        self.path, self.saved = path, saved
-        self._lock, self._size = lock, size
+    def __init__(self, path: Path, lock: int, saved: Saved, size: int, *, is_readable: bool = True) -> None:
+        self.path, self.saved = path, _with_unwritten(path, saved)
+        self._lock, self._size, self._is_readable = lock, size, is_readable
         self._one_at_a_time = threading.Lock()
         self.inherited = -1
 
@@ -232,16 +243,37 @@ class CheckpointJournal:
         Raises:
             TemporaryError: the file system does not take it; the journal is as it was.
         """
-        line = msgspec.json.encode(entry) + b"\n"
         with self._one_at_a_time:
             try:
-                files.append(self._lock, line)
+                self._write(entry)
             except OSError as problem:
-                with suppress(OSError):  # a cut line that stays is counted as damage
-                    os.ftruncate(self._lock, self._size)
                 raise files.unwritable(self.path, problem) from None
-            self._size += len(line)
             self.saved = folded(self.saved, entry)
+
+    def note(self, entry: Entry) -> None:
+        """Write one entry of undoing down, with those that could not be written before, or remember it for later."""
+        with self._one_at_a_time:
+            self.saved = folded(self.saved, entry)
+            entries = (*_unwritten.pop(self.path, ()), entry)
+            try:
+                self._write(*entries)
+            except OSError:
+                _unwritten[self.path] = entries
+
+    def _write(self, *entries: Entry) -> None:
+        """Write entries in one piece.
+
+        Raises:
+            OSError: the file system does not take them; the journal is as it was.
+        """
+        lines = b"".join(msgspec.json.encode(entry) + b"\n" for entry in entries)
+        try:
+            files.append(self._lock, lines)
+        except OSError:
+            with suppress(OSError):  # a cut line that stays is counted as damage
+                os.ftruncate(self._lock, self._size)
+            raise
+        self._size += len(lines)
 
     def hold(self) -> None:
         """From now on, programs that are given `inherited` are waited for.
@@ -250,7 +282,8 @@ class CheckpointJournal:
             TemporaryError: the file cannot be opened or locked.
         """
         try:
-            self._lock_inherited(fcntl.F_RDLCK)
+            if self._opened_again():
+                fcntl.fcntl(self.inherited, fcntl.F_OFD_SETLK, _record_lock(fcntl.F_RDLCK))
         except OSError as problem:
             raise files.unreadable(self.path, problem) from None
 
@@ -263,34 +296,43 @@ class CheckpointJournal:
             TemporaryError: the file cannot be opened or locked.
         """
         deadline = time.monotonic() + timeout
-        while True:
-            try:
-                self._lock_inherited(fcntl.F_WRLCK)
-            except (BlockingIOError, PermissionError):
+        try:
+            while self._is_inherited():
                 if time.monotonic() > deadline:
                     return False
                 time.sleep(files.LOCK_PAUSE)  # as for flock(2): it can wait, but not until a time
-            except OSError as problem:
-                raise files.unreadable(self.path, problem) from None
-            else:
-                return True
+        except OSError as problem:
+            raise files.unreadable(self.path, problem) from None
+        self.hold()
+        return True
 
     def close(self) -> None:
         """Let other processes have the checkpoint, which stays; closing twice is no error."""
         if self.inherited >= 0:
             with suppress(OSError):
-                self._lock_inherited(fcntl.F_UNLCK)
+                fcntl.fcntl(self.inherited, fcntl.F_OFD_SETLK, _record_lock(fcntl.F_UNLCK))
             os.close(self.inherited)
             self.inherited = -1
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
 
-    def _lock_inherited(self, kind: int) -> None:
-        if self.inherited < 0:
-            # A lock of another kind, on an open file of its own: it lives on in programs that inherit the file.
-            self.inherited = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
-        fcntl.fcntl(self.inherited, fcntl.F_OFD_SETLK, _record_lock(kind))
+    def _opened_again(self) -> bool:
+        """Have `inherited` open; False where the file cannot be read any more.
+
+        It has a lock of another kind, on an open file of its own: it lives on in programs that inherit the file. A lock
+        for reading and a question need no file that is open for writing (fs/locks.c, check_fmode_for_setlk()).
+        """
+        if self.inherited < 0 and self._is_readable:
+            self.inherited = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        return self.inherited >= 0
+
+    def _is_inherited(self) -> bool:
+        """Whether a program of another process has the file."""
+        if not self._opened_again():
+            return False
+        asked = fcntl.fcntl(self.inherited, fcntl.F_OFD_GETLK, _record_lock(fcntl.F_WRLCK))
+        return bool(_FLOCK.unpack(asked)[0] != fcntl.F_UNLCK)
 
     def remove(self) -> None:
         """Remove the checkpoint: nothing is left to undo.
@@ -299,7 +341,10 @@ class CheckpointJournal:
             TemporaryError: the file cannot be removed; it is closed all the same, and its steps may be undone again.
         """
         try:
+            if not self._is_readable:  # it may have more than this process knows
+                raise TemporaryError(f"checkpoint {self.path} cannot be read")
             self.path.unlink(missing_ok=True)
+            _unwritten.pop(self.path, None)
         except OSError as problem:
             raise TemporaryError(f"checkpoint {self.path} cannot be removed: {problem.strerror}") from None
         finally:
@@ -325,6 +370,7 @@ def create(directory: Path, header: Header, timeout: float, *, lasting: bool = T
         lock = files.create(path, line, timeout, lasting=lasting)
     except files.ExistsError as problem:
         raise CheckpointExistsError(problem.what) from None
+    _unwritten.pop(path, None)  # of another process's checkpoint of that name
     try:
         return CheckpointJournal(path, lock, Saved(header=header), len(line))
     except BaseException:
@@ -334,6 +380,9 @@ def create(directory: Path, header: Header, timeout: float, *, lasting: bool = T
 
 def open_existing(directory: Path, sandbox: str, timeout: float) -> CheckpointJournal | None:
     """A sandbox's checkpoint once no other process has it open, or None if there is none.
+
+    On a read-only file system it is opened for reading, and where it cannot be read any more it is what this process
+    has last read of it: undoing goes on with both.
 
     Args:
         directory: the folder of checkpoints.
@@ -348,21 +397,23 @@ def open_existing(directory: Path, sandbox: str, timeout: float) -> CheckpointJo
     deadline = time.monotonic() + timeout
     while True:
         try:
-            lock = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+            lock = files.opened(path, os.O_RDWR | os.O_APPEND)
+            try:
+                if files.locked(lock, deadline) and _is_still(path, lock):
+                    return _opened(path, lock)
+            except BaseException:
+                os.close(lock)
+                raise
+            os.close(lock)
         except FileNotFoundError:
+            _unwritten.pop(path, None)
             return None
         except OSError as problem:
-            raise files.unreadable(path, problem) from None
-        try:
-            if files.locked(lock, deadline) and _is_still(path, lock):
-                return _opened(path, lock)
-        except OSError as problem:
-            os.close(lock)
-            raise files.unreadable(path, problem) from None
-        except BaseException:
-            os.close(lock)
-            raise
-        os.close(lock)
+            remembered = _cache.last(path) if problem.errno == errno.EIO else None
+            if remembered is None:
+                raise files.unreadable(path, problem) from None
+            nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            return CheckpointJournal(path, nothing, remembered, 0, is_readable=False)
         if time.monotonic() > deadline:
             raise TemporaryError(f"sandbox {sandbox} is still being attached or detached after {timeout:.1f} s")
 
@@ -386,7 +437,8 @@ def load(directory: Path, sandbox: str) -> Saved:
         BadCheckpointError: it cannot be read.
         NewerStateError: a newer netdra has written it.
     """
-    return _cache.of(path_of(directory, sandbox))
+    path = path_of(directory, sandbox)
+    return _with_unwritten(path, _cache.of(path))
 
 
 def load_all(directory: Path) -> tuple[list[Saved], list[tuple[Path, NetdraError]]]:
@@ -401,7 +453,7 @@ def load_all(directory: Path) -> tuple[list[Saved], list[tuple[Path, NetdraError
     _cache.forget_all_but(directory, [path.name for path in paths])
     for path in paths:
         try:
-            good.append(_cache.of(path))
+            good.append(_with_unwritten(path, _cache.of(path)))
         except FileNotFoundError:
             continue
         except (BadCheckpointError, files.NewerStateError) as problem:
@@ -435,14 +487,23 @@ def _files(directory: Path) -> Iterator[Path]:
 def _opened(path: Path, lock: int) -> CheckpointJournal | None:
     text = os.pread(lock, os.fstat(lock).st_size, 0)
     if not text:  # only a power failure leaves it so: a checkpoint has no name before it has its first line
-        path.unlink(missing_ok=True)
+        with suppress(OSError):  # else it is removed when it is next opened
+            path.unlink(missing_ok=True)
         os.close(lock)
         return None
     saved = read(text, str(path))
     size = text.rfind(b"\n") + 1
     if size < len(text):
-        os.ftruncate(lock, size)
+        with suppress(OSError):  # a cut line that stays is counted as damage
+            os.ftruncate(lock, size)
     return CheckpointJournal(path, lock, saved, size)
+
+
+def _with_unwritten(path: Path, saved: Saved) -> Saved:
+    """A file's content with what undoing could not write down."""
+    for entry in _unwritten.get(path, ()):
+        saved = folded(saved, entry)
+    return saved
 
 
 def _record_lock(kind: int) -> bytes:

@@ -64,16 +64,30 @@ def detach(
     with closing(journal):
         report = _undo(journal, settings, netns, held_netns, started)
         if report.is_undone:
-            holders.forget(settings.state, sandbox)
-            journal.remove()
-            return report
+            return _removed(journal, report, settings)
         return _given_up(journal, report) if give_up and not (keep_stranded and report.is_stranded) else report
+
+
+def _removed(journal: CheckpointJournal, report: DetachReport, settings: ChainSettings) -> DetachReport:
+    """The report of a sandbox of which nothing is left to undo, and whose checkpoint is removed if it can be."""
+    try:
+        holders.forget(settings.state, report.sandbox)
+        journal.remove()
+    except NetdraError as problem:
+        return _with_problem(report, problem.what)
+    return report
 
 
 def _given_up(journal: CheckpointJournal, report: DetachReport) -> DetachReport:
     # Where the namespace is gone, or the steps that are left never did anything, no attachment is valid for `collect`.
-    aside = files.put_aside(journal.path, "given-up" if report.namespace_gone or report.is_refused else "bad")
-    text = f"sandbox {report.sandbox} is given up: what is left of it is in {aside}"
+    try:
+        aside = files.put_aside(journal.path, "given-up" if report.namespace_gone or report.is_refused else "bad")
+    except NetdraError as problem:
+        return _with_problem(report, problem.what)
+    return _with_problem(report, f"sandbox {report.sandbox} is given up: what is left of it is in {aside}")
+
+
+def _with_problem(report: DetachReport, text: str) -> DetachReport:
     return msgspec.structs.replace(report, problems=(*report.problems, text))
 
 
@@ -83,8 +97,11 @@ def _undo(
     header = journal.saved.header
     problems: list[str] = []
     if journal.saved.damaged:
-        copy = files.copy_aside(journal.path)
-        problems.append(f"checkpoint {journal.path} had {journal.saved.damaged} unreadable lines; a copy is {copy}")
+        text = f"checkpoint {journal.path} had {journal.saved.damaged} unreadable lines"
+        try:
+            problems.append(f"{text}; a copy is {files.copy_aside(journal.path)}")
+        except NetdraError as problem:
+            problems.append(f"{text}; {problem.what}")
     try:
         graph = tasks(header.plans)
     except NetdraError as problem:
@@ -114,6 +131,7 @@ def _undo(
 
 def undo(executor: Executor) -> tuple[UndoReport, ...]:
     """Undo all steps that are not undone yet; report what became of each, in the order in which they were undone."""
+    executor.give_up_undone()
     saved = executor.journal.saved
     same_boot = saved.header.boot_id == checkpoint.boot_id()
     todo = to_undo(executor.tasks, saved, same_boot=same_boot)

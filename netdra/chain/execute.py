@@ -98,8 +98,13 @@ class Executor:
         task, state = self.tasks[key], self.journal.saved.steps[key]
         given = self._undo_binary(task, state) if task.is_binary else self._undo_builtin(task, state)
         self._give_up(task, state)
-        self.journal.append(UndoneEntry(step=key))
+        self.journal.note(UndoneEntry(step=key))
         return given
+
+    def give_up_undone(self) -> None:
+        """Note once more that the sandbox has no device of its undone steps: that may have failed then."""
+        for key in (key for key, state in self.journal.saved.steps.items() if state.undone):
+            self._give_up(self.tasks[key], self.journal.saved.steps[key])
 
     def release(self, key: str) -> Returned:
         """Give back what outlives a restart of the machine: by a binary's DEL, or as the lease of a built-in step.
@@ -233,7 +238,7 @@ class Executor:
         taken = self._host_links.end(task, device, self.site.pod, self._own_sockets)
         if taken:
             links = [*undo.get(other_links.TAKEN, ()), *map(msgspec.to_builtins, taken)]
-            self.journal.append(Amended(step=task.key, undo={**undo, other_links.TAKEN: links}))
+            self.journal.note(Amended(step=task.key, undo={**undo, other_links.TAKEN: links}))
         return taken
 
     def _taken_back(self, task: ChainStep) -> Returned:
@@ -263,7 +268,7 @@ class Executor:
         """Write down a plugin's own error on ADD: if DEL has the same one, the plugin has never done anything."""
         if problem.failure.kind == "error":
             undo = {**self.journal.saved.steps[key].undo, programs.REFUSED: programs.words(problem.failure)}
-            self.journal.append(Amended(step=key, undo=undo))
+            self.journal.note(Amended(step=key, undo=undo))
 
     def _recorded(self, task: ChainStep) -> Mapping[str, Any]:
         """A binary's device as it is before ADD, as its undo; the device is this sandbox's from now on."""
@@ -322,9 +327,8 @@ class Executor:
                 programs.remove_veth(task, state, site)
             problem = self._unreleased(task, state.config)
         if problem is not None:
-            refused = programs.is_refused(state, problem)
+            what, refused, hung = problem.what, programs.is_refused(state, problem), _hung(problem)
             if not refused or not {RECORD, shares.BEFORE_ADD} & state.undo.keys():
-                what, hung = problem.what, _hung(problem)
                 raise NotUndoneError(what, restored=given.restored, refused=refused, hung=hung) from None
             notes = (f"its plugin refuses its config on DEL too; its device is what it was: {problem.what}",)
         return Returned(given.restored, (*notes, *given.notes))
@@ -352,7 +356,7 @@ class Executor:
         with self._own_sockets() as site:
             undo = self._shared.before_del(task, state, site)
             if undo != state.undo:
-                self.journal.append(Amended(step=task.key, undo=undo))
+                self.journal.note(Amended(step=task.key, undo=undo))
             with suppress(StrandedError):
                 return self._shared.restore(task, site)
         return Returned()
@@ -363,7 +367,7 @@ class Executor:
         state = self.journal.saved.steps[task.key]
         undo = self._shared.end(task, state)
         if undo != state.undo:
-            self.journal.append(Amended(step=task.key, undo=undo))
+            self.journal.note(Amended(step=task.key, undo=undo))
         both = ((*early.restored, *given.restored), (*early.notes, *given.notes))
         return Returned(*(tuple(dict.fromkeys(texts)) for texts in both))
 

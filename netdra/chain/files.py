@@ -25,6 +25,7 @@ MODE = 0o600
 FOLDER_MODE = 0o700
 LOCK_PAUSE = 0.01
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_UNWRITABLE = frozenset({errno.EROFS, errno.EIO})
 _TEMPORARY = ".new"  # one a folder: the next process overwrites the one that a killed process left
 
 
@@ -168,6 +169,23 @@ def folder(path: Path, timeout: float) -> Iterator[int]:
         if not is_ours:
             raise TemporaryError(f"another process has held {path} for {timeout:.1f} s")
         yield opened
+
+
+def opened(path: Path, flags: int) -> int:
+    """A file of state that is locked, and written to if it can be: on a read-only file system open for reading alone.
+
+    Raises:
+        OSError: it cannot be opened, or has to be made and cannot be.
+    """
+    try:
+        return os.open(path, flags | os.O_CLOEXEC, MODE)
+    except OSError as problem:
+        if problem.errno not in _UNWRITABLE:
+            raise
+        try:
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise problem from None
 
 
 def append(fd: int, content: bytes) -> None:
@@ -437,6 +455,11 @@ class FileCache(Generic[T]):
         content = self._decode(text, path)
         self._cache[name] = state, content
         return content
+
+    def last(self, path: Path) -> T | None:
+        """The decoded content of a file as it was last read, for a file that cannot be read any more."""
+        cached = self._cache.get(str(path))
+        return cached[1] if cached is not None else None
 
     def remember(self, path: Path, status: os.stat_result, content: T) -> None:
         """Take a file's content from the caller, which has just written it.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -57,17 +58,15 @@ def _link(directory: Path, path: Path, device: str, sandbox: str) -> None:
 
 
 def give_up(directory: Path, device: str, sandbox: str) -> None:
-    """Note that a sandbox has a device no longer.
+    """Note that a sandbox has a device no longer; a link that cannot be removed ends with the checkpoint.
 
     Raises:
-        TemporaryError: the disk cannot be read or written.
+        TemporaryError: the disk cannot be read.
     """
     path = _path(directory, device)
-    try:
-        if _target(path) == sandbox:
+    if _target(path) == sandbox:
+        with suppress(OSError):
             path.unlink(missing_ok=True)
-    except OSError as problem:
-        raise files.unwritable(path, problem) from None
 
 
 def forget(directory: Path, sandbox: str) -> None:

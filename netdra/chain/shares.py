@@ -10,7 +10,6 @@ the marks.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -48,7 +47,7 @@ class ChangedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         plugin: the program that did it; another one of its name may do better.
         where: where programs were looked for.
         boot_id: the boot in which it was.
-        at: when it was, on the monotonic clock.
+        at: when it was, in seconds since that boot.
     """
 
     pool: str
@@ -62,7 +61,7 @@ class ChangedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     @property
     def left(self) -> float:
         """The seconds for which the program is still kept off the device."""
-        return self.at + KEPT_OFF_SECONDS - time.monotonic() if self.boot_id == checkpoint.boot_id() else 0.0
+        return self.at + KEPT_OFF_SECONDS - checkpoint.since_boot() if self.boot_id == checkpoint.boot_id() else 0.0
 
     @property
     def holds(self) -> bool:
@@ -88,9 +87,13 @@ def mark(directory: Path, device: PlannedDevice, text: str, plugin: Binary, wher
         plugin=plugin,
         where=where,
         boot_id=checkpoint.boot_id(),
-        at=time.monotonic(),
+        at=checkpoint.since_boot(),
     )
     path = _path(directory, device)
+    try:
+        path.parent.mkdir(mode=files.FOLDER_MODE, parents=True, exist_ok=True)
+    except OSError as problem:
+        raise files.unwritable(path, problem) from None
     files.replace(path, msgspec.json.encode(changed), _WRITE_SECONDS, lasting=False)
 
 

@@ -294,7 +294,9 @@ def _remove(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
     except OSError as problem:
-        raise _stuck(path, problem) from None
+        # A read-only file system refuses to remove what is not there, too (do_unlinkat() in fs/namei.c).
+        if os.path.lexists(path):
+            raise _stuck(path, problem) from None
 
 
 def _stuck(path: Path, problem: OSError) -> TemporaryError:

@@ -53,6 +53,7 @@ from netdra.node.claims.vfs import VFChooser, recorded
 from netdra.node.permits import NodePermits
 from netdra.node.priority import Turns
 from netdra.node.view import Holder, NodeView
+from netdra.ops.logs import fields
 from netdra.topology.bind import bind
 from netdra.topology.devices import DeviceKey, ShareKey, with_own_facts
 from netdra.topology.ports import asked_for, with_ports
@@ -129,6 +130,9 @@ class SideFiles(Protocol):
     def write_metadata(self, claim: PreparedClaim) -> None:
         """Write a claim's files before any pod has the claim."""
 
+    def remove_spec(self, uid: str) -> None:
+        """Let no further container be made with a claim's devices."""
+
     def remove_all(self, uid: str) -> None:
         """Remove all files of a claim."""
 
@@ -182,12 +186,24 @@ class Claims:
     async def unprepare(self, claim: ClaimReference) -> None:
         """Forget a claim and remove its files; see `ClaimHandler`. The caller has the claim's turn.
 
+        A pod stays in the cluster until its claims are unprepared. So on a file system that is read-only, files that
+        let no container begin are left for `remove_given_up`.
+
         Raises:
-            NetdraError: a pod's network could not be taken down, or a file not be removed.
+            NetdraError: a pod's network could not be taken down, or the CDI specification not be removed.
         """
         for act in self._before_release:
             await act(claim.uid)
         await asyncio.to_thread(self._forget, claim.uid)
+
+    def remove_given_up(self) -> None:
+        """Remove the files of forgotten claims that could not be removed before, if they can be now.
+
+        Raises:
+            NetdraError: as of `unprepare`.
+        """
+        for uid in self._store.given_up():
+            self._forget(uid)
 
     async def for_hook(self, claim: ClaimReference, until: float) -> PreparedClaim:
         """The record of a claim with its plan, for a pod that begins; the claim is prepared again if there is none.
@@ -462,9 +478,14 @@ class Claims:
             record = None
             with suppress(NetdraError):  # a record of a newer netdra is removed unread
                 record = self._store.get(uid)
-            self._files.remove_all(uid)
-            faults.point("unprepare-removed")
-            self._store.remove(uid)
+            self._files.remove_spec(uid)
+            try:
+                self._files.remove_all(uid)
+                faults.point("unprepare-removed")
+                self._store.remove(uid)
+            except TemporaryError as problem:
+                log.warning("unprepared, but %s", problem, extra=fields(claim=uid))
+                self._store.give_up(uid)
         if record is not None:
             self._vfs.note_given_back(record)
 

@@ -211,6 +211,7 @@ def _read(text: bytes, path: Path) -> PreparedClaim:
 
 
 _cache: files.FileCache[PreparedClaim] = files.FileCache(_read)
+_given_up: set[Path] = set()  # of this process
 
 
 class ClaimStore(msgspec.Struct, frozen=True):
@@ -230,13 +231,13 @@ class ClaimStore(msgspec.Struct, frozen=True):
         Raises:
             TemporaryError: another daemon holds the lock for too long, or the lock's file cannot be made or locked.
         """
-        path, flags = self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        path, flags = self.folder / _LOCK, os.O_RDWR | os.O_CREAT
         try:
             try:
-                lock = os.open(path, flags, files.MODE)
+                lock = files.opened(path, flags)
             except FileNotFoundError:
                 self.folder.mkdir(parents=True, exist_ok=True, mode=files.FOLDER_MODE)
-                lock = os.open(path, flags, files.MODE)
+                lock = files.opened(path, flags)
         except OSError as problem:
             raise files.unwritable(path, problem) from None
         deadline = time.monotonic() + _LOCK_SECONDS
@@ -261,6 +262,8 @@ class ClaimStore(msgspec.Struct, frozen=True):
             NetdraError: the uid cannot be a claim's, the disk cannot be read, or a newer netdra wrote the file.
         """
         path = self._path(uid)
+        if path in _given_up:
+            return None
         try:
             claim = _cache.of(path)
             problem = "" if claim.version == VERSION else f"version {claim.version}, which there never was"
@@ -289,7 +292,8 @@ class ClaimStore(msgspec.Struct, frozen=True):
             InvalidInputError: the uid cannot be a claim's.
             TemporaryError: the disk cannot be read.
         """
-        return files.exists(self._path(uid))
+        path = self._path(uid)
+        return path not in _given_up and files.exists(path)
 
     def all(self) -> list[PreparedClaim]:
         """Every prepared claim whose file makes sense; the others are put aside, or left to a newer netdra.
@@ -313,7 +317,7 @@ class ClaimStore(msgspec.Struct, frozen=True):
             TemporaryError: the disk cannot be read.
         """
         split = (name.split(_SUFFIX, 1) for name in self._names())
-        return frozenset(parts[0] for parts in split if len(parts) == 2 and parts[0])
+        return frozenset(parts[0] for parts in split if len(parts) == 2 and parts[0]) - self.given_up()
 
     def put(self, claim: PreparedClaim) -> None:
         """Write a claim down, in place of its former file; readers see the old file or the new one, whole.
@@ -327,6 +331,16 @@ class ClaimStore(msgspec.Struct, frozen=True):
         path = self._path(claim.claim.uid)
         # The claim is read next when its pod's sandbox begins, which then need not wait for the file to be decoded.
         _cache.remember(path, files.replace(path, msgspec.json.encode(claim), _LOCK_SECONDS, lasting=False), claim)
+        _given_up.discard(path)
+
+    def give_up(self, uid: str) -> None:
+        """Let a claim count as forgotten though its files cannot be removed yet, until it is written down again."""
+        _given_up.add(self._path(uid))
+
+    def given_up(self) -> frozenset[str]:
+        """The claims that are forgotten, and whose files could not be removed yet."""
+        paths = tuple(_given_up)
+        return frozenset(path.name.removesuffix(_SUFFIX) for path in paths if path.parent == self.folder)
 
     def remove(self, uid: str) -> None:
         """Forget a claim, and its files that were put aside; a claim that is not there is no error.
@@ -342,11 +356,11 @@ class ClaimStore(msgspec.Struct, frozen=True):
                     (self.folder / name).unlink(missing_ok=True)
         except OSError as problem:
             raise TemporaryError(f"{path} cannot be removed: {problem.strerror}") from None
+        _given_up.discard(path)
 
     def _uids(self) -> list[str]:
-        return sorted(
-            name.removesuffix(_SUFFIX) for name in self._names() if name.endswith(_SUFFIX) and not name.startswith(".")
-        )
+        names = (name for name in self._names() if name.endswith(_SUFFIX) and not name.startswith("."))
+        return sorted({name.removesuffix(_SUFFIX) for name in names} - self.given_up())
 
     def _names(self) -> list[str]:
         return files.listed(self.folder)

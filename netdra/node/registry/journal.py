@@ -1,21 +1,27 @@
 """The file by which registrations outlive a restart of the driver and of the node: what was granted, line by line.
 
 Used by `netdra.node.registry.table`, in a thread of its own: an append is on the disk when it returns. The first line
-has the version. A last line that a crash cut off and a damaged line are passed over. A file of another version is put
-aside. None of this keeps the driver from starting.
+has the version, and how the clocks were. A last line that a crash cut off and a damaged line are passed over. A file of
+another version is put aside. None of this keeps the driver from starting.
+
+Leases are counted in seconds since boot, which no step of the wall clock changes. In the file they end by the wall
+clock as it was when the process began to write: the first line has the boot's id and the seconds between the two
+clocks, so within the boot nothing is lost, and after another one the wall clock is all that there is.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from netdra.chain import files
+from netdra.chain.checkpoint import boot_id, since_boot
 from netdra.model.errors import UNREADABLE, NetdraError
 from netdra.model.registration import Registration
 
@@ -37,7 +43,7 @@ class Grant(msgspec.Struct, frozen=True, omit_defaults=True):
         registration: what the provider says.
         owner: the caller that registered it.
         ttl: the lease's seconds.
-        ends: when the lease ends, in seconds of the wall clock.
+        ends: when the lease ends, in seconds since boot.
     """
 
     registration: Registration
@@ -57,34 +63,53 @@ class Grant(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ProviderOwner(msgspec.Struct, frozen=True):
-    """The owner of a provider's name, and until when if nothing is registered under the name."""
+    """The owner of a provider's name, and until when in seconds since boot, if nothing is registered under it."""
 
     name: str
     until: float
 
 
 class JournalLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line: the version, a registration that was granted, one that was taken back, or a name's owner."""
+    """One line: the version, a registration that was granted, one that was taken back, or a name's owner.
+
+    Attributes:
+        boot_id: beside the version, the boot in which the file was written.
+        wall: beside the version, what the wall clock was ahead of the seconds since that boot.
+    """
 
     version: int | None = None
+    boot_id: str = ""
+    wall: float = 0.0
     granted: Grant | None = None
     ended: Key | None = None
     provider: str = ""
     owner: ProviderOwner | None = None
 
-    def encoded(self) -> bytes:
-        """The line as it is written."""
-        return msgspec.json.encode(self) + b"\n"
+    def later(self, seconds: float) -> JournalLine:
+        """The line with all of its times so much later."""
+        granted, owner = self.granted, self.owner
+        if granted is not None:
+            granted = msgspec.structs.replace(granted, ends=granted.ends + seconds)
+        if owner is not None:
+            owner = msgspec.structs.replace(owner, until=owner.until + seconds)
+        return msgspec.structs.replace(self, granted=granted, owner=owner)
 
 
 _decoder = msgspec.json.Decoder(JournalLine)
 
 
+def _encoded(lines: Iterable[JournalLine]) -> bytes:
+    return b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+
+
 class RegistrationJournal:
     """The file. For one thread at a time."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self, path: Path, clock: Callable[[], float] = since_boot, wall: Callable[[], float] = time.time
+    ) -> None:
         self._path = path
+        self._ahead = float(round(wall() - clock()))
         self._file: int | None = None
         self._lock: int | None = None
         self._size = 0
@@ -100,7 +125,7 @@ class RegistrationJournal:
         place = self._path.with_suffix(".lock")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=files.FOLDER_MODE)
-            opened = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, files.MODE)
+            opened = files.opened(place, os.O_RDWR | os.O_CREAT)
         except OSError as problem:
             raise files.unwritable(place, problem) from None
         if files.locked(opened, deadline=0.0):
@@ -110,7 +135,7 @@ class RegistrationJournal:
         return False
 
     def read(self) -> list[JournalLine]:
-        """The lines that can be read, in their order; none if there is no file of this version."""
+        """The lines that can be read, in their order, by this boot's clock; none if there is no file of this version."""
         try:
             first, *texts = self._path.read_bytes().split(b"\n")
         except FileNotFoundError:
@@ -119,8 +144,10 @@ class RegistrationJournal:
             log.warning("%s cannot be read: %s; providers must register again", self._path, problem.strerror)
             return []
         with suppress(*UNREADABLE):
-            if _decoder.decode(first).version == VERSION:
-                return self._decoded(texts)
+            header = _decoder.decode(first)
+            if header.version == VERSION:
+                ahead = header.wall if header.boot_id == boot_id() else self._ahead
+                return [line.later(-ahead) for line in self._decoded(texts)]
         try:
             aside = files.put_aside(self._path, "unknown")
             log.warning(
@@ -148,11 +175,11 @@ class RegistrationJournal:
         Raises:
             TemporaryError: the file system does not take it; the old file stays.
         """
-        lines = [JournalLine(version=VERSION)]
-        lines += [JournalLine(provider=name, owner=owner) for name, owner in owners.items()]
+        header = JournalLine(version=VERSION, boot_id=boot_id(), wall=self._ahead)
+        lines = [JournalLine(provider=name, owner=owner) for name, owner in owners.items()]
         lines += [JournalLine(granted=grant) for grant in grants]
         self.close()
-        files.replace(self._path, b"".join(line.encoded() for line in lines), _TIMEOUT)
+        files.replace(self._path, _encoded([header]) + self._encoded(lines), _TIMEOUT)
         try:
             self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         except OSError as problem:
@@ -164,13 +191,14 @@ class RegistrationJournal:
         """Whether it is to be written anew."""
         return self._file is None or self._size > MOST_BYTES
 
-    def append(self, text: bytes) -> None:
+    def append(self, lines: Iterable[JournalLine]) -> None:
         """Add lines; they are on the disk when this returns.
 
         Raises:
             TemporaryError: the file system does not take them; the file is as it was, or is written anew next.
         """
         assert self._file is not None  # or it is written anew
+        text = self._encoded(lines)
         try:
             files.append(self._file, text)
             os.fdatasync(self._file)
@@ -179,6 +207,9 @@ class RegistrationJournal:
             with suppress(OSError):
                 os.ftruncate(self._file, self._size)
             raise files.unwritable(self._path, problem) from None
+
+    def _encoded(self, lines: Iterable[JournalLine]) -> bytes:
+        return _encoded(line.later(self._ahead) for line in lines)
 
     def close(self) -> None:
         """Close the file; the lock stays."""

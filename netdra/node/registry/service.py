@@ -13,7 +13,6 @@ import logging
 import os
 import socket
 import stat
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -238,13 +237,17 @@ class Registry:
 
     async def _list(self, request: wire.ListRegistrationsRequest, caller: Caller) -> Message:
         await self._admitted(caller)
-        now = time.time()
         outcomes: dict[tuple[str, str], list[RegistrationOutcome]] = {}
         for outcome in self._view.outcomes:
             outcomes.setdefault((outcome.provider, outcome.custom_device), []).append(outcome)
         wanted = request.provider
         registrations = [
-            _wire_registration(grant, now, outcomes.get((grant.registration.provider, ""), ()), self._problem(grant))
+            _wire_registration(
+                grant,
+                self._table.left(grant),
+                outcomes.get((grant.registration.provider, ""), ()),
+                self._problem(grant),
+            )
             for grant in self._table.grants
             if wanted in ("", grant.registration.provider)
         ]
@@ -318,7 +321,7 @@ def _capacity(value: wire.DeviceCapacity) -> DeviceCapacity:
 
 
 def _wire_registration(
-    grant: Grant, now: float, outcomes: Sequence[RegistrationOutcome], file_problem: str
+    grant: Grant, left: float, outcomes: Sequence[RegistrationOutcome], file_problem: str
 ) -> wire.Registration:
     registration = grant.registration
     return wire.Registration(
@@ -327,7 +330,7 @@ def _wire_registration(
         attributes={name: _wire_attribute(value) for name, value in registration.attributes.items()},
         capacity={name: _wire_capacity(value) for name, value in registration.capacity.items()},
         owner=grant.owner,
-        ttl_seconds=max(0, int(grant.ends - now)),
+        ttl_seconds=int(left),
         adds=registration.adds,
         device_file=registration.device_file,
         device_file_problem=file_problem,

@@ -3,7 +3,7 @@
 Begun by `netdra.node.daemon` before anything is published, so that a restart takes nothing off a device. Read by
 `netdra.node.publishing`, and called by `netdra.node.registry.service` for each registration. A registration is answered
 when it is on the disk (`netdra.node.registry.journal`); registrations that come meanwhile are written together. Leases
-end by the wall clock, also after a reboot; changes are damped by a clock that never goes back.
+end by the seconds since boot, also those of a suspension, and after a reboot by the wall clock.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 
 import msgspec
 
+from netdra.chain.checkpoint import since_boot
 from netdra.exposure.registered import errors, provider_errors
 from netdra.model.errors import InvalidInputError, NetdraError
 from netdra.model.names import MAX_LABEL
@@ -45,6 +46,10 @@ MAX_REGISTRATIONS = 4096
 MAX_BYTES = 4 * 1024 * 1024
 LOCK_SECONDS = 1.0
 """How often the file is tried while another daemon has it."""
+REWRITE_SECONDS = 5.0
+"""How long after a file could not be written it is tried again, though nobody registers anything."""
+LONGEST_SLEEP = 60.0
+"""The most seconds between two passes while there are leases: the event loop's clock stands still in a suspension."""
 SWEEP_SECONDS = 0.1
 """The least seconds between two passes over the table."""
 _DEVICE = re.compile(rf"[^\s/\x00-\x1f\x7f]{{1,{MAX_LABEL}}}\Z")
@@ -112,8 +117,9 @@ class RegistrationTable:
         *,
         pinned: Mapping[str, str] | None = None,
         limits: RegistryLimits | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = since_boot,
         tick: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         """Begin with what was registered before.
 
@@ -122,10 +128,11 @@ class RegistrationTable:
             changed: called when other registrations are to be published.
             pinned: the owners of providers that only these may register under.
             limits: how much is accepted.
-            clock: seconds of the wall clock.
-            tick: seconds of a clock that never goes back.
+            clock: seconds since boot.
+            tick: seconds of a clock that stands still while the machine is suspended.
+            wall: seconds of the wall clock, for leases of another boot.
         """
-        self._journal = RegistrationJournal(path)
+        self._journal = RegistrationJournal(path, clock, wall)
         self._pinned, self._limits = dict(pinned or {}), limits or RegistryLimits()
         self._clock, self._tick = clock, tick
         self.changed = changed
@@ -133,7 +140,7 @@ class RegistrationTable:
         self._devices: dict[str, _Device] = {}
         self._published: tuple[Registration, ...] | None = ()
         self._load()
-        self._pending: list[bytes] = []
+        self._pending: list[JournalLine] = []
         self._written: asyncio.Future[str] | None = None
         self._wake, self._write = asyncio.Event(), asyncio.Event()
         self._next = float("inf")
@@ -167,7 +174,7 @@ class RegistrationTable:
             RefusedRegistrationError: as of `put`.
         """
         grant = self.put(registration, owner, ttl)
-        return grant, await self._commit(JournalLine(granted=grant).encoded())
+        return grant, await self._commit(JournalLine(granted=grant))
 
     async def deregister(self, provider: str, device: str, owner: str, *, anyone: bool) -> tuple[int, str]:
         """Take registrations back; returns their number, and why that is not on the disk, or "" if it is.
@@ -180,7 +187,11 @@ class RegistrationTable:
             self._rewrite = True  # a name that was set free is written with all others
         elif not gone:
             return 0, ""
-        return len(gone), await self._commit(b"".join(JournalLine(ended=grant.key).encoded() for grant in gone))
+        return len(gone), await self._commit(*(JournalLine(ended=grant.key) for grant in gone))
+
+    def left(self, grant: Grant) -> float:
+        """The seconds until a lease ends."""
+        return max(0.0, grant.ends - self._clock())
 
     def put(self, registration: Registration, owner: str, ttl: float) -> Grant:
         """Grant a registration in memory, in the place of the provider's former one for the device.
@@ -403,16 +414,16 @@ class RegistrationTable:
         while True:
             self._wake.clear()
             wait = self.sweep()
-            deadline = loop.time() + wait if wait is not None else None
+            deadline = loop.time() + min(wait, LONGEST_SLEEP) if wait is not None else None
             await asyncio.sleep(SWEEP_SECONDS)
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(deadline):
                     await self._wake.wait()
 
-    async def _commit(self, text: bytes) -> str:
+    async def _commit(self, *lines: JournalLine) -> str:
         if self._written is None:
             self._written = asyncio.get_running_loop().create_future()
-        self._pending.append(text)
+        self._pending += lines
         self._write.set()
         return await asyncio.shield(self._written)
 
@@ -422,7 +433,7 @@ class RegistrationTable:
         while True:
             await self._write.wait()
             self._write.clear()
-            text, done = b"".join(self._pending), self._written
+            lines, done = self._pending, self._written
             self._pending, self._written = [], None
             try:
                 if self._rewrite or self._journal.is_long:
@@ -430,10 +441,11 @@ class RegistrationTable:
                     grants, owners = tuple(self.grants), dict(self.owners)
                     await loop.run_in_executor(self._thread, self._journal.write, grants, owners)
                 else:
-                    await loop.run_in_executor(self._thread, self._journal.append, text)
+                    await loop.run_in_executor(self._thread, self._journal.append, lines)
                 outcome = ""
             except NetdraError as problem:
                 outcome, self._rewrite = str(problem), True
+                loop.call_later(REWRITE_SECONDS, self._write.set)
                 if not self.problem:
                     log.warning("%s: what is registered is lost if the driver restarts", problem)
             self.problem = outcome

@@ -34,6 +34,9 @@ DAMPING_SECONDS = 0.1
 go on changing, all are looked at every LOOK_SECONDS: a node that starts pods mounts all the time."""
 IDLE_SECONDS = 30.0
 """Seconds between two looks at all namespaces although no mount has changed, as a check."""
+MOST_FAILURES = 5
+"""How often taking a sandbox down may fail before anything could be done, as for a checkpoint that cannot be opened,
+while its lost namespace is held."""
 _PROCESSES = "/proc/"
 
 
@@ -63,6 +66,7 @@ class Namespaces:
 
     def __init__(self) -> None:
         self._held: dict[str, _Held] = {}
+        self._failures: dict[str, int] = {}
         self._lock = threading.Lock()
         self._look: Callable[[], object] = lambda: None
 
@@ -103,8 +107,21 @@ class Namespaces:
         """Hold a sandbox's namespace no longer; a sandbox without one is no error."""
         with self._lock:
             former = self._held.pop(sandbox, None)
+            self._failures.pop(sandbox, None)
             if former is not None:
                 former.namespace.close()
+
+    def count_failure(self, sandbox: str) -> bool:
+        """A sandbox could not even begin to be taken down; returns whether that was so too often to hold its namespace.
+
+        A namespace that is still at its path is not counted: it is the sandbox's, not only this process's.
+        """
+        with self._lock:
+            entry = self._held.get(sandbox)
+            if entry is None or not entry.is_lost:
+                return False
+            self._failures[sandbox] = self._failures.get(sandbox, 0) + 1
+            return self._failures[sandbox] >= MOST_FAILURES
 
     def has(self, sandbox: str) -> bool:
         """Whether a namespace is held for a sandbox."""

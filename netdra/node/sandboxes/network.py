@@ -252,7 +252,11 @@ class Network:
             report = detach(sandbox, settings, netns, held_netns=path, give_up=give_up, keep_stranded=True)
             is_given_up = give_up and not report.is_undone and not self.has_checkpoint(sandbox)
         except NetdraError as problem:
-            return DetachOutcome(claims=claims, trouble="\n".join((*trouble, problem.what)))
+            return DetachOutcome(
+                claims=claims,
+                trouble="\n".join((*trouble, problem.what)),
+                releases_namespace=self.table.namespaces.count_failure(sandbox),
+            )
         metrics.count_detach(report)
         left = (f"{step}: {step.message or 'no time left'}" for step in report.undone if step.outcome != "undone")
         text = "\n".join((*trouble, *report.problems, *left))

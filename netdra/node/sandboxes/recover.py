@@ -261,6 +261,8 @@ class Recovery:
                 await self._collect()
             with contained("claims that no pod has"):
                 await self._release_claims()
+            with contained("files of claims that were given up"):
+                await self.hooks.in_thread(self.claims.remove_given_up)
             with contained("CDI specifications of claims that are not prepared"):
                 for uid in await self.hooks.in_thread(self.table.remove_unprepared):
                     ORPHANS.labels("cdi", "ok").inc()

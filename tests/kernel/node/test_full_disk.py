@@ -1,4 +1,4 @@
-"""The registry on a full disk: what is registered holds, the answer says what is missing, and it is made up for."""
+"""The registry on a full or read-only disk: what is registered holds, the answer says so, and it is made up for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from netdra.node.registry import table
 from netdra.node.registry.table import FILE, RegistrationTable
+from testbed.waiting import until_async
+from tests.disks import Disk, ext4
 from tests.unit.node.kubelet.caller import run
 from tests.unit.node.registry.scene import Scene, serving
 
@@ -64,6 +67,45 @@ def test_what_is_registered_on_a_full_disk_holds_and_is_written_when_there_is_ro
     assert {said.device for said in RegistrationTable(disk / FILE).registrations} == {
         f"eth{number}" for number in range(201)
     }
+
+
+def test_what_a_full_disk_did_not_take_is_written_when_there_is_room_though_nobody_registers_anything(
+    disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table, "REWRITE_SECONDS", 0.05)
+    devices = {f"eth{number}" for number in range(200)}
+
+    async def told() -> None:
+        async with serving(disk) as scene:
+            fill(disk / "all")
+            for device in sorted(devices):
+                assert (await scene.register(device)).success
+            assert os.strerror(errno.ENOSPC) in scene.table.problem
+            (disk / "all").unlink()
+            await until_async(lambda: not scene.table.problem, "the journal to be written")
+
+    run(told)
+    assert {said.device for said in RegistrationTable(disk / FILE).registrations} == devices
+
+
+def test_on_a_disk_that_became_read_only_what_is_registered_holds_and_the_next_registry_serves(tmp_path: Path) -> None:
+    async def told(disk: Disk) -> None:
+        async with serving(disk.path, place=tmp_path) as scene:
+            assert (await scene.register("eth0")).message == ""
+            disk.abort()
+            answer = await scene.register("eth1")
+            assert answer.success
+            assert os.strerror(errno.EROFS) in answer.message
+            assert len(scene.table.registrations) == 2
+
+    async def next_one(disk: Disk) -> None:
+        async with serving(disk.path, place=tmp_path) as scene:
+            assert [said.device for said in scene.table.registrations] == ["eth0"]
+            assert os.strerror(errno.EROFS) in (await scene.register("eth1")).message
+
+    with ext4(tmp_path) as disk:
+        run(lambda: told(disk))
+        run(lambda: next_one(disk))
 
 
 def test_a_registry_whose_disk_was_full_when_it_ended_begins_with_what_was_written_before(disk: Path) -> None:

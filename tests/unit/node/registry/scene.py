@@ -90,10 +90,11 @@ async def serving(
     limits: RegistryLimits | None = None,
     wait: bool = True,
     files: Sequence[str] = (),
+    place: Path | None = None,
 ) -> AsyncIterator[Scene]:
     node = Node()
     table = RegistrationTable(folder / FILE, limits=limits)
-    path = folder / "registry.sock"
+    path = (place or folder) / "registry.sock"
     callers: Any = AnyCaller()
 
     async def states() -> AsyncIterator[Sequence[DeviceHealth]]:

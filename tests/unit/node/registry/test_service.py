@@ -187,6 +187,23 @@ class TestRestarts:
         time.sleep(1.1)
         assert [each.device for each in RegistrationTable(folder / FILE).registrations] == ["eth8"]
 
+    @pytest.mark.parametrize("step", [3600.0, -3600.0])
+    def test_a_step_of_the_wall_clock_neither_ends_a_lease_nor_prolongs_it(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, step: float
+    ) -> None:
+        wall = time.time
+
+        async def story(scene: Scene) -> None:
+            await scene.register(ttl_seconds=120, **text("x"))
+            monkeypatch.setattr(time, "time", lambda: wall() + step)
+            scene.table.sweep()
+            (listed,) = await scene.listed()
+            assert 60 < listed.ttl_seconds <= 120
+
+        tell(folder, story)
+        again = RegistrationTable(folder / FILE)
+        assert [60 < again.left(grant) <= 120 for grant in again.grants] == [True]
+
     def test_a_name_that_root_sets_free_while_all_is_written_stays_free(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

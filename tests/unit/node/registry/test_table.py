@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from netdra.model.registration import Registration
 from netdra.model.resource import DeviceAttribute
+from netdra.node.registry import journal
 from netdra.node.registry.journal import Grant, JournalLine, RegistrationJournal
 from netdra.node.registry.table import (
     BURST,
@@ -32,7 +34,7 @@ class Table(RegistrationTable):
 
     def __init__(self, path: Path = NOWHERE, *, at: float = 0.0, **options: Any) -> None:
         self.now = at
-        super().__init__(path, clock=lambda: self.now, tick=lambda: self.now, **options)
+        super().__init__(path, **{"wall": lambda: self.now} | options, clock=lambda: self.now, tick=lambda: self.now)
 
     def register_at(self, now: float, registration: Registration, owner: str = ROOT, ttl: float = 60) -> None:
         self.now = now
@@ -262,10 +264,10 @@ class TestJournal:
         return Grant(said(**more), OTHER, 60.0, ends)
 
     def test_what_was_granted_is_read_back_and_what_was_taken_back_is_not(self, folder: Path) -> None:
-        journal = RegistrationJournal(folder / "r")
-        journal.write([self.grant()], {})
+        written = RegistrationJournal(folder / "r")
+        written.write([self.grant()], {})
         granted, ended = JournalLine(granted=self.grant(device="eth8")), JournalLine(ended=("bctl", "eth7"))
-        journal.append(granted.encoded() + ended.encoded())
+        written.append([granted, ended])
         table = Table(folder / "r")
         assert [grant.key for grant in table.grants] == [("bctl", "eth8")]
         assert table.owners["bctl"].name == OTHER
@@ -295,13 +297,11 @@ class TestJournal:
     @example(54, b'\x80"')
     @settings(deadline=None, max_examples=60)
     def test_a_file_that_was_cut_or_damaged_stops_nothing(self, at: int, put: bytes) -> None:
-        from tempfile import TemporaryDirectory
-
         with TemporaryDirectory() as name:
             path = Path(name) / "r"
-            journal = RegistrationJournal(path)
-            journal.write([self.grant(device=f"e{number}") for number in range(3)], {})
-            journal.close()
+            written = RegistrationJournal(path)
+            written.write([self.grant(device=f"e{number}") for number in range(3)], {})
+            written.close()
             whole = path.read_bytes()
             path.write_bytes(whole[:at] + put)
             lines = RegistrationJournal(path).read()
@@ -320,6 +320,27 @@ class TestJournal:
         first.release()
         assert second.lock()
         second.release()
+
+    @given(st.integers(1, 3600), st.integers(0, 7200), st.integers(-100_000, 100_000), st.booleans())
+    @example(120, 60, 3600, False)  # all leases ended
+    @example(120, 60, -3600, False)  # 120 s became 3720 s
+    @settings(deadline=None, max_examples=50)
+    def test_a_step_of_the_wall_clock_changes_no_lease(self, ttl: int, pause: int, step: int, reboots: bool) -> None:
+        """After a reboot the wall clock is all that there is, and a lease gets no longer than was asked for."""
+        began, up = 1_700_000_000.0, 500.0
+        with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+            path = Path(name) / "r"
+            first = Table(path, at=up, wall=lambda: began + up)
+            first.register_at(up, said(), ttl=ttl)
+            first._journal.write(tuple(first.grants), first.owners)
+            now = up + pause
+            wall = began + now + step
+            if reboots:
+                patch.setattr(journal, "boot_id", lambda: "of-another-boot")
+                now = 7.0
+            next_ = Table(path, at=now, wall=lambda: wall)
+            left = ttl - pause - (step if reboots else 0)
+            assert [next_.left(grant) for grant in next_.grants] == ([min(left, ttl)] if left > 0 else [])
 
     def test_a_clock_that_was_ahead_gives_no_longer_lease(self, folder: Path) -> None:
         RegistrationJournal(folder / "r").write([self.grant(ends=9e9), self.grant(ends=99.0, device="gone")], {})
