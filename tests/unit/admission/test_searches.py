@@ -168,7 +168,7 @@ class TestNodes:
         nodes = Nodes()
         for number in range(6):
             names_of_vfs = tuple(f"p{number}v{index}" for index in range(1000))
-            group = InterfaceGroup(type="vf", count=1000, names=names_of_vfs, devices=(PublishedDevice(policy="vfs"),))
+            group = InterfaceGroup(type="vf", count=1000, listed=names_of_vfs, devices=(PublishedDevice(policy="vfs"),))
             metadata = ObjectMeta(name=f"n{number}")
             nodes.reports.put(
                 f"n{number}", NodeInterfaces(metadata=metadata, status=ReportedInterfaces(interfaces=(group,)))
