@@ -141,6 +141,8 @@ class Executor:
         order = self._order(key)
         if not task.is_binary:
             order = msgspec.structs.replace(order, later=self._later(key))
+            if flow.began_after(key, flow.MOVE_ROUTES, self.tasks, tuple(self.journal.saved.steps)):
+                order = msgspec.structs.replace(order, config=programs.without_main_routes(order.config))
             prepared = builtin.prepare(order, self.site.plugins, self.site.remaining())
             return builtin.check(prepared, flow.expected(key, self.tasks, results), self.site)
         drift, unasked = self._ask(task, state)
@@ -172,7 +174,7 @@ class Executor:
             return (), f"it speaks CNI {plugin.version}, which has no CHECK"
         final = flow.to_check(task.key, self.tasks, self._results())
         steps = self.journal.saved.steps
-        later = flow.began_after(task.key, "tuning", self.tasks, tuple(steps))
+        later = flow.began_after(task.key, {"tuning"}, self.tasks, tuple(steps))
         config = programs.as_tuned(state.config, [steps[key].config for key in later])
         try:
             protocol.check(plugin, network_of(task, config), self._attachment(task), final, self._timeout())
@@ -185,7 +187,7 @@ class Executor:
     def _later(self, key: str) -> tuple[Mapping[str, Any], ...]:
         """The records of built-in steps of a step's type that came after it on its interface."""
         steps = self.journal.saved.steps
-        later = flow.began_after(key, self.tasks[key].step.type, self.tasks, tuple(steps))
+        later = flow.began_after(key, {self.tasks[key].step.type}, self.tasks, tuple(steps))
         return tuple(builtin.written(steps[other].undo) for other in later if not self.tasks[other].is_binary)
 
     def _apply(self, task: ChainStep, config: Mapping[str, Any], previous: StepResult) -> StepResult:

@@ -24,7 +24,8 @@ from netdra.topology.references import resolve
 Results = Mapping[str, StepResult]
 _Interfaces = dict[tuple[str, str], CNIInterface]
 _NOTHING = StepResult()
-_MOVE_ROUTES = frozenset({"sbr", "vrf"})
+MOVE_ROUTES = frozenset({"sbr", "vrf"})
+"""The programs that move the routes of their interface from the main table to one of its own."""
 
 
 class ChainStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,11 +100,12 @@ def edges(graph: Mapping[str, ChainStep]) -> dict[str, tuple[str, ...]]:
     return comes_after
 
 
-def began_after(key: str, kind: str, graph: Mapping[str, ChainStep], begun: Sequence[str]) -> tuple[str, ...]:
-    """The keys of the steps of a type that began after a step on its interface, in the order in which they did."""
-    if_name = graph[key].step.if_name
-    later = begun[begun.index(key) + 1 :]
-    return tuple(other for other in later if (graph[other].step.type, graph[other].step.if_name) == (kind, if_name))
+def began_after(
+    key: str, kinds: Collection[str], graph: Mapping[str, ChainStep], begun: Sequence[str]
+) -> tuple[str, ...]:
+    """The keys of the steps of these types that began after a step on its interface, in the order in which they did."""
+    later = ((other, graph[other].step) for other in begun[begun.index(key) + 1 :])
+    return tuple(other for other, step in later if step.type in kinds and step.if_name == graph[key].step.if_name)
 
 
 def previous(task: ChainStep, graph: Mapping[str, ChainStep], results: Results) -> StepResult:
@@ -145,7 +147,7 @@ def to_check(key: str, graph: Mapping[str, ChainStep], results: Results) -> Step
         if len(task.after) > 1 or task.step.if_name != graph[key].step.if_name:
             break
         last = after[0]
-        moves_routes = moves_routes or task.step.type in _MOVE_ROUTES
+        moves_routes = moves_routes or task.step.type in MOVE_ROUTES
     own = {(interface.name, interface.sandbox) for interface in results.get(key, _NOTHING).interfaces}
     given = _restricted(_renewed(results.get(last, _NOTHING), _latest(graph, results)), own)
     return msgspec.structs.replace(given, routes=()) if moves_routes else given

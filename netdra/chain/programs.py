@@ -76,6 +76,14 @@ def as_tuned(config: Mapping[str, Any], later: Iterable[Mapping[str, Any]]) -> d
     return tuned
 
 
+def without_main_routes(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A step's config without the routes of the main table, which a later program has moved to another one."""
+    routes = config.get("routes")
+    if not isinstance(routes, list | tuple):
+        return config
+    return {**config, "routes": [route for route in routes if isinstance(route, Mapping) and route.get("table")]}
+
+
 def with_mtu(task: ChainStep, config: Mapping[str, Any], result: StepResult, pod: str) -> StepResult:
     """A program's result with the MTU that `tuning` has set: it hands its prevResult on with the former one.
 

@@ -71,6 +71,8 @@ def test_a_topology_is_attached_checked_and_detached(bed: Bed, topology: str) ->
     assert (attached.returncode, attached.stderr) == (0, "")
     assert attached.stdout.split()[:3] == ["STEP", "TYPE", "INTERFACE"]
     assert "10.1.0.5/24" in attached.stdout
+    repaired = netdra(bed, "check", Path(bed.pod.path).name, "--repair")
+    assert (repaired.returncode, repaired.stderr) == (0, "")
     again = netdra(bed, "attach", "--netns", bed.pod.path, "--plan", topology)
     assert again.returncode == 0
     assert "is attached already" in again.stderr

@@ -224,3 +224,16 @@ def test_an_mtu_that_a_later_step_sets_is_no_drift_of_the_program_that_set_anoth
     assert [each.drift for each in looked(bed)] == [()] * 3
     bed.run("ip", "link", "set", "net1", "mtu", "1350", inside=True)
     assert [bool(each.drift) for each in looked(bed)] == [True] * 3
+
+
+def test_a_route_that_a_program_moved_to_a_table_of_its_own_is_no_drift_of_the_step_that_made_it(bed: Bed) -> None:
+    bed.veth("eth7", "peer7", up=True)
+    routed = {"addresses": ["10.1.0.5/24"], "routes": [{"destination": "10.9.0.0/16", "gateway": "10.1.0.1"}]}
+    attached(
+        bed,
+        step("nic", "host-device", "net1", static("10.1.0.6/24"), device=device("eth7")),
+        step("tune", "tuning", "net1", routed, after=["nic"]),
+        step("apart", "sbr", "net1", after=["tune"]),
+    )
+    assert bed.ip("route", "show", "10.9.0.0/16", inside=True) == []
+    assert [each.drift for each in looked(bed)] == [()] * 3
