@@ -379,7 +379,7 @@ def load(directory: Path, sandbox: str) -> Saved:
         BadCheckpointError: it cannot be read.
         NewerStateError: a newer netdra has written it.
     """
-    return _cache.of(path_of(directory, sandbox))
+    return _cached(path_of(directory, sandbox))
 
 
 def load_all(directory: Path) -> tuple[list[Saved], list[tuple[Path, NetdraError]]]:
@@ -394,12 +394,19 @@ def load_all(directory: Path) -> tuple[list[Saved], list[tuple[Path, NetdraError
     _cache.forget_all_but(directory, [path.name for path in paths])
     for path in paths:
         try:
-            good.append(_cache.of(path))
+            good.append(_cached(path))
         except FileNotFoundError:
             continue
         except (BadCheckpointError, files.NewerStateError) as problem:
             bad.append((path, problem))
     return good, bad
+
+
+def _cached(path: Path) -> Saved:
+    try:
+        return _cache.of(path)
+    except IsADirectoryError as problem:
+        raise BadCheckpointError(f"checkpoint {path} cannot be read: {problem.strerror}") from None
 
 
 def path_of(directory: Path, sandbox: str) -> Path:
