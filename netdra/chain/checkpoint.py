@@ -438,7 +438,7 @@ def load(directory: Path, sandbox: str) -> Saved:
         NewerStateError: a newer netdra has written it.
     """
     path = path_of(directory, sandbox)
-    return _with_unwritten(path, _cache.of(path))
+    return _with_unwritten(path, _cached(path))
 
 
 def load_all(directory: Path) -> tuple[list[Saved], list[tuple[Path, NetdraError]]]:
@@ -453,12 +453,19 @@ def load_all(directory: Path) -> tuple[list[Saved], list[tuple[Path, NetdraError
     _cache.forget_all_but(directory, [path.name for path in paths])
     for path in paths:
         try:
-            good.append(_with_unwritten(path, _cache.of(path)))
+            good.append(_with_unwritten(path, _cached(path)))
         except FileNotFoundError:
             continue
         except (BadCheckpointError, files.NewerStateError) as problem:
             bad.append((path, problem))
     return good, bad
+
+
+def _cached(path: Path) -> Saved:
+    try:
+        return _cache.of(path)
+    except IsADirectoryError as problem:
+        raise BadCheckpointError(f"checkpoint {path} cannot be read: {problem.strerror}") from None
 
 
 def path_of(directory: Path, sandbox: str) -> Path:

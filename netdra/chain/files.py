@@ -438,6 +438,7 @@ class FileCache(Generic[T]):
 
         Raises:
             FileNotFoundError: it is not there.
+            IsADirectoryError: it is no file.
             TemporaryError: it cannot be read. Errors of decoding come through.
         """
         name = str(path)
@@ -448,7 +449,7 @@ class FileCache(Generic[T]):
             with path.open("rb") as opened:
                 # The status comes before the content: what is appended in between is found the next time.
                 state, text = _state(os.fstat(opened.fileno())), opened.read()
-        except FileNotFoundError:
+        except (FileNotFoundError, IsADirectoryError):
             raise
         except OSError as problem:
             raise unreadable(path, problem) from None

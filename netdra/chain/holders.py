@@ -91,7 +91,7 @@ def holder(directory: Path, device: str) -> str:
     try:
         path = checkpoint.path_of(directory, sandbox)
         saved = checkpoint.read(path.read_bytes(), str(path))
-    except (FileNotFoundError, BadCheckpointError):
+    except (FileNotFoundError, IsADirectoryError, BadCheckpointError):
         return ""
     except OSError as problem:
         raise files.unreadable(path, problem) from None
