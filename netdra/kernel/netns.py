@@ -26,7 +26,7 @@ from netdra.model.errors import InvalidInputError
 NAMED = "/run/netns"
 _OWN = "/proc/thread-self/ns/net"
 WORKERS = 8
-"""How many threads enter namespaces for others at most; each is born in the namespace of the thread that needs it first."""
+"""How many threads enter namespaces for others at most; each is born in the namespace of the thread that needs it."""
 _SO_NETNS_COOKIE = 71
 _LOST = 70  # EX_SOFTWARE of sysexits.h
 
