@@ -25,7 +25,8 @@ from netdra.model.errors import InvalidInputError
 
 NAMED = "/run/netns"
 _OWN = "/proc/thread-self/ns/net"
-_WORKERS = 8
+WORKERS = 8
+"""How many threads enter namespaces for others at most; each is born in the namespace of the thread that needs it."""
 _SO_NETNS_COOKIE = 71
 _LOST = 70  # EX_SOFTWARE of sysexits.h
 
@@ -231,7 +232,7 @@ def enter_user_namespace() -> None:
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_WORKERS, thread_name_prefix="netns")
+    return ThreadPoolExecutor(WORKERS, thread_name_prefix="netns")
 
 
 def _go_back(home: int) -> None:

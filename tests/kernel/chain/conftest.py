@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import subprocess
+import threading
 import uuid
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,8 +26,10 @@ from netdra.model.plan import PlannedDevice
 from testbed import build
 from testbed.recorder import Recorder
 
-# The pool's first thread must be born outside the namespaces that tests make, or it would keep one alive.
-Namespace.current().run(lambda: None)
+# The pool's threads must be born outside the namespaces that tests make, or they would keep them alive.
+_all_born = threading.Barrier(netns.WORKERS)
+with ThreadPoolExecutor(netns.WORKERS) as _threads, Namespace.current() as _outside:
+    list(_threads.map(lambda _: _outside.run(_all_born.wait), range(netns.WORKERS)))
 
 
 HOST_SIDE = ("bandwidth", "firewall", "portmap")

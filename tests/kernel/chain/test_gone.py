@@ -89,7 +89,9 @@ def test_the_lease_of_a_plugin_that_cannot_be_undone_without_its_namespace_is_re
     given = {"cniVersion": "1.0.0", "name": "t-a", "type": "tap", "ipam": ipam}
     delegate = f"""printf %s '{json.dumps(given)}' | {bed.plugins}/host-local"""
     plugin = recorder(bed, "tap")
-    plugin.does("ADD", f"{delegate}")
+    inside = 'ip -n "$(basename "$CNI_NETNS")"'
+    make = f'{inside} link add "$CNI_IFNAME" type bridge; {inside} addr add 10.6.0.2/24 dev "$CNI_IFNAME"'
+    plugin.does("ADD", f"{make}; {delegate}")
     plugin.fails("DEL", message="no namespace")
     attach((plan(step("a", "tap", "net1", {"ipam": ipam})),), bed.container, bed.pod.path, bed.settings)
     assert len(leases(bed)) == 1

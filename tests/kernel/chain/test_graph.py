@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from netdra.chain.check import check
 from netdra.chain.detach import detach
 from netdra.chain.report import StepCheck
@@ -21,6 +23,9 @@ def test_results_flow_along_the_graph(bed: Bed) -> None:
     bed.veth("eth8", "peer8")
     top = recorder(bed, "top")
     top.prints("ADD", {"interfaces": [{"name": "x", "sandbox": bed.pod.path}], "ips": [{"address": "10.0.0.1/8"}]})
+    inside = f"ip -n {Path(bed.pod.path).name}"
+    make = f"{inside} link add x type bridge 2>/dev/null && {inside} addr add 10.0.0.1/8 dev x"
+    top.does("ADD", f'{make}; cat "$state/ADD.json"')
     steps = (
         step("a", "host-device", "net1", device=device("eth7")),
         step("b", "host-device", "net2", device=device("eth8")),

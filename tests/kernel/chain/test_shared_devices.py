@@ -31,7 +31,7 @@ from tests.kernel.chain.conftest import Bed, device, differences, recorder
 from tests.plans import attach, plan, step
 
 POD = '"$(basename "$CNI_NETNS")"'
-RESULT = """echo '{"interfaces": [{"name": "net1", "sandbox": "'"$CNI_NETNS"'"}]}'"""
+RESULT = """echo '{"interfaces": [{"name": "'"$CNI_IFNAME"'", "sandbox": "'"$CNI_NETNS"'"}]}'"""
 PORT = f'ip -n {POD} link add "$CNI_IFNAME" type veth peer name far0'
 UNPORT = f'ip -n {POD} link del "$CNI_IFNAME" 2>/dev/null; true'
 SPOIL = 'name "$CNI_IFNAME" mtu 1400 address 02:00:00:00:00:99 up'
@@ -175,12 +175,12 @@ def test_a_plugin_is_not_called_again_on_a_device_that_it_has_changed(bed: Bed, 
 
 def test_what_others_do_to_a_shared_device_at_any_time_fails_no_pod(bed: Bed, porter: Recorder) -> None:
     bed.run("ip", "link", "set", "br0", "down")
-    porter.does("ADD", f"ip link set br0 up promisc on; ip route del 198.51.100.0/24; {PORT} || exit 1; {RESULT}")
+    others = "ip link set br0 up promisc on; ip route del 198.51.100.0/24"
+    porter.does("ADD", f'{others}; ip -n {POD} link add "$CNI_IFNAME" type bridge || exit 1; {RESULT}')
     plans = (
         plan(step("port", "porter", "net1", device=device("up0", share_id="s1"))),
         plan(step("bridge", "porter", "net2", device=device("br0", share_id="s1")), topology="u"),
     )
-    porter.does("ADD", f"ip link set br0 up promisc on; ip route del 198.51.100.0/24; {RESULT}")
     report = attach(plans, bed.container, bed.pod.path, bed.settings)
     notes = [note for step in report.steps for note in step.notes]
     assert 'netdev "up0" has lost its route to 198.51.100.0/24' in notes
