@@ -42,11 +42,11 @@ class MadeRoutes:
         """Take in an event; an event whose change is known already changes nothing."""
         route = event.route
         group = self._groups.get(route.key, ())
-        if event.replaces:
-            # Of IPv4 only the first of a key is replaced (fib_table_insert() in net/ipv4/fib_trie.c), of IPv6 all next
-            # hops together (fib6_add_rt2node() in net/ipv6/ip6_fib.c).
-            others = () if route.is_ipv6 else tuple(hops for hops in group[1:] if hops != route.hops)
-            self._set(route, (route.hops, *others))
+        if event.replaces and route.is_ipv6:
+            self._set(route, ((*route.hops, *_kept(group[0] if group else (), route.hops)),))
+        elif event.replaces:
+            # Only the first of a key is replaced (fib_table_insert() in net/ipv4/fib_trie.c).
+            self._set(route, (route.hops, *(hops for hops in group[1:] if hops != route.hops)))
         elif not event.gone:
             self._add(route, last=event.last)
         elif route.is_ipv6:
@@ -99,6 +99,19 @@ class MadeRoutes:
             self._keys[link].discard(key)
             if not self._keys[link]:
                 del self._keys[link]
+
+
+def _kept(known: _Hops, hops: _Hops) -> _Hops:
+    """The next hops of IPv6 that stay beside those that replace a route.
+
+    Next hops with a gateway, between which the kernel balances, are replaced together; of those without one, only the
+    first. Without any of the same sort, those of the other are replaced (fib6_add_rt2node() in net/ipv6/ip6_fib.c).
+    """
+    through_gateway = bool(hops and hops[0][1])
+    sorts = {sort: [hop for hop in known if bool(hop[1]) == sort] for sort in (True, False)}
+    sort = through_gateway if sorts[through_gateway] else not through_gateway
+    replaced = sorts[sort] if sort else sorts[sort][:1]
+    return tuple(hop for hop in known if hop not in replaced and hop not in hops)
 
 
 def _links(group: _Group) -> set[int]:
