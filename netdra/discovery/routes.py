@@ -67,10 +67,20 @@ class MadeRoutes:
                 self._set(route, tuple(hops for hops in group if index not in _links((hops,))))
 
     def replace_link(self, index: int, routes: Iterable[MadeRoute]) -> None:
-        """Replace all known routes through a link by those that it has now."""
-        self.drop_link(index)
+        """Replace all known routes through a link by those that it has now; those that stay keep their order."""
+        listed: dict[bytes, list[_Hops]] = {}
         for route in routes:
-            self._add(route, last=True)
+            listed.setdefault(route.key, []).append(route.hops)
+        for key in {*self._keys.get(index, ()), *listed}:
+            route, group, now = MadeRoute(key, ()), self._groups.get(key, ()), listed.get(key, [])
+            if route.is_ipv6:
+                hops = [hop for several in now for hop in several]
+                former = tuple(hop for hop in (group[0] if group else ()) if hop[0] != index or hop in hops)
+                left = (*former, *(hop for hop in hops if hop not in former))
+                self._set(route, (left,) if left else ())
+            else:
+                kept = tuple(hops for hops in group if index not in _links((hops,)) or hops in now)
+                self._set(route, (*kept, *(hops for hops in now if hops not in kept)))
 
     def _add(self, route: MadeRoute, *, last: bool) -> None:
         group = self._groups.get(route.key, ())
