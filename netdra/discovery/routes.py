@@ -42,11 +42,11 @@ class MadeRoutes:
         """Take in an event; an event whose change is known already changes nothing."""
         route = event.route
         group = self._groups.get(route.key, ())
-        if event.replaces:
-            # Of IPv4 only the first of a key is replaced (fib_table_insert() in net/ipv4/fib_trie.c), of IPv6 all next
-            # hops together (fib6_add_rt2node() in net/ipv6/ip6_fib.c).
-            others = () if route.is_ipv6 else tuple(hops for hops in group[1:] if hops != route.hops)
-            self._set(route, (route.hops, *others))
+        if event.replaces and route.is_ipv6:
+            self._set(route, ((*route.hops, *_kept(group[0] if group else (), route.hops)),))
+        elif event.replaces:
+            # Only the first of a key is replaced (fib_table_insert() in net/ipv4/fib_trie.c).
+            self._set(route, (route.hops, *(hops for hops in group[1:] if hops != route.hops)))
         elif not event.gone:
             self._add(route, last=event.last)
         elif route.is_ipv6:
@@ -67,10 +67,20 @@ class MadeRoutes:
                 self._set(route, tuple(hops for hops in group if index not in _links((hops,))))
 
     def replace_link(self, index: int, routes: Iterable[MadeRoute]) -> None:
-        """Replace all known routes through a link by those that it has now."""
-        self.drop_link(index)
+        """Replace all known routes through a link by those that it has now; those that stay keep their order."""
+        listed: dict[bytes, list[_Hops]] = {}
         for route in routes:
-            self._add(route, last=True)
+            listed.setdefault(route.key, []).append(route.hops)
+        for key in {*self._keys.get(index, ()), *listed}:
+            route, group, now = MadeRoute(key, ()), self._groups.get(key, ()), listed.get(key, [])
+            if route.is_ipv6:
+                hops = [hop for several in now for hop in several]
+                former = tuple(hop for hop in (group[0] if group else ()) if hop[0] != index or hop in hops)
+                left = (*former, *(hop for hop in hops if hop not in former))
+                self._set(route, (left,) if left else ())
+            else:
+                kept = tuple(hops for hops in group if index not in _links((hops,)) or hops in now)
+                self._set(route, (*kept, *(hops for hops in now if hops not in kept)))
 
     def _add(self, route: MadeRoute, *, last: bool) -> None:
         group = self._groups.get(route.key, ())
@@ -99,6 +109,19 @@ class MadeRoutes:
             self._keys[link].discard(key)
             if not self._keys[link]:
                 del self._keys[link]
+
+
+def _kept(known: _Hops, hops: _Hops) -> _Hops:
+    """The next hops of IPv6 that stay beside those that replace a route.
+
+    Next hops with a gateway, between which the kernel balances, are replaced together; of those without one, only the
+    first. Without any of the same sort, those of the other are replaced (fib6_add_rt2node() in net/ipv6/ip6_fib.c).
+    """
+    through_gateway = bool(hops and hops[0][1])
+    sorts = {sort: [hop for hop in known if bool(hop[1]) == sort] for sort in (True, False)}
+    sort = through_gateway if sorts[through_gateway] else not through_gateway
+    replaced = sorts[sort] if sort else sorts[sort][:1]
+    return tuple(hop for hop in known if hop not in replaced and hop not in hops)
 
 
 def _links(group: _Group) -> set[int]:

@@ -31,8 +31,8 @@ SCANS = NODE.counter("netdra_discovery_scans_total", "Full readings of the kerne
 OVERFLOWS = NODE.counter("netdra_discovery_overflows_total", "How often the kernel dropped events; a scan follows.")
 STALE = NODE.gauge(
     "netdra_discovery_stale",
-    "1 while the last full reading of the kernel failed, links changed during it, or events were lost since: events are "
-    "followed, but something may be missing until a reading succeeds; else 0.",
+    "1 while the last full reading of the kernel failed, links changed during it, or events were lost since, else 0: "
+    "events are followed, but something may be missing until a reading succeeds.",
 )
 INTERFACES = NODE.gauge("netdra_discovery_interfaces", "Interfaces and VFs of this node.", "type")
 UNREADABLE_FACTS = NODE.gauge("netdra_discovery_unreadable_facts", "Facts of interfaces that could not be read.")

@@ -97,7 +97,7 @@ def _may_be_back(events: Monitor, device: Identity) -> bool:
     except EventsLostError:
         return True
     return any(
-        isinstance(event, LinkEvent) and not event.gone and _is(event.link, device, same_mac=False) for event in arrived
+        isinstance(event, LinkEvent) and not event.gone and _is(event.link, device, same_mac=True) for event in arrived
     )
 
 

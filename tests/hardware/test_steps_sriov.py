@@ -16,6 +16,7 @@ from netdra.chain import site as sites
 from netdra.chain.check import check
 from netdra.chain.checkpoint import PodIdentity
 from netdra.chain.report import AttachError
+from netdra.kernel import netlink, uapi
 from netdra.steps import builtin
 from netdra.steps.contract import Order
 from tests.hardware.node import PF, VF, Function, ip, links, ping, run
@@ -75,6 +76,25 @@ def test_a_vf_is_set_up_through_its_pf_and_comes_back_as_it_was(vf: VF, pod: Pod
     assert pod.detach().is_clean
     assert_as_before(before, pod.settings)
     assert not pod.detach().found
+
+
+def test_a_vf_is_moved_and_restored_without_listing_all_links(
+    vf: VF, pod: Pod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dumps: list[str] = []
+    send = netlink.Socket._send
+
+    def sent(sock: netlink.Socket, kind: int, flags: int, body: bytes, doing: str) -> int:
+        if kind == uapi.RTM_GETLINK and flags & netlink.NLM_F_DUMP == netlink.NLM_F_DUMP:
+            dumps.append(doing)
+        return send(sock, kind, flags, body, doing)
+
+    monkeypatch.setattr(netlink.Socket, "_send", sent)
+    before = node_state()
+    pod.attach(plan(step("vf", "sriov", "net1", ALL, device=allocated(vf))))
+    assert pod.detach().is_clean
+    assert dumps == []
+    assert_as_before(before, pod.settings)
 
 
 @pytest.mark.parametrize(

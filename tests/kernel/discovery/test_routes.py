@@ -97,7 +97,7 @@ def agree(watcher: Watcher, machine: Machine) -> None:
     )
 
 
-@settings(max_examples=count(40, 400))
+@settings(max_examples=count(40, 250))
 @given(st.lists(st.lists(_commands, min_size=1, max_size=6), min_size=3, max_size=8))
 def test_counted_routes_are_the_listed_routes(batches: list[list[str]]) -> None:
     for machine in new_machine():
