@@ -17,6 +17,7 @@ from netdra.model.claim import DeviceRequestAllocationResult, OpaqueDeviceConfig
 from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.model.meta import ObjectMeta
 from netdra.model.plan import Binding, ClaimReference, PlainDevice, Plan, PlannedDevice, PlannedStep
+from netdra.model.suggestions import listed
 from netdra.model.topology import NetworkTopology, ParameterValues, Step, TopologyParameters
 from netdra.topology import interfaces, neutron_request, parameters, plain, references
 from netdra.topology.attachment import completed
@@ -367,10 +368,17 @@ def _device(claim: ResourceClaim, result: DeviceRequestAllocationResult, known: 
     key = (result.pool, result.device)
     facts = known.chosen.get((*key, result.share_id or "")) or known.devices.get(key)
     if facts is None:
-        raise TemporaryError(
+        offered = [device for pool, device in known.devices if pool == result.pool]
+        what = (
             f'{_named(claim)}, request "{result.request}": device "{result.device}" of pool "{result.pool}" is not '
-            "known on this node",
-            hint="see whether the driver still publishes it: netdra plan",
+            "known on this node"
+        )
+        anew = "delete the pod so that it is scheduled anew"
+        if not offered:
+            raise TemporaryError(what, hint=f"see whether the driver still publishes it: netdra plan; if not, {anew}")
+        raise TemporaryError(
+            f"{what}; policies offer {listed(offered, 3)} of this pool now",
+            hint=f"the policies or the hardware have changed since the claim was allocated; {anew}",
         )
     return msgspec.structs.replace(
         facts,

@@ -11,7 +11,9 @@ from collections.abc import Callable
 import pytest
 
 from netdra.cni.plugins import PluginPath
+from netdra.model.plan import ClaimReference, PlannedDevice
 from netdra.node.publishing import reporter
+from netdra.node.view import HeldDevice
 from testbed import pace
 from testbed.api import Object
 from testbed.build import program
@@ -264,5 +266,41 @@ def test_one_event_tells_of_a_cause_however_many_interfaces_have_it(
             await scene.at_rest()
             events = scene.api.list(EVENT, "default")
             assert len(about(events, bad)) == 1
+
+    asyncio.run(story())
+
+
+def test_a_pooled_vf_that_goes_while_a_claim_has_it_is_an_event_of_the_claim_and_a_problem_of_the_node(
+    control_plane: ControlPlane, workspace: Workspace, machine: Machine
+) -> None:
+    async def story() -> None:
+        claim = ClaimReference(namespace=workspace.namespace, name="gone", uid="7b0e8a5e-0000-4000-8000-000000000009")
+        vf = PlannedDevice(
+            request="nic",
+            pool="p",
+            device="p0-vfs",
+            type="vf",
+            pci_address="ffff:ff:1f.7",
+            pf_name="p0",
+            vf_index=7,
+            pooled=True,
+        )
+        async with publishing(control_plane, workspace, machine) as scene:
+            scene.hands.held = (HeldDevice(key=("p", "p0-vfs"), claim=claim.uid, facts=vf, reference=claim),)
+            scene.publishing.look_again()
+            status = (await reported(scene, lambda status: bool(status.get("problems"))))["status"]
+            (problem,) = status["problems"]
+            text = f'ResourceClaim "{claim.namespace}/gone": VF p0v7 (ffff:ff:1f.7) of device "p0-vfs" is gone'
+            assert problem["message"].startswith(text)
+            assert problem["example"] == "p0v7"
+            (event,) = await asyncio.to_thread(
+                scene.api.wait_for_all, EVENT, lambda items: len(items) == 1, namespace=claim.namespace
+            )
+            about = event["regarding"]
+            assert (about["kind"], about["name"], about["uid"]) == ("ResourceClaim", "gone", claim.uid)
+            assert (event["reason"], event["note"]) == ("VFGone", problem["message"])
+            scene.release()
+            await reported(scene, lambda status: not status.get("problems"))
+            assert not scene.publishing.vf_troubles
 
     asyncio.run(story())

@@ -14,7 +14,9 @@ from netdra.model.claim import ResourceClaim
 from netdra.model.errors import NetdraError, PermanentError
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.node.claims.store import VERSION
+from tests.builders import exclusive
 from tests.unit.node.claims.pooled_node import (
+    PF,
     SPEED,
     CrashError,
     Daemon,
@@ -213,3 +215,41 @@ def test_the_choice_of_a_vf_reads_no_records_and_checkpoints_but_those_that_ever
     for _ in range(3):
         world.prepare(allocated(world, claim_of(request())))
     assert len(reads) == 3
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "offered"),
+    [
+        (pooled(), single(), "eth0v0, eth0v1, eth0v2 and 1 more"),
+        (single(), pooled(), "eth0-vfs"),
+        (pooled(), pooled(lanes=2), "eth0-vfs0, eth0-vfs1"),
+        (pooled(), exclusive("pfs", PF), "eth0"),
+    ],
+    ids=["to single", "to pooled", "to lanes", "to the PF"],
+)
+def test_a_claim_that_is_prepared_only_after_the_mode_has_changed_is_refused_with_the_cause_and_the_next_step(
+    world: World, before: DeviceExposurePolicy, after: DeviceExposurePolicy, offered: str
+) -> None:
+    world.policies = (before,)
+    world.publish()
+    claim = allocated(world, claim_of(request()))
+    world.policies = (after,)
+    world.publish()
+    refused = refusal(lambda: world.prepare(claim))
+    assert refused is not None
+    assert f'"ns/{claim.metadata.name}", request "nic": device "eth0' in refused.what
+    assert refused.what.endswith(f"is not known on this node; policies offer {offered} of this pool now")
+    assert "have changed since the claim was allocated; delete the pod" in refused.hint
+    world.policies = (before,)
+    world.publish()
+    world.prepare(claim)
+    assert world.vfs_of(claim)
+
+
+def test_a_claim_that_is_prepared_only_after_the_mode_has_changed_has_a_vf_if_its_device_is_held(world: World) -> None:
+    world.prepare(allocated(world, claim_of(request())))
+    late = allocated(world, claim_of(request()))
+    world.policies = (single(),)
+    world.publish()
+    world.prepare(late)
+    assert world.vfs_of(late)

@@ -278,6 +278,19 @@ class PooledVFs(RuleBasedStateMachine):
         self.world.publish()
         assert self.world.server.offered() <= len(self.free())
 
+    @invariant()
+    def a_pooled_vf_that_is_gone_is_reported_with_its_claim(self) -> None:
+        self.world.publish()
+        assert self.world.daemon.last is not None
+        troubles = {(trouble.claim.uid, trouble.vf): trouble for trouble in self.world.daemon.last.vf_troubles}
+        held = [device for device in self.world.daemon.network.held if device.facts and device.facts.pooled]
+        assert troubles.keys() <= {(device.claim, device.vf) for device in held}
+        assert {key for key, trouble in troubles.items() if trouble.reason == "VFGone"} == {
+            (device.claim, device.vf)
+            for device in held
+            if device.vf not in self.world.there and device.is_prepared and not device.trouble
+        }
+
     def free(self) -> list[str]:
         taken = {vf for vfs in self.had.values() for vf in vfs} | self.world.moved
         vfs = [each for each in self.world.there.values() if each.type == "vf"]
