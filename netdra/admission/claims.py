@@ -6,7 +6,7 @@ claim that cannot be read: the API server itself judges that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from msgspec.structs import replace
@@ -43,7 +43,7 @@ def review(request: AdmissionRequest, cluster: Cluster) -> Verdict:
     return Verdict(errors, () if errors else tuple(finding.text for finding in warnings(claim, cluster)))
 
 
-def foreseen(request: AdmissionRequest, cluster: Cluster) -> Verdict:
+def foreseen(request: AdmissionRequest, cluster: Cluster, in_time: Callable[[], bool]) -> Verdict:
     """The warnings of a claim that the scheduler may leave Pending although devices are free.
 
     A worker's part: selectors of claims are compiled here, and asked of the devices that nodes report.
@@ -52,7 +52,7 @@ def foreseen(request: AdmissionRequest, cluster: Cluster) -> Verdict:
         msgspec.DecodeError, UnicodeDecodeError: the claim cannot be read.
     """
     claim = _named(read_claim(request))
-    findings = searches.of_claim(claim, cluster.classes, cluster.policies, cluster.offers)
+    findings = searches.of_claim(claim, cluster.classes, cluster.policies, cluster.offers, in_time)
     return Verdict(warnings=tuple(finding.text for finding in findings))
 
 

@@ -16,7 +16,7 @@ from netdra.model import names
 from netdra.model.inventory import PUBLISHED_ATTRIBUTES, PUBLISHED_IF_ANY, AttributeValue
 from netdra.model.node_network import DEFAULTS, InterfaceGroup
 
-MOST_DEVICES = 4096
+MOST_DEVICES = 2048
 """How many devices of all nodes are looked at; the node with the most devices is looked at in any case."""
 _OF_ONE_VF = frozenset((*map(names.qualified, SINGLE), names.STANDARD_PCI_BUS_ID))
 

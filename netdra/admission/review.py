@@ -48,12 +48,14 @@ def review(request: AdmissionRequest, cluster: Cluster, in_time: Callable[[], bo
         return _deletion(request, cluster, in_time)
     if kind in CLAIMS:
         try:
-            return claims.foreseen(request, cluster) if cluster.offers.nodes else claims.review(request, cluster)
+            return (
+                claims.foreseen(request, cluster, in_time) if cluster.offers.nodes else claims.review(request, cluster)
+            )
         except InvalidInputError as problem:
             return Verdict((str(problem),))
     if kind == CLASS:
         return _class(request)
-    of_kind = partial(_policy, in_time=in_time) if kind == POLICY else _KINDS.get(kind)
+    of_kind = partial(_LONG[kind], in_time=in_time) if kind in _LONG else _KINDS.get(kind)
     if of_kind is None:
         return ALLOWED
     if request.too_deep:
@@ -97,9 +99,9 @@ def policies_of(request: AdmissionRequest) -> tuple[DeviceExposurePolicy | None,
     return _read_old(request, DeviceExposurePolicy), _read_any(request.object, DeviceExposurePolicy)
 
 
-def _topology(request: AdmissionRequest, cluster: Cluster) -> Verdict:
+def _topology(request: AdmissionRequest, cluster: Cluster, *, in_time: Callable[[], bool]) -> Verdict:
     new, old = _read(request.object, NetworkTopology), _read_old(request, NetworkTopology)
-    return topologies.review(new, old, cluster)
+    return topologies.review(new, old, cluster, in_time)
 
 
 def _deletion(request: AdmissionRequest, cluster: Cluster, in_time: Callable[[], bool]) -> Verdict:
@@ -121,8 +123,9 @@ def _custom_device(request: AdmissionRequest, cluster: Cluster) -> Verdict:
     return custom_devices.review(_read(request.object, CustomDevice), cluster.custom_devices, cluster.nowhere)
 
 
+_LONG: Mapping[str, Callable[..., Verdict]] = {POLICY: _policy, NetworkTopology.__name__: _topology}
+"""Those whose warnings take time: they are also told whether there is some left."""
 _KINDS: Mapping[str, Callable[[AdmissionRequest, Cluster], Verdict]] = {
-    NetworkTopology.__name__: _topology,
     CNIPluginSchema.__name__: _schema,
     CustomDevice.__name__: _custom_device,
 }

@@ -9,7 +9,7 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
@@ -80,16 +80,25 @@ def may_be_long(claim: ResourceClaim | ResourceClaimTemplate, devices: int) -> b
     return bool(devices) and (is_counted or at_most(counts, devices) > MOST_VISITS)
 
 
-def of_topology(topology: NetworkTopology, policies: Policies, offers: Offers) -> Iterator[Finding]:
+def of_topology(
+    topology: NetworkTopology, policies: Policies, offers: Offers, in_time: Callable[[], bool] = lambda: True
+) -> Iterator[Finding]:
     """The warnings of a sound topology: a claim asks for one device of each of its root steps."""
     named = f'NetworkTopology "{topology.name}"'
-    return _findings(named, plain_claim(topology), device_classes(topology), policies, offers)
+    return _findings(named, plain_claim(topology), device_classes(topology), policies, offers, in_time)
 
 
 def of_claim(
-    claim: ResourceClaim | ResourceClaimTemplate, classes: Classes, policies: Policies, offers: Offers
+    claim: ResourceClaim | ResourceClaimTemplate,
+    classes: Classes,
+    policies: Policies,
+    offers: Offers,
+    in_time: Callable[[], bool] = lambda: True,
 ) -> Iterator[Finding]:
-    """The warnings of a claim, or of the claims that are made from a template."""
+    """The warnings of a claim, or of the claims that are made from a template; `in_time` is as for `Allocator.foresee`.
+
+    The warnings decide nothing, so what is not found in time is not warned of.
+    """
     wanted, _ = device_claim(claim)
     # Capacities are not reported: each device counts as large enough.
     requests = tuple(
@@ -101,20 +110,27 @@ def of_claim(
         for request in wanted.requests
     )
     bare = ResourceClaim(metadata=claim.metadata, spec=ResourceClaimSpec(devices=replace(wanted, requests=requests)))
-    return _findings(f'{claim.kind} "{claim.metadata.name}"', bare, classes.values(), policies, offers)
+    return _findings(f'{claim.kind} "{claim.metadata.name}"', bare, classes.values(), policies, offers, in_time)
 
 
 def _findings(
-    named: str, claim: ResourceClaim, classes: Iterable[DeviceClass], policies: Policies, offers: Offers
+    named: str,
+    claim: ResourceClaim,
+    classes: Iterable[DeviceClass],
+    policies: Policies,
+    offers: Offers,
+    in_time: Callable[[], bool],
 ) -> Iterator[Finding]:
     """The findings, each with its next step as another one: the API server passes short warnings on for certain."""
+    if not offers.nodes:
+        return
     by_name = {device_class.metadata.name: device_class for device_class in classes}
     # The controller writes the classes of topologies for lists where nodes publish lists.
     lists = any(
         "includes(" in selector.cel.expression for selector in _used(claim.spec.devices, by_name) if selector.cel
     )
     slices = [_slice(number, offer, policies, lists=lists) for number, offer in enumerate(offers.nodes)]
-    outlook = Allocator(slices, by_name.values()).foresee(claim)
+    outlook = Allocator(slices, by_name.values()).foresee(claim, in_time=in_time)
     if not offers.are_all:
         outlook = replace(outlook, shortages=())
     node = offers.nodes[int(outlook.node)].node if outlook.node else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -22,8 +22,13 @@ from netdra.topology.classes import class_name
 SHOWN = 5
 
 
-def review(new: NetworkTopology, old: NetworkTopology | None, cluster: Cluster) -> Verdict:
-    """The errors of a topology, or the warnings for its author."""
+def review(
+    new: NetworkTopology,
+    old: NetworkTopology | None,
+    cluster: Cluster,
+    in_time: Callable[[], bool],
+) -> Verdict:
+    """The errors of a topology, or the warnings for its author; `in_time` is as for `Allocator.foresee`."""
     if used := _frozen(new, old, cluster.users):
         return Verdict((used.text,))
     schemas = sound(cluster.schemas)
@@ -33,6 +38,7 @@ def review(new: NetworkTopology, old: NetworkTopology | None, cluster: Cluster) 
     findings += [finding for finding, wrong in check_names(new, cluster.added) if wrong]
     near = [finding for name, finding in overlaps([*others.values(), new]) if name == new.name]
     remarks = [*_waiting(new, cluster), *warnings(new, cluster), *near]
+    remarks += [] if findings else searches.of_topology(new, cluster.policies, cluster.offers, in_time)
     return Verdict(
         tuple(finding.text for finding in findings), () if findings else tuple(remark.text for remark in remarks)
     )
@@ -48,7 +54,6 @@ def warnings(new: NetworkTopology, cluster: Cluster) -> Iterator[Finding]:
         if why:
             yield about(new.name, step.name, f"its selector {why}", path=("spec", "steps", at, "selector", "cel"))
     yield from (finding for finding, wrong in check_names(new, cluster.added) if not wrong)
-    yield from searches.of_topology(new, cluster.policies, cluster.offers)
 
 
 def sound(schemas: Mapping[str, CNIPluginSchema]) -> list[CNIPluginSchema]:

@@ -11,7 +11,7 @@ that applies to what was chosen.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import Any
@@ -35,7 +35,15 @@ from netdra.slices.allocator.ledger import Counters, Ledger
 from netdra.slices.allocator.pools import Pool, SliceIndex
 from netdra.slices.allocator.trial import Taken, Trial
 from netdra.slices.allocator.wishes import ClaimTask, SelectorCache, UnallocatableError, Wish, claim_key, shown, task
-from netdra.slices.allocator.worst_case import MOST_NODES, MOST_VISITS, Estimate, Outlook, at_most, outlook
+from netdra.slices.allocator.worst_case import (
+    MOST_NODES,
+    MOST_VISITS,
+    Estimate,
+    Outlook,
+    OutOfTimeError,
+    at_most,
+    outlook,
+)
 from netdra.slices.nodes import NodeSelector, Requirement, SchedulerNode, Term, named, parse_selector, selects
 
 _SHARES = uuid.uuid5(uuid.NAMESPACE_DNS, "shares.dra.networking")
@@ -163,7 +171,12 @@ class Allocator:
             return Explanation(str(problem))
         return Explanation("", tuple(reports))
 
-    def foresee(self, *claims: ResourceClaim, nodes: Sequence[str] | None = None) -> Outlook:
+    def foresee(
+        self,
+        *claims: ResourceClaim,
+        nodes: Sequence[str] | None = None,
+        in_time: Callable[[], bool] = lambda: True,
+    ) -> Outlook:
         """Whether the scheduler may fail at the claims of one pod although devices are free, whatever others have.
 
         Looks at one node of each kind. Claims that are refused for good have no outlook.
@@ -171,6 +184,7 @@ class Allocator:
         Args:
             claims: the pod's claims in its order, allocated or not.
             nodes: the nodes to look at; by default all.
+            in_time: whether there is time left; nodes that are not looked at in time are left out.
         """
         try:
             tasks = [task(claim, self._classes, self._selectors, self._admin_namespaces) for claim in claims]
@@ -183,8 +197,8 @@ class Allocator:
             return Outlook()
         seen: dict[str, Estimate] = {}
         for node in list(kinds.values())[:MOST_NODES]:
-            with suppress(InvalidInputError):  # `allocate` raises it, if it gets to that node
-                seen[node] = Estimate(tasks, self.pools(node), self._trial(node, tasks))
+            with suppress(InvalidInputError, OutOfTimeError):  # `allocate` raises the first, if it gets to that node
+                seen[node] = Estimate(tasks, self.pools(node), self._trial(node, tasks), in_time)
         return outlook(seen, are_all=len(seen) == len(kinds))
 
     @cached_property

@@ -10,7 +10,7 @@ whatever other claims have: no search visits more devices.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import comb
 from typing import Any, NamedTuple
 
@@ -39,6 +39,10 @@ _UNCOUNTED = 10**12
 
 Places = frozenset[int]
 """Devices of a node, by their place in the order in which the scheduler tries them."""
+
+
+class OutOfTimeError(Exception):
+    """There is no time left for an estimate."""
 
 
 class Shortage(msgspec.Struct, frozen=True):
@@ -131,27 +135,37 @@ class Estimate:
         requests: the requests of all claims in the order in which the scheduler meets them.
     """
 
-    def __init__(self, tasks: Sequence[ClaimTask], pools: Sequence[Pool], trial: Trial) -> None:
+    def __init__(
+        self,
+        tasks: Sequence[ClaimTask],
+        pools: Sequence[Pool],
+        trial: Trial,
+        in_time: Callable[[], bool] = lambda: True,
+    ) -> None:
         """Find the devices that match each request.
 
         Args:
             tasks: the claims of one pod.
             pools: the node's pools.
             trial: an attempt on this node.
+            in_time: whether there is time left, asked before each device.
+
+        Raises:
+            OutOfTimeError: there is none.
         """
         self._constraints = [task.claim.spec.devices.constraints for task in tasks]
         self._pools = {pool.key: pool for pool in pools}
         self._candidates = [candidate for pool in pools if pool.state == "usable" for candidate in pool.candidates]
         self._values: dict[tuple[int, str], Values] = {}
         self.requests = [
-            MatchedRequest(number, tuple(self._match(wish, trial) for wish in wishes))
+            MatchedRequest(number, tuple(self._match(wish, trial, in_time) for wish in wishes))
             for number, task in enumerate(tasks)
             for wishes in task.requests
         ]
 
-    def _match(self, wish: Wish, trial: Trial) -> MatchedWish:
+    def _match(self, wish: Wish, trial: Trial, in_time: Callable[[], bool]) -> MatchedWish:
         matching = frozenset(
-            place for place, candidate in enumerate(self._candidates) if _matches(wish, candidate, trial)
+            place for place, candidate in enumerate(self._candidates) if _matches(wish, candidate, trial, in_time)
         )
         return MatchedWish(wish, matching, len(matching) if wish.everything else wish.count)
 
@@ -390,8 +404,10 @@ class Estimate:
         return self._values[key]
 
 
-def _matches(wish: Wish, candidate: Candidate, trial: Trial) -> bool:
+def _matches(wish: Wish, candidate: Candidate, trial: Trial, in_time: Callable[[], bool]) -> bool:
     """Whether the wish could have the device if nothing were in use; taints come and go, and are left aside."""
+    if not in_time():
+        raise OutOfTimeError
     try:
         return trial.listable(wish, candidate)
     except UnusableRequestError:

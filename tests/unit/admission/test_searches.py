@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -135,6 +136,15 @@ class TestTopologies:
         known = cluster(nodes, searches.asked_by_claim(claim, known_classes([], lists)), racks)
         classes = {one.metadata.name: one for one in lists}
         assert len([*searches.of_claim(claim, classes, known.policies, known.offers)]) == 2
+
+    def test_what_is_not_found_in_time_is_not_warned_of(self) -> None:
+        nodes = reporting(scene(VFS, interfaces=card(8, 16)), scene(VFS, interfaces=card(8, 15)))
+        new = rails(8)
+        known = cluster(nodes, searches.asked_by_topology(new), VFS)
+        for asked, expected in ((0, 0), (1000, 0), (8 * 128, 2), (10_000, 2)):
+            left = partial(next, iter([True] * asked), False)
+            found = searches.of_topology(new, known.policies, known.offers, left)
+            assert len([*found]) == expected
 
     def test_what_reports_do_not_tell_is_not_guessed(self) -> None:
         nodes = reporting(scene(VFS, interfaces=card(8, 16)))
