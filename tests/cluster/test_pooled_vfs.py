@@ -326,9 +326,9 @@ def test_a_claim_keeps_its_vf_when_the_policy_offers_vfs_in_another_way(
         assert site.workspace.devices(name) == ["eth0-vfs0"]
         amount = {} if after is SINGLE else {"bandwidth": "1000"}
         rest = [site.vf(f"r{number}", **amount) for number in range(VFS)]
-        assert PENDING in place(*rest, node=node)[1]
         more, why = place(*rest[1:], node=node)
-        assert why == ""
+        assert why == "", node.slices()
+        assert PENDING in place(rest[0], node=node)[1]
         others.append(site.reference(more))
         node.prepare(others[0])
         assert len({*had, *vfs_of(node, others[0])}) == VFS
