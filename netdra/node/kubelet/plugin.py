@@ -25,6 +25,7 @@ from netdra.chain import files
 from netdra.kube.backoff import Backoff
 from netdra.model import names
 from netdra.model.errors import InvalidInputError, PermanentError, TemporaryError
+from netdra.node.kubelet import presence
 from netdra.node.kubelet.server import Methods, Server
 from netdra.node.kubelet.services import HEALTH_VERSIONS, ClaimServices, HealthService, HealthSource, Registration
 
@@ -158,16 +159,17 @@ async def serving(wanted: Sockets, claims: ClaimServices, health: HealthSource) 
         except BaseException:
             await dra.stop(0)
             raise
+        made = {path: presence.identity(path) for path in (wanted.dra, wanted.registration)}
     log.info("serving the kubelet on %s", wanted.dra)
     try:
         yield registration
     finally:
         # The kubelet takes the socket's removal for the end of the registration.
-        wanted.registration.unlink(missing_ok=True)
+        presence.remove_own(wanted.registration, made[wanted.registration])
         await registrar.stop(0)
         healths.close()
         await dra.stop(GRACE_SECONDS)
-        wanted.dra.unlink(missing_ok=True)
+        presence.remove_own(wanted.dra, made[wanted.dra])
         log.info("no longer serving the kubelet")
 
 
@@ -183,7 +185,10 @@ async def _started(path: Path, methods: Methods) -> Server:
 
 
 class KubeletPlugin:
-    """Serves the kubelet, and tries again when the sockets cannot be made."""
+    """Serves the kubelet, tries again when the sockets cannot be made, and makes them anew when somebody deletes them.
+
+    The kubelet sees the registration socket come, and registers the driver again.
+    """
 
     def __init__(self, wanted: Sockets, claims: ClaimServices, health: HealthSource) -> None:
         self._wanted, self._claims, self._health = wanted, claims, health
@@ -209,12 +214,17 @@ class KubeletPlugin:
         Raises:
             PermanentError: the sockets can never be made here.
         """
-        backoff = Backoff()
+        backoff, paths = Backoff(), (self._wanted.dra, self._wanted.registration)
+        has_served = False
         while True:
             try:
                 async with serving(self._wanted, self._claims, self._health) as self._registration:
-                    await asyncio.Event().wait()
-            except TemporaryError as problem:
+                    has_served = True
+                    gone = await presence.wait_gone({path: presence.identity(path) for path in paths})
+                    log.warning("%s was deleted: the kubelet's sockets are made anew", gone)
+            except (TemporaryError, PermanentError) as problem:
+                if isinstance(problem, PermanentError) and not has_served:
+                    raise
                 self._trouble = problem.what
                 log.warning("%s", problem)
             finally:

@@ -135,7 +135,7 @@ class RegistrationJournal:
         return False
 
     def read(self) -> list[JournalLine]:
-        """The lines that can be read, in their order, by this boot's clock; none if there is no file of this version."""
+        """The lines that can be read, in order, by this boot's clock; none if there is no file of this version."""
         try:
             first, *texts = self._path.read_bytes().split(b"\n")
         except FileNotFoundError:

@@ -34,6 +34,7 @@ from netdra.model.resource import (
     DeviceCapacity,
 )
 from netdra.node import metrics
+from netdra.node.kubelet import presence
 from netdra.node.kubelet.plugin import answers
 from netdra.node.kubelet.server import Methods, Server, streaming
 from netdra.node.priority import PriorityGate
@@ -149,19 +150,23 @@ class Registry:
                 self.problem = str(problem)
                 await asyncio.sleep(backoff.next(0.0))
                 continue
-            break
-        inode = self._place.path.stat().st_ino
+            await self._serve_on(opened)
+            log.warning("%s was deleted: it is made anew", self._place.path)
+            await asyncio.sleep(backoff.next(0.0))
+
+    async def _serve_on(self, opened: socket.socket) -> None:
+        """Serve on a socket until somebody deletes it."""
+        path = self._place.path
+        made = presence.identity(path)
         server = Server(self.methods, partial(RegistryServer, limits=LIMITS, gate=self._view.gate))
         await server.start(opened)
         self.problem = ""
         self.serving.set()
-        log.info("the device registry serves on %s", self._place.path)
+        log.info("the device registry serves on %s", path)
         try:
-            await asyncio.Event().wait()
+            await presence.wait_gone({path: made})
         finally:
-            with suppress(OSError):
-                if self._place.path.stat().st_ino == inode:
-                    self._place.path.unlink()
+            presence.remove_own(path, made)
             await server.stop(GRACE_SECONDS)
 
     async def _attributes(self, request: wire.RegisterAttributesRequest, caller: Caller) -> Message:

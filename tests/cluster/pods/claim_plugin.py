@@ -19,9 +19,10 @@ from netdra.kube.resources import RESOURCE_SLICES
 from netdra.model.plan import PlannedDevice
 from netdra.model.resource import ResourceSlice
 from netdra.model.topology import NetworkTopology
+from netdra.node import metrics
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore
-from netdra.node.kubelet.plugin import serving, sockets
+from netdra.node.kubelet.plugin import KubeletPlugin, sockets
 from netdra.node.kubelet.services import ClaimServices
 from netdra.node.priority import PriorityGate, Turns
 from netdra.node.view import DeviceHealth, HeldDevice
@@ -66,10 +67,14 @@ async def main(kubeconfig: Path, node: str, instance: str) -> None:
         store = ClaimStore.of_state(STATE)
         turns = Turns(PriorityGate())
         claims = handler(client, node, view, view, store, ClaimFiles(plugin=paths.plugin), turns)
-        async with serving(paths, ClaimServices(claims, lambda: None, turns), view.health) as registration:
-            while not stopped.is_set():
-                (STATE / f"registered{instance}").write_text(str(registration.times))
-                await asyncio.sleep(0.1)
+        plugin = KubeletPlugin(paths, ClaimServices(claims, lambda: None, turns), view.health)
+        serving = asyncio.create_task(plugin.run())
+        while not stopped.is_set():
+            times = metrics.NODE.registry.get_sample_value("netdra_kubelet_registrations_total", {"outcome": "ok"})
+            (STATE / f"registered{instance}").write_text(str(int(times or 0)))
+            await asyncio.sleep(0.1)
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
 
 
 def attach(uid: str) -> None:

@@ -146,6 +146,20 @@ def test_the_kubelet_takes_the_driver_again_after_either_restarts(driver: Driver
     until(lambda: not driver.records(), "the claim to be given back", seconds=WITHIN)
 
 
+@pytest.mark.parametrize("name", ["plugins/dra.networking/dra.sock", "plugins_registry/dra.networking-reg.sock"])
+def test_the_kubelet_takes_the_driver_again_after_somebody_deleted_its_sockets(driver: Driver, name: str) -> None:
+    driver.start()
+    (driver.node.folder / "lib" / "kubelet" / name).unlink()
+    until(lambda: times(driver.registered()) > 1, "the kubelet to register the driver again", seconds=WITHIN)
+    claim = driver.claim("c")
+    driver.pods.add("p", "c")
+    until(lambda: driver.records() == {claim["metadata"]["uid"]}, "the claim to be prepared", seconds=WITHIN)
+    driver.attach(claim)
+    witness.hurry(driver.pods, "p", is_running)
+    driver.pods.delete("p")
+    until(lambda: not driver.records(), "the claim to be given back", seconds=WITHIN)
+
+
 def test_a_new_daemon_takes_over_before_the_old_one_stops(driver: Driver) -> None:
     driver.start("old")
     claim = driver.claim("c")

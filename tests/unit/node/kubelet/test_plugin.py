@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import shutil
 import socket
 from contextlib import closing
 from pathlib import Path
 
+import grpc
 import pytest
 
+from netdra.kernel.errors import KernelError
 from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
-from netdra.node.kubelet import services
-from netdra.node.kubelet.plugin import MAX_PATH, sockets
-from netdra.node.priority import MAX_SIDE_BY_SIDE
+from netdra.node.kubelet import presence, services
+from netdra.node.kubelet.plugin import MAX_PATH, KubeletPlugin, sockets
+from netdra.node.kubelet.services import ClaimServices
+from netdra.node.priority import MAX_SIDE_BY_SIDE, PriorityGate, Turns
 from netdra.node.wire import kubelet_pb2 as wire
+from testbed.waiting import until_async
 from tests.unit.node.kubelet.caller import (
     REGISTRATION,
     SHARED,
@@ -24,6 +30,8 @@ from tests.unit.node.kubelet.caller import (
     call,
     calling,
     claims_of,
+    nothing,
+    nothing_yet,
     prepare,
     run,
     serving,
@@ -178,6 +186,59 @@ def test_a_second_daemon_with_the_same_sockets_is_refused(root: Path) -> None:
                     pass
             async with calling(paths.dra) as channel:
                 assert (await prepare(channel, "fine")).claims["uid-0"].error == ""
+
+    run(test)
+
+
+def unwatchable() -> None:
+    raise KernelError(errno.EMFILE, "cannot watch folders (inotify)")
+
+
+@pytest.mark.parametrize("is_watched", [True, False], ids=["watched", "no watch left"])
+@pytest.mark.parametrize("gone", [("dra",), ("registration",), ("dra", "registration"), ("plugin",)], ids="+".join)
+def test_sockets_that_somebody_deletes_are_made_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch, gone: tuple[str, ...], is_watched: bool
+) -> None:
+    monkeypatch.setattr(presence, "WATCHED_SECONDS", 3600.0)
+    monkeypatch.setattr(presence, "UNWATCHED_SECONDS", 0.05)
+    if not is_watched:
+        monkeypatch.setattr(presence, "FolderChanges", unwatchable)
+    paths = sockets(root)
+
+    async def serves() -> bool:
+        try:
+            async with calling(paths.dra) as dra, calling(paths.registration) as registration:
+                await call(registration, f"{REGISTRATION}/GetInfo", wire.InfoRequest(), wire.PluginInfo)
+                return not (await prepare(dra, "fine")).claims["uid-0"].error
+        except grpc.aio.AioRpcError:
+            return False
+
+    async def test() -> None:
+        services_ = ClaimServices(Handler(), nothing, Turns(PriorityGate()))
+        running = asyncio.create_task(KubeletPlugin(paths, services_, nothing_yet).run())
+        await until_async(serves, "the sockets")
+        for _ in range(2):
+            for name in gone:
+                path = getattr(paths, name)
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            await until_async(serves, "the sockets to be made again")
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert not paths.registration.exists()
+        assert not paths.dra.exists()
+
+    run(test)
+
+
+def test_a_daemon_that_ends_leaves_the_socket_of_another_one_that_has_its_path(root: Path) -> None:
+    async def test() -> None:
+        paths = sockets(root)
+        async with serving(paths, Handler()):
+            for path in (paths.dra, paths.registration):
+                path.unlink()
+                path.touch()
+        assert paths.dra.exists()
+        assert paths.registration.exists()
 
     run(test)
 

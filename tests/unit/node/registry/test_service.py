@@ -187,6 +187,15 @@ class TestRestarts:
         time.sleep(1.1)
         assert [each.device for each in RegistrationTable(folder / FILE).registrations] == ["eth8"]
 
+    def test_a_socket_that_somebody_deletes_is_made_again(self, folder: Path) -> None:
+        async def story(scene: Scene) -> None:
+            scene.path.unlink()
+            await until_async(scene.path.exists, "the socket to be made again")
+            assert (await scene.register(**text("x"))).success
+            assert [listed.device for listed in await scene.listed()] == ["eth7"]
+
+        tell(folder, story)
+
     @pytest.mark.parametrize("step", [3600.0, -3600.0])
     def test_a_step_of_the_wall_clock_neither_ends_a_lease_nor_prolongs_it(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch, step: float
