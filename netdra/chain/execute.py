@@ -51,7 +51,7 @@ class Executor:
         self.site = msgspec.structs.replace(site, lock=journal.inherited)
         self._stop = protocol.new_stop()
         self._shared = SharedDevices(settings.state)
-        self._host_links = HostLinks(tasks, journal.saved.header.links)
+        self._host_links = HostLinks(tasks)
 
     def until(self, deadline: float) -> None:
         """From now on, act until another time on the monotonic clock; an interrupt before is over."""
@@ -214,7 +214,7 @@ class Executor:
             before = verify.earlier(task, previous, site)
         record = self._recorded(task)
         self.journal.append(Begun(step=task.key, config=config, undo=record))
-        self._host_links.begin(task)
+        self._host_links.begin(task, self.site.pod)
         try:
             given = previous if task.after else None
             result = protocol.add(plugin, network_of(task, config), self._attachment(task), given, self._timeout())
@@ -299,7 +299,7 @@ class Executor:
         notes: tuple[str, ...] = ()
         problem: NetdraError | None = None
         early = self._before_del(task, state) if shares.BEFORE_ADD in state.undo else Returned()
-        self._host_links.begin(task)
+        self._host_links.begin(task, self.site.pod)
         try:
             notes = self._delete(task, state.config)
         except NetdraError as failed:

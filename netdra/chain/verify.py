@@ -122,15 +122,15 @@ def _is_own(task: ChainStep, interface: CNIInterface, before: Earlier, site: Sit
     """
     if not interface.sandbox or not interface.name:
         return False
-    if interface.name == task.step.if_name:
-        return True
     given = _given(interface, before)
     if given is not None and all(
         not value or value == getattr(given, field) for field, value in msgspec.structs.asdict(interface).items()
     ):
-        return False
+        return interface.name == task.step.if_name and before.is_there
     pod = site.inside.path
-    return interface.sandbox == pod or netns.inode_at(interface.sandbox) in (0, netns.inode_at(pod))
+    if pod == interface.sandbox or interface.name == task.step.if_name:
+        return True
+    return netns.inode_at(interface.sandbox) in (0, netns.inode_at(pod))
 
 
 def _given(interface: CNIInterface, before: Earlier) -> CNIInterface | None:
