@@ -14,9 +14,9 @@ from __future__ import annotations
 import logging
 import select
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack
-from typing import Self
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from typing import Self, TypeVar
 
 import msgspec
 
@@ -28,6 +28,8 @@ from netdra.kernel.sysfs import Sysfs
 from netdra.model.inventory import Interface, Inventory, InventoryNode
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 RESCAN_EVERY = 300.0
 """Seconds between full readings."""
@@ -159,13 +161,14 @@ class Watcher:
             return InterfaceChanges()
         changes = self._refresh(update.apply_events(self._kernel, self._facts, events, device_events))
         if self.stale and not self._retry_seconds:
+            due = self._next_rescan
             self._plan_rescan()
+            self._next_rescan = min(due, self._next_rescan)
         return changes
 
     def rescan(self) -> InterfaceChanges:
-        """Read everything again. If the links cannot be listed, what is known stays."""
-        _drain(self._monitor)
-        _drain(self._device_monitor)
+        """Read everything again. If the links cannot be listed, what is known stays, and events are followed."""
+        events, device_events = _drained(self._monitor.read), _drained(self._device_monitor.read)
         before = self._interfaces
         self.rescans += 1
         try:
@@ -174,7 +177,7 @@ class Watcher:
             log.warning("the interfaces cannot be read again, what is known is kept: %s", problem.what)
             self._facts.stale.add("links")
             self._plan_rescan()
-            return InterfaceChanges()
+            return self._refresh(update.apply_events(self._kernel, self._facts, events, device_events))
         for key in before.keys() - self._interfaces.keys():
             self._note_left(before[key])
         for key in self._interfaces.keys() - before.keys():
@@ -183,12 +186,14 @@ class Watcher:
 
     def _read_all(self, known: MachineFacts | None) -> None:
         began = time.thread_time()
-        self._facts: MachineFacts = live.read(self._kernel, known)
+        try:
+            self._facts: MachineFacts = live.read(self._kernel, known)
+        finally:
+            self._earliest = time.monotonic() + (time.thread_time() - began) / READING_SHARE
         self._facts.wired = self.node.wired
         self._uplinks = assemble.host_uplinks(self._facts)
         self._interfaces = scan.interfaces(self._facts)
         self._plan_rescan()
-        self._earliest = time.monotonic() + (time.thread_time() - began) / READING_SHARE
 
     def _plan_rescan(self) -> None:
         if self.stale and not self._retry_seconds:
@@ -240,12 +245,8 @@ def _difference(before: Mapping[Key, Interface], after: Mapping[Key, Interface])
     )
 
 
-def _drain(source: Monitor | DeviceMonitor) -> None:
-    """Throw away events from before a full reading, which has all that they are about."""
-    lost = True
-    while lost:
-        try:
-            source.read()
-            lost = False
-        except EventsLostError:
-            continue
+def _drained(read: Callable[[], list[T]]) -> list[T]:
+    """The events from before a full reading, which has all that they are about; without those that are lost."""
+    while True:
+        with suppress(EventsLostError):
+            return read()

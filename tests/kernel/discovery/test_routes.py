@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,25 +28,27 @@ def _through(family: int) -> st.SearchStrategy[str]:
 
 def _hops(family: int) -> st.SearchStrategy[str]:
     several = st.lists(_through(family), min_size=2, max_size=3, unique=True)
-    return st.one_of(
-        _links.map(lambda name: f"dev {name}"),
-        _through(family),
-        several.map(lambda hops: " ".join(f"nexthop {hop}" for hop in hops)),
-    )
+    through = st.one_of(_through(family), several.map(lambda hops: " ".join(f"nexthop {hop}" for hop in hops)))
+    return st.one_of(_on_link, through) if family == 4 else through
 
 
-def _target(family: int) -> st.SearchStrategy[str]:
-    """Few, so that most commands meet a route that is there."""
-    targets = {
-        4: ("0.0.0.0/0 table 254", "10.1.0.0/16 table 254", "10.1.0.0/16 table 1000"),
-        6: ("::/0 table 254", "fd01::/64 table 254", "fd01::/64 table 1000"),
-    }
-    return st.sampled_from(targets[family]).map(lambda target: f"{target} metric 10")
+_on_link = _links.map(lambda name: f"dev {name}")
+# Few, so that most commands meet a route that is there. Routes of IPv6 with and without a gateway have destinations of
+# their own: if they share one, a route may replace both sorts, and no message of the kernel says so.
+_TARGETS = {
+    4: ("0.0.0.0/0 table 254 metric 10", "10.1.0.0/16 table 254 metric 10", "10.1.0.0/16 table 1000 metric 10"),
+    6: ("::/0 table 254 metric 10", "fd01::/64 table 254 metric 10", "fd01::/64 table 1000 metric 10"),
+}
+_ON_LINK_TARGET = "fd02::/64 table 1000 metric 10"
 
 
-def _routes(family: int) -> st.SearchStrategy[str]:
+def _routes(target: st.SearchStrategy[str], hops: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     verbs = st.sampled_from(["append", "append", "prepend", "replace", "replace", "del"])
-    return st.builds(lambda verb, target, hops: f"route {verb} {target} {hops}", verbs, _target(family), _hops(family))
+    return st.builds(lambda verb, target, hops: f"route {verb} {target} {hops}", verbs, target, hops)
+
+
+_four = _routes(st.sampled_from(_TARGETS[4]), _hops(4))
+_six = _routes(st.sampled_from(_TARGETS[6]), _hops(6))
 
 
 def _renewed(name: str) -> str:
@@ -53,7 +56,7 @@ def _renewed(name: str) -> str:
 
 
 _changes = st.one_of(
-    st.builds(lambda target: f"route del {target}", st.one_of(_target(4), _target(6))),
+    st.builds(lambda target: f"route del {target}", st.sampled_from((*_TARGETS[4], *_TARGETS[6]))),
     st.builds(lambda name: f"link set {name} down", _links),
     st.builds(lambda name: f"link set {name} down\nlink set {name} up", _links),
     st.builds(lambda name: f"link set {name} up", _links),
@@ -67,7 +70,7 @@ _changes = st.one_of(
     ),
     st.just("route flush table 1000"),
 )
-_commands = st.one_of(_routes(4), _routes(4), _routes(6), _routes(6), _changes)
+_commands = st.one_of(_four, _four, _six, _six, _routes(st.just(_ON_LINK_TARGET), _on_link), _changes)
 
 
 def contents(routes: MadeRoutes) -> object:
@@ -97,17 +100,41 @@ def agree(watcher: Watcher, machine: Machine) -> None:
     )
 
 
+@pytest.fixture
+def routed(machine: Machine) -> Machine:
+    """A namespace with links that are up, and an address without which no gateway can be reached."""
+    return with_links(machine)
+
+
+def with_links(machine: Machine) -> Machine:
+    for name in LINKS:
+        machine.veth(name, f"peer-{name}", up=True)
+        link.change(machine.sock, f"peer-{name}", up=True)
+    address.add(machine.sock, machine.index("p4"), "10.9.9.9/24")
+    return machine
+
+
+def run(machine: Machine, commands: list[str]) -> None:
+    command = ("ip", "-n", machine.name, "-force", "-batch", "-")
+    subprocess.run(command, input="\n".join(commands), text=True, stderr=subprocess.DEVNULL, check=False)
+
+
 @settings(max_examples=count(40, 250))
 @given(st.lists(st.lists(_commands, min_size=1, max_size=6), min_size=3, max_size=8))
 def test_counted_routes_are_the_listed_routes(batches: list[list[str]]) -> None:
-    for machine in new_machine():
-        for name in LINKS:
-            machine.veth(name, f"peer-{name}", up=True)
-            link.change(machine.sock, f"peer-{name}", up=True)
-        address.add(machine.sock, machine.index("p4"), "10.9.9.9/24")  # without any, no gateway can be reached
+    for machine in map(with_links, new_machine()):
         with machine.namespace.run(lambda: Watcher(InventoryNode(name="worker-1"))) as watcher:
             for batch in batches:
-                command = ("ip", "-n", machine.name, "-force", "-batch", "-")
-                subprocess.run(command, input="\n".join(batch), text=True, stderr=subprocess.DEVNULL, check=False)
+                run(machine, batch)
                 agree(watcher, machine)
             assert watcher.rescans == 0
+
+
+@pytest.mark.parametrize("on_link_first", [True, False])
+def test_a_route_with_a_gateway_and_one_without_replace_each_other(routed: Machine, on_link_first: bool) -> None:
+    on_link, through = "dev p1", "nexthop via fd00::1 dev p2 onlink nexthop via fd00::2 dev p3 onlink"
+    with routed.namespace.run(lambda: Watcher(InventoryNode(name="worker-1"))) as watcher:
+        for hops in (on_link, through, on_link) if on_link_first else (through, on_link, through):
+            run(routed, [f"route replace fd01::/64 metric 10 {hops}"])
+            agree(watcher, routed)
+            assert watcher._facts.routes.links == {routed.index(name) for name in LINKS if f"dev {name}" in hops}

@@ -142,6 +142,11 @@ def test_a_reading_that_fails_leaves_what_is_known(machine: Machine, monkeypatch
                 assert not watcher.rescan()
                 assert watcher.stale
                 assert watcher.inventory == before
+                link.change(machine.sock, "b", mtu=1400)
+                assert [after.mtu for _, after in watcher.rescan().changed] == [1400], "events are followed"
+                link.change(machine.sock, "b", mtu=1500)
+                watcher.handle()
+                assert watcher.inventory == before
                 assert 0 < watcher.timeout < 60, "it is tried again soon, but not at once"
         agree(watcher, machine)
 
@@ -154,6 +159,18 @@ def test_retries_of_a_reading_are_further_and_further_apart(machine: Machine, in
             watcher.rescan()
         assert waits == sorted(waits)
         assert waits[-1] > 4 * waits[0]
+
+
+def test_readings_after_lost_events_are_apart(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(monitor, "_RECEIVE_BUFFER", 4096)
+    make_links(machine)
+    with machine.namespace.run(lambda: Watcher(NODE)) as watcher:
+        while watcher.overflows < 30:
+            for mtu in range(1300, 1330):
+                link.change(machine.sock, "a0", mtu=mtu)
+            watcher.handle()
+        assert 1 <= watcher.rescans < 20
+        agree(watcher, machine)
 
 
 @contextmanager
