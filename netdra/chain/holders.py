@@ -49,12 +49,33 @@ def _link(directory: Path, path: Path, device: str, sandbox: str) -> None:
             if other == sandbox:
                 return
             if other:
-                raise TemporaryError(
-                    f"device {device} is still sandbox {other}'s", hint=f"detach it first: netdra detach {other}"
-                ) from None
+                raise _held_by(directory, device, other) from None
             path.unlink(missing_ok=True)
         else:
             return
+
+
+def _held_by(directory: Path, device: str, sandbox: str) -> TemporaryError:
+    """The error for a device of another sandbox, whose pod may be healthy: only a sandbox without a namespace is over.
+
+    A namespace counts as gone only if its path leads nowhere: any other error of the kernel says nothing of it.
+    """
+    what, hint = f"device {device} is still sandbox {sandbox}'s", "it is tried again by itself"
+    try:
+        header = checkpoint.load(directory, sandbox).header
+    except (OSError, BadCheckpointError, NewerStateError, InvalidInputError):
+        return TemporaryError(what, hint=hint)
+    pod = header.pod
+    if pod.name:
+        what = f'{what}, of pod "{pod.namespace}/{pod.name}"'
+    try:
+        os.stat(header.namespace.path)  # noqa: PTH116 (a pod waits for it)
+        hint = "that pod has the device until it ends; give each pod a claim of its own, or wait for its end"
+    except FileNotFoundError:
+        hint = f"that sandbox has ended: netdra node undoes it by itself; without one: netdra detach {sandbox}"
+    except OSError:
+        pass
+    return TemporaryError(what, hint=hint)
 
 
 def give_up(directory: Path, device: str, sandbox: str) -> None:

@@ -135,8 +135,8 @@ class SharedDevices:
             if (changed.pool, changed.device, changed.plugin.name) == (device.pool, device.device, kind):
                 raise TemporaryError(
                     f"{changed.text}; the plugin is not called on the device for {changed.left:.0f} s",
-                    hint="replace the plugin, or correct its config and remove "
-                    f"{_path(self._directory, device)} to try at once",
+                    hint="other pods use the device: correct the plugin's config by then, or replace the plugin, which "
+                    "is called at once then",
                 )
         now = _now(task, site)
         if now is None:

@@ -98,7 +98,7 @@ def command(
         policy = pooled_vfs(name, chosen, bandwidth=bandwidth, lanes=lanes)
     if create:
         made = asyncio.run(_create(policy, cluster))
-        stays = "is there already and stays as it is; delete it first to have it as netdra makes it"
+        stays = "is there already and stays as it is; without --create the preset's own is printed, to compare"
         terminal.tell(f'DeviceExposurePolicy "{name}" {"was made" if made else stays}')
         return
     terminal.print_data(policy, output)

@@ -21,8 +21,8 @@ _FORCED = """\
 Forced: netdra is removed while it is needed.
 - Pods that use them go on, with their networks, and cannot end: they stay Terminating until netdra is installed again.
 - Nothing checks or repairs their networks meanwhile, and no new pod gets one.
-- To free a pod for good without netdra, delete its node's pods by force and reboot the node: what the kernel holds of
-  their networks goes with it, what plugins keep on disk (leases of IPAM plugins) does not.
+- To free a pod for good without netdra, drain its node, delete by force the pods that stay Terminating, and reboot it:
+  what the kernel holds of their networks goes with it, what plugins keep on disk (leases of IPAM plugins) does not.
 - Programs of CNIPlugins stay on the nodes, and nothing looks after them.
 - Ports of VFs stay in Neutron: openstack port list --device-owner netdra:vf"""
 _REFUSED = """\

@@ -228,7 +228,7 @@ def changed(port: NeutronPort, what: str, now: datetime) -> NeutronPortStatus:
         now: the time, with its zone.
     """
     others = (condition for condition in _conditions(port) if condition.type != CURRENT)
-    text = f"{what}: the VF keeps what it was given; delete the pod and its claim for the port's new settings"
+    text = f"{what}: the VF keeps what it was given; a pod with a new claim gets the port's new settings"
     desired = [Desired(CURRENT, holds=False, reason="ChangedInNeutron", message=text)] if what else []
     return replace(
         _about(port), conditions=(*others, *conditions(desired, _conditions(port), port.metadata.generation, now))

@@ -29,7 +29,7 @@ _TERMINATING = (
     "they wait for Neutron to delete the port, claims and pods do not; docs/neutron.md says what to do without it"
 )
 _UNSAID = "no controller has said why"
-_CHANGED = "delete the pods and their claims: the next ones get the new settings"
+_CHANGED = "pods that run keep the former settings; pods with new claims get the new ones"
 _in_cluster = partial(Diagnosis, "cluster", "ports of Neutron")
 _finding = partial(Diagnosis, "neutron")
 

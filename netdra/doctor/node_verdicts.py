@@ -177,7 +177,8 @@ def _sriov(facts: NodeFacts) -> Diagnosis:
     idle = [nic.name for nic in facts.sriov if not nic.vfs]
     if idle:
         fix = "; ".join(f"echo N >/sys/class/net/{name}/device/sriov_numvfs" for name in idle)
-        return _finding("SR-IOV", "warning", seen, f"make VFs: {fix}")
+        why = "if pods are to have VFs, make them while nothing uses the NIC, as its link may go down for a moment"
+        return _finding("SR-IOV", "warning", seen, f"{why}: {fix}")
     return _finding("SR-IOV", "ok", seen)
 
 
@@ -219,15 +220,21 @@ def _nri(facts: NodeFacts) -> Diagnosis:
 
 def _kubelet(facts: NodeFacts) -> Iterator[Diagnosis]:
     for folder in facts.kubelet:
-        yield _folder("kubelet", folder, "is this the kubelet's --root-dir? name it with --kubelet-root")
+        if not folder.exists:
+            fix = "is this the kubelet's --root-dir? name it with --kubelet-root"
+            yield _finding("kubelet", "error", f"{folder.path} is not there", fix)
+        elif not folder.writable:
+            yield _unwritable("kubelet", folder, facts)
+        else:
+            yield _finding("kubelet", "ok", folder.path)
 
 
-def _folder(check: str, folder: NodeFolder, fix: str) -> Diagnosis:
-    if not folder.exists:
-        return _finding(check, "error", f"{folder.path} is not there", fix)
-    if not folder.writable:
-        return _finding(check, "warning", f"{folder.path} cannot be written by this user", "run netdra doctor as root")
-    return _finding(check, "ok", folder.path)
+def _unwritable(check: str, folder: NodeFolder, facts: NodeFacts) -> Diagnosis:
+    """The finding of a folder in which this process cannot write; root can, but on a read-only file system."""
+    if facts.privileged:
+        seen = f"{folder.path} cannot be written, also by root"
+        return _finding(check, "error", seen, f"see whether its file system is read-only: findmnt -T {folder.path}")
+    return _finding(check, "warning", f"{folder.path} cannot be written by this user", "run netdra doctor as root")
 
 
 def _cdi(facts: NodeFacts) -> Diagnosis:
@@ -236,7 +243,7 @@ def _cdi(facts: NodeFacts) -> Diagnosis:
         return _finding("CDI", "ok", folder.path)
     if not folder.exists and folder.writable:
         return _finding("CDI", "ok", f"{folder.path} is not there yet; it will be made")
-    return _finding("CDI", "warning", f"{folder.path} cannot be written by this user", "run netdra doctor as root")
+    return _unwritable("CDI", folder, facts)
 
 
 def _plugins(facts: NodeFacts) -> Iterator[Diagnosis]:
@@ -253,10 +260,12 @@ def _plugins(facts: NodeFacts) -> Iterator[Diagnosis]:
     for plugin in facts.plugins:
         if not plugin.version:
             seen = plugin.problem or "does not answer VERSION"
-            yield _finding(f"CNI plugin {plugin.name}", "warning", seen, f"reinstall {plugin.name}, or remove it")
+            fix = f"if topologies use it, install a {plugin.name} that works; the pod network may need this one"
+            yield _finding(f"CNI plugin {plugin.name}", "warning", seen, fix)
         elif number(plugin.version) < NEWEST_NEEDED:
             seen = f"speaks CNI {plugin.version} at most, which knows no CHECK"
-            yield _finding(f"CNI plugin {plugin.name}", "warning", seen, f"install a newer {plugin.name}")
+            fix = f"if topologies use it, install a newer {plugin.name}"
+            yield _finding(f"CNI plugin {plugin.name}", "warning", seen, fix)
 
 
 def _troubles(facts: NodeFacts) -> Iterator[Diagnosis]:

@@ -17,7 +17,7 @@ _HINTS = {
     errno.EPERM: "run as root, or with CAP_NET_ADMIN in the namespace's user namespace",
     errno.EACCES: "run as root, or with CAP_NET_ADMIN in the namespace's user namespace",
     errno.EOPNOTSUPP: "this kernel or driver does not have it; look for the module in the kernel's configuration",
-    errno.EEXIST: "remove or rename what is there already",
+    errno.EEXIST: "something is there already under that name or address: use another one",
     errno.EBUSY: "it is in use; try again when what holds it is gone",
     errno.EMFILE: "raise the limit of open files of this process: prlimit --nofile",
     errno.ENFILE: "the machine has no free file: see fs.file-nr, and raise fs.file-max",

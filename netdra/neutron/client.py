@@ -283,7 +283,7 @@ class Neutron:
             return await self.session.one("GET", f"ports/{port}", "port", Port)
         except NoNetworkError as problem:
             raise LostError(
-                f"port {port} is gone from Neutron", hint="delete the pod and its claim: the next ones get another port"
+                f"port {port} is gone from Neutron", hint="a pod with a new claim gets another port"
             ) from problem
 
     async def ports(self, cluster: str = "") -> tuple[Port, ...]:

@@ -100,7 +100,7 @@ class _Store:
             what = f"{self.target} (sha256 {digest})" if digest else f"{self.target}, which is no regular file,"
             raise PermanentError(
                 f"{what} is not netdra's, and is left as it is",
-                hint="remove the file from the node, or whatever installs it there, or choose other nodes",
+                hint="give the CNIPlugin another name, or choose other nodes: the pod network may need the file",
             )
         return digest
 

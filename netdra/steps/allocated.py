@@ -181,7 +181,7 @@ def give_back(record: Allocated, site: Site, sharer: Callable[[], str]) -> Retur
     if stays or problems:
         raise StrandedError(
             f'device "{record.device}" cannot be made what it was: {"; ".join(dict.fromkeys((*stays, *problems)))}',
-            hint="nobody else gets it until it is; restore it by hand, or reset it",
+            hint="nobody else gets it until it is; it is tried again by itself, also after you have set it by hand",
         )
     further = tuple(text for text in left if not any(text in note for note in notes))
     restored = tuple(difference.text for difference in differences if difference.text not in left)

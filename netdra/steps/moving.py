@@ -245,7 +245,8 @@ def check_unused(called: str, device: PlannedDevice | None, netdev: Link, site: 
     if used:
         raise PermanentError(
             f'{called}: the host uses device "{netdev.name}": {", ".join(used)}',
-            hint="free it first, take another one, or set allowHostUse in the policy that offers it",
+            hint="take another device; only if the host can do without this one, set allowHostUse in the policy that "
+            "offers it",
         )
 
 

@@ -175,8 +175,8 @@ def _refused(
     limit = f"guaranteed {rates.least} and limited to {rates.most}" if rates.must else f"limited to {rates.most}"
     return PermanentError(
         f"{order.called}: VF {seen.address} cannot be {limit} Mbit/s, of which its claim was allocated: {problem.what}",
-        hint=f'see whether PF "{pf.name}" has a link, and whether its driver takes it: '
-        f"ip link set {pf.name} vf {seen.index} max_tx_rate {rates.most}; a claim without bandwidth needs no limit",
+        hint=f'see whether PF "{pf.name}" has a link, and what its driver logs and supports: dmesg, '
+        f"ip link show {pf.name}; a claim without bandwidth needs no limit",
     )
 
 

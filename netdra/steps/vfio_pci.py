@@ -123,7 +123,8 @@ def rebind(address: str, driver: str, site: Site) -> None:
     if now == "vfio-pci" and now != driver and is_open(address, site.sysfs):
         raise TemporaryError(
             f"device {address} cannot be taken from vfio-pci: a program still has it open",
-            hint=f"end the program: fuser /dev/vfio/{iommu_group(address, site.sysfs)}",
+            hint="it is given back when the program ends; see which one it is: "
+            f"fuser -v /dev/vfio/{iommu_group(address, site.sysfs)}",
         )
     if driver and now != driver:
         pci.bind(site.sysfs, address, driver)

@@ -120,7 +120,7 @@ class _Awaited:
         ):
             raise PermanentError(
                 f"{self.called} is not of the VF that was allocated: {differing}",
-                hint="only netdra's controller writes NeutronPorts: see who made this one, and delete it",
+                hint="only netdra's controller writes NeutronPorts, and replaces it; if it stays, see who made it",
             )
 
 

@@ -90,7 +90,8 @@ def taking(wanted: Sockets) -> Iterator[None]:
         lock = os.open(wanted.plugin / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, files.MODE)
     except OSError as problem:
         raise PermanentError(
-            f"{wanted.plugin} cannot be used: {problem.strerror}", hint="mount the kubelet's folder, writable"
+            f"{wanted.plugin} cannot be used: {problem.strerror}",
+            hint="mount the kubelet's folder, writable; see whether its file system is full or read-only",
         ) from None
     try:
         if not registry.is_dir():

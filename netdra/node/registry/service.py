@@ -395,9 +395,7 @@ def listening(place: Place) -> socket.socket:
     path = place.path
     with suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise PermanentError(
-                f"{path} is there and is no socket", hint="remove it, or choose another --registry-socket"
-            )
+            raise PermanentError(f"{path} is there and is no socket", hint="choose another --registry-socket")
         if answers(path):
             raise TemporaryError(f"{path} is served by another process", hint="one daemon a node")
     fresh = path.with_name(f".{path.name}.{os.getpid()}")

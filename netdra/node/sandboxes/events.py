@@ -78,7 +78,8 @@ class PodEvents:
         """A pod has the network that its claims were prepared with (D52), and these topologies are others by now."""
         if not changes:
             return
-        text = f"{'; '.join(changes)}: the pod keeps the network that was prepared; delete the pod to get the new one"
+        keeps = "the pod keeps the network that was prepared; a pod with a new claim gets the new one"
+        text = f"{'; '.join(changes)}: {keeps}"
         if self._is_new(sandbox, text):
             log.info("%s", text, extra=_about(sandbox))
             self._emit_of(sandbox, "Normal", "TopologyChanged", "Attach", text)

@@ -20,6 +20,7 @@ from netdra.chain.detach import detach
 from netdra.chain.report import AttachError, DetachReport
 from netdra.kernel import link, netns
 from netdra.kernel.netns import Namespace
+from netdra.model.errors import TemporaryError
 from netdra.model.plan import Plan
 from tests.kernel.chain.conftest import Bed, device, differences, recorder
 from tests.plans import attach, plan, step
@@ -300,8 +301,13 @@ def test_other_plans_for_a_sandbox_replace_the_first(bed: Bed) -> None:
 def test_a_device_that_another_sandbox_holds_is_refused_and_named(bed: Bed) -> None:
     taken = checkpoint.create(bed.settings.state, of_sandbox(bed, "other"), 1)
     holders.take(bed.settings.state, "0000:01:00.0", "other")
-    with pytest.raises(Exception, match="still sandbox other's"):
+    with pytest.raises(TemporaryError, match="still sandbox other's") as refused:
         holders.take(bed.settings.state, "0000:01:00.0", "mine")
+    assert "that pod has the device until it ends" in refused.value.hint, "its namespace is there: it is healthy"
+    netns.delete(Path(bed.pod.path).name)
+    with pytest.raises(TemporaryError) as refused:
+        holders.take(bed.settings.state, "0000:01:00.0", "mine")
+    assert "netdra detach other" in refused.value.hint
     assert holders.holder(bed.settings.state, "0000:01:00.0") == "other"
     taken.remove()
     assert holders.holder(bed.settings.state, "0000:01:00.0") == ""

@@ -126,7 +126,7 @@ def told(facts: PortFacts) -> list[Diagnosis]:
             {"ports": (port("a", BOUND, condition("Current", "False", "ChangedInNeutron", "VLAN 1 became 2")),)},
             "warning",
             "1 changed in Neutron: n/a for 3 h: VLAN 1 became 2",
-            "delete the pods and their claims",
+            "pods with new claims get the new ones",
         ),
         ({"waiting": {"n/c": LONG_AGO}}, "error", "have no NeutronPort: n/c for 3 h", "logs deploy/net-con"),
         ({"waiting": {"n/c": JUST_NOW}}, "ok", "none", ""),

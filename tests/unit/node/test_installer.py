@@ -149,7 +149,7 @@ def test_what_somebody_else_put_there_is_named_and_neither_replaced_nor_removed(
     with pytest.raises(PermanentError, match="is not netdra's, and is left as it is") as caught:
         install(scene.wanted())
     assert str(scene.target) in caught.value.what
-    assert "remove the file from the node" in caught.value.hint
+    assert "give the CNIPlugin another name" in caught.value.hint
     assert not remove(scene.folder, "demo")
     assert scene.target.lstat() == before
 
