@@ -70,6 +70,8 @@ class ChangedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             return False
         try:
             return plugins.find(self.plugin.name, self.where) == self.plugin
+        except TemporaryError:
+            return True  # whether there is another program cannot be read
         except NetdraError:
             return False
 

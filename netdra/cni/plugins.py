@@ -7,6 +7,7 @@ a path: what an author of a topology writes must not choose which file of the no
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import re
 import shutil
@@ -19,7 +20,7 @@ from pathlib import PurePath
 import msgspec
 
 from netdra.cni.errors import PluginFailure, plugin_error
-from netdra.model.errors import InvalidInputError, PermanentError
+from netdra.model.errors import InvalidInputError, PermanentError, TemporaryError
 
 DEFAULT_DIRECTORIES = ("/opt/cni/bin",)
 HOST_ROOT = "/proc/1/root"
@@ -28,6 +29,8 @@ MAX_NAME = 128
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z", re.ASCII)
 _SYS_OPENAT2 = 437  # the same on every architecture, as all system calls since Linux 5.1
 _RESOLVE_IN_ROOT = 0x10
+_SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EIO})
+"""Errors that say nothing of the file (decision D59)."""
 
 
 class PluginPath(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -82,6 +85,7 @@ def find(name: str, where: PluginPath) -> Binary:
     Raises:
         InvalidInputError: the name is no plain name (a path, a dot-dot, a letter that only looks like one).
         PluginPermanentError: there is no such binary.
+        TemporaryError: the folders cannot be looked at.
     """
     if not is_name(name):
         raise InvalidInputError(
@@ -98,7 +102,11 @@ def find(name: str, where: PluginPath) -> Binary:
 
 
 def installed(where: PluginPath) -> tuple[Binary, ...]:
-    """The plugins in the CNI path, as `find` finds them, by name; a folder that cannot be read has none."""
+    """The plugins in the CNI path, as `find` finds them, by name; a folder that this process may not read has none.
+
+    Raises:
+        TemporaryError: the folders cannot be looked at.
+    """
     binaries: dict[str, Binary] = {}
     for directory in where.directories:
         for name in _entries(directory, where.root):
@@ -158,7 +166,8 @@ def _entries(directory: str, root: str) -> list[str]:
         if root == "/":
             return os.listdir(directory)  # noqa: PTH208 (names, not paths)
         fd = _opened_in_root(directory, root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
+    except OSError as problem:
+        _check_readable(directory, problem)
         return []
     try:
         return os.listdir(fd)  # noqa: PTH208 (a descriptor is no path)
@@ -169,8 +178,19 @@ def _entries(directory: str, root: str) -> list[str]:
 def _status(path: str, root: str) -> os.stat_result | None:
     try:
         return os.stat(path) if root == "/" else _status_in_root(path, root)  # noqa: PTH116 (no Path for each candidate)
-    except OSError:
+    except OSError as problem:
+        _check_readable(path, problem)
         return None
+
+
+def _check_readable(path: str, problem: OSError) -> None:
+    """Refuse to take a file that cannot be looked at for one that is not there.
+
+    Raises:
+        TemporaryError: the error says nothing of the file.
+    """
+    if problem.errno in _SHORT:
+        raise TemporaryError(f"CNI plugins: {path} cannot be looked at: {problem.strerror}") from None
 
 
 def _status_in_root(path: str, root: str) -> os.stat_result:

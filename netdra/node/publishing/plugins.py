@@ -24,7 +24,7 @@ from netdra.cni.plugins import Binary, PluginPath
 from netdra.kernel.errors import KernelError
 from netdra.kernel.inotify import FolderChanges
 from netdra.model import decoders
-from netdra.model.errors import NetdraError
+from netdra.model.errors import NetdraError, TemporaryError
 
 SETTLING_SECONDS = 0.1
 """How long after a change the next one is waited for: an installer makes several changes at once."""
@@ -140,7 +140,11 @@ class NodePlugins:
         Returns:
             Whether the kernel watches the folders for the next change.
         """
-        programs, watched = await _apart(partial(self._read, changes))
+        try:
+            programs, watched = await _apart(partial(self._read, changes))
+        except TemporaryError as problem:
+            log.warning("%s; the plugins that were there count", problem)
+            return False
         self._installed = {binary.name: binary for binary in programs}
         now = time.monotonic()
         for name, binary in self._installed.items():

@@ -317,14 +317,15 @@ class Publishing:
         Raises:
             NetdraError: the disk could not be read yet.
         """
+        if self._holder is None:
+            return ()
         try:
-            self._held = tuple(self._holder.held) if self._holder is not None else ()
+            self._held = tuple(self._holder.held)
         except NetdraError as problem:
             if self._held is None:
                 raise
             log.warning("the devices that claims have cannot be read, the former ones count: %s", problem)
             asyncio.get_running_loop().call_later(HELD_AGAIN_SECONDS, self._work.set)
-        assert self._held is not None
         return self._held
 
     def _hand_on(self, offered: Offered, publisher: Publisher) -> None:

@@ -8,13 +8,16 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from netdra.kernel import link
 from netdra.model import names
-from netdra.node.publishing import interfaces
+from netdra.model.errors import TemporaryError
+from netdra.node.publishing import interfaces, service
+from netdra.node.view import HeldDevice
 from testbed.api import Object
 from testbed.control_plane import ControlPlane
 from testbed.objects import NODE, SLICE
@@ -161,6 +164,44 @@ def test_a_device_in_use_stays_when_it_disappears_and_goes_when_it_is_given_back
                 told = [*await anext(health)]
             scene.release()
             await scene.devices("eth0", "eth2")
+
+    asyncio.run(story())
+
+
+class UnreadableDisk:
+    """Knows no longer who holds what."""
+
+    @property
+    def held(self) -> Sequence[HeldDevice]:
+        raise TemporaryError("the checkpoint cannot be read: Input/output error")
+
+
+@pytest.mark.usefixtures("custom_kinds")
+def test_a_device_in_use_stays_while_the_disk_does_not_say_who_has_it(
+    control_plane: ControlPlane,
+    workspace: Workspace,
+    machine: Machine,
+    other: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(service, "HELD_AGAIN_SECONDS", 0.2)
+
+    async def story() -> None:
+        machine.veth("eth0", "far0")
+        policy(workspace)
+        async with publishing(control_plane, workspace, machine) as scene:
+            before = await scene.devices("eth0")
+            scene.hold("eth0")
+            await scene.looks_again()
+            scene.publishing.know_holder(UnreadableDisk())
+            await scene.looks_again()
+            link.change(machine.sock, "eth0", netns_fd=other.namespace.fd)
+            machine.veth("eth2", "far2")
+            found = await scene.devices("eth0", "eth2")
+            assert found["eth0"] == before["eth0"]
+            scene.release()
+            scene.publishing.know_holder(scene.hands)
+            await scene.devices("eth2")
 
     asyncio.run(story())
 

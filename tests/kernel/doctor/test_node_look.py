@@ -16,6 +16,7 @@ import pytest
 from netdra.doctor import node_look
 from netdra.doctor.node_look import Places, look
 from netdra.doctor.node_verdicts import KINDS, NodeFacts
+from netdra.ops.descriptors import Descriptors
 from testbed import build
 from testbed.waiting import until
 from tests.kernel.conftest import Machine
@@ -120,3 +121,20 @@ def test_whoever_is_not_root_is_told_what_could_not_be_seen_and_sees_the_rest() 
     assert found["interfaces"]["level"] == "ok"
     assert found["NRI"]["level"] == "error"
     assert done.returncode == 1
+
+
+def test_the_descriptors_of_the_nodes_daemon_are_found_and_no_others(tmp_path: Path) -> None:
+    for number, words, used in (
+        (41, ("python", "-m", "netdra", "controller"), 3),
+        (42, ("/bin/netdra", "node", "-v"), 5),
+    ):
+        process = tmp_path / "proc" / str(number)
+        (process / "fd").mkdir(parents=True)
+        for descriptor in range(used):
+            (process / "fd" / str(descriptor)).touch()
+        (process / "cmdline").write_bytes(b"\0".join(map(str.encode, words)) + b"\0")
+        (process / "limits").write_text(
+            "Max open files            1024                 524288               files     \n"
+        )
+    assert look(Places(root=tmp_path, cni_path=())).descriptors == Descriptors(5, 1024)
+    assert look(Places(root=tmp_path / "proc", cni_path=())).descriptors is None

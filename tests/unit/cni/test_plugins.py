@@ -1,3 +1,4 @@
+import errno
 import os
 from pathlib import Path
 
@@ -6,7 +7,9 @@ import pytest
 from netdra.cni import plugins
 from netdra.cni.errors import PluginPermanentError
 from netdra.cni.plugins import PluginPath, root_trouble
-from netdra.model.errors import InvalidInputError
+from netdra.model.errors import InvalidInputError, TemporaryError
+from tests import refusing
+from tests.refusing import Refusal
 
 
 def program(path: Path) -> Path:
@@ -105,6 +108,17 @@ def test_a_link_out_of_the_hosts_root_leads_nowhere(tmp_path: Path) -> None:
 
 def names(where: PluginPath) -> tuple[str, ...]:
     return tuple(each.name for each in plugins.installed(where))
+
+
+@pytest.mark.parametrize("root", ["/", "/."])
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO], ids=errno.errorcode.get)
+def test_a_folder_that_cannot_be_looked_at_is_not_one_without_plugins(tmp_path: Path, number: int, root: str) -> None:
+    program(tmp_path / "bridge")
+    where = PluginPath(directories=(str(tmp_path),), root=root)
+    for look in (lambda: plugins.find("bridge", where), lambda: plugins.installed(where)):
+        with refusing.refusing(Refusal(number, first=1)), pytest.raises(TemporaryError, match="cannot be looked at"):
+            look()
+        look()
 
 
 def test_all_programs_of_the_path_with_a_plain_name_are_installed_plugins(tmp_path: Path) -> None:

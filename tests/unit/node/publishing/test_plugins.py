@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import time
 from collections.abc import AsyncIterator, Callable
@@ -14,9 +15,11 @@ import pytest
 from netdra.cni.plugins import PluginPath
 from netdra.kernel.errors import KernelError
 from netdra.node.publishing import plugins
-from netdra.node.publishing.plugins import NodePlugins
+from netdra.node.publishing.plugins import NodePlugins, Presence
 from testbed.pace import within
 from testbed.waiting import until_async
+from tests import refusing
+from tests.refusing import Refusal
 
 ANSWER = """#!/bin/sh
 echo asked >>"$0.asked"
@@ -209,6 +212,21 @@ def test_without_watches_of_the_kernel_the_path_is_looked_at(tmp_path: Path, mon
             await there(found, "macvlan")
 
     monkeypatch.setattr(plugins, "FolderChanges", Refused)
+    monkeypatch.setattr(plugins, "UNWATCHED_SECONDS", 0.2)
+    asyncio.run(story())
+
+
+def test_plugins_that_cannot_be_looked_at_are_not_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        async with followed(tmp_path) as found:
+            used_up = Refusal(errno.EMFILE, first=1, length=10**6, calls_of="cni/plugins.py")
+            with refusing.refusing(used_up):
+                install(tmp_path / "vlan")
+                await until_async(lambda: len(used_up.refused) > 5, "the path to be looked at in vain")
+                assert found.presence == Presence(("macvlan",))
+            await there(found, "macvlan", "vlan")
+
+    install(tmp_path / "macvlan")
     monkeypatch.setattr(plugins, "UNWATCHED_SECONDS", 0.2)
     asyncio.run(story())
 
