@@ -85,9 +85,9 @@ class HostLinks:
             KernelError: the kernel refused.
         """
         calls = tuple(sorted({self._graph[key].step.type for key in list(self._calls)}))
-        if pod is None:
+        earlier = self._calls.pop(task.key, None)
+        if pod is None or earlier is None:
             return ()
-        earlier = self._calls.pop(task.key)
         arrived = names_in(pod) - earlier - {step.step.if_name for step in self._graph.values() if step.key != task.key}
         own = device.netdev.name if device is not None and device.netdev is not None else ""
         if not own or not unlocked.is_listed(own):
