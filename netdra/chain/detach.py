@@ -146,7 +146,11 @@ def undo(executor: Executor) -> tuple[UndoReport, ...]:
         return executor.tasks[key].is_binary
 
     order.run(order.reverse(edges), attempt, beside=is_binary, stop_on_failure=False, interrupt=executor.interrupt)
-    left = executor.left()
+    left: Mapping[str, tuple[str, ...]]
+    try:
+        left = executor.left()
+    except NetdraError as problem:
+        left = dict.fromkeys(reports, (f"what plugins have left in the pod is not known: {problem.what}",))
     return tuple(
         msgspec.structs.replace(report, notes=(*report.notes, *left.get(key, ()))) for key, report in reports.items()
     )

@@ -299,7 +299,8 @@ class Executor:
         notes: tuple[str, ...] = ()
         problem: NetdraError | None = None
         early = self._before_del(task, state) if shares.BEFORE_ADD in state.undo else Returned()
-        self._host_links.begin(task, self.site.pod)
+        with suppress(NetdraError):  # DEL is called all the same
+            self._host_links.begin(task, self.site.pod)
         try:
             notes = self._delete(task, state.config)
         except NetdraError as failed:

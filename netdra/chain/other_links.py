@@ -1,9 +1,10 @@
 """The links that are not a plugin's business: those that it takes from the host, and those that it leaves in the pod.
 
-`execute` lists the names of the host's links around each call of a plugin. Where one is gone that is no device of the
-pod, the pod is searched: what other plugins or people do to the host's links at the same time is not taken for the
-plugin's doing. A link that was taken is returned to the host (decision D55). `attach` writes down which links the pod
-has before its first step and after its last one, and `detach` compares when all is undone.
+`execute` has the names of the host's links listed before a plugin is called. Where the pod has an unexpected link
+afterwards, and one of the host is gone that is no device of the pod, netlink is asked whether it is the same: what
+others do to the host's links at the same time is not taken for the plugin's doing. A link that was taken is returned to
+the host (decision D55). `attach` writes down which links the pod has before its first step and after its last one, and
+`detach` compares when all is undone.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class HostLinks:
         self._calls: dict[str, frozenset[str]] = {}  # the steps whose plugins run, with the pod's links before
 
     def begin(self, task: ChainStep, pod: PodSpace | None) -> None:
-        """A plugin is about to be called. Takes a tenth of a millisecond for a hundred links, once for all steps."""
+        """A plugin is about to be called. The host's links are listed once for all calls, unless a link is taken."""
         if pod is not None:
             self._calls[task.key] = names_in(pod)
             self._names = self._names or unlocked.names()
@@ -78,24 +79,27 @@ class HostLinks:
             task: the plugin's step.
             device: its device as it was before, if it has one for itself.
             pod: the pod's namespace, None if it is gone.
-            sockets: opens netlink sockets; called only where a link is gone that is no device of the pod.
+            sockets: opens netlink sockets; called only where the pod has an unexpected link, and the host lacks one.
 
         Raises:
             KernelError: the kernel refused.
         """
         calls = tuple(sorted({self._graph[key].step.type for key in list(self._calls)}))
-        if pod is None:
+        earlier = self._calls.pop(task.key, None)
+        if pod is None or earlier is None:
             return ()
-        earlier = self._calls.pop(task.key)
+        arrived = names_in(pod) - earlier - {step.step.if_name for step in self._graph.values() if step.key != task.key}
+        own = device.netdev.name if device is not None and device.netdev is not None else ""
+        if not own or not unlocked.is_listed(own):
+            arrived -= {task.step.if_name}
+        if not arrived:
+            return ()
         before, self._names = self._names, unlocked.names()
         devices = [step.step.device for step in self._graph.values() if step.step.device is not None]
-        missing = before - self._names - {planned.if_name for planned in devices} - {_name(device)}
-        others = {step.step.if_name for step in self._graph.values() if step.key != task.key}
-        if not missing or not (arrived := names_in(pod) - others - earlier):
+        missing = before - self._names - {planned.if_name for planned in devices} - {own}
+        if not missing:
             return ()
         with sockets() as site:
-            if not _name(device) or not unlocked.index_of(site.host, _name(device)):
-                arrived -= {task.step.if_name}
             netdevs = [netdev for name in sorted(arrived) if (netdev := link.find(site.inside.sock, name)) is not None]
             functions = {planned.pci_address for planned in devices} - {""}
             found = [
@@ -141,11 +145,6 @@ def bring_home(links: Collection[TakenLink], site: Site) -> Returned:
         elif not unlocked.index_of(site.host, moved.name):
             attempts.notes.append(f"link {taken_link} of the node, which {plugins} took, is not on the host")
     return Returned(tuple(restored), attempts.result())
-
-
-def _name(device: Allocated | None) -> str:
-    """The name that a device had on the host, "" for none."""
-    return device.netdev.name if device is not None and device.netdev is not None else ""
 
 
 def _was_on_host(netdev: Link, missing: Collection[str], before: Collection[str], site: Site) -> bool:

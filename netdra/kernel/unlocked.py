@@ -58,6 +58,11 @@ def names() -> frozenset[str]:
         return frozenset()
 
 
+def is_listed(name: str) -> bool:
+    """Whether `names` has the link of that name."""
+    return os.path.lexists(f"{_CONFIGURED}/{name}")
+
+
 def mac_of(sock: Socket, name: str) -> str:
     """The MAC of an Ethernet link of that name, which is there; "" if it cannot be read."""
     answer = _answer(sock, name, _SIOCGIFHWADDR)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 from netdra.chain.report import AttachError
 from netdra.cni.plugins import PluginPath
 from testbed.recorder import Recorder
-from tests.hardware.node import PF
+from tests.hardware.node import PF, VF, ip
 from tests.hardware.pods import Pod, allocated
 from tests.plans import plan, step
 
@@ -42,15 +42,29 @@ def attach(pod: Pod, kind: str, config: dict[str, Any], meta: str, **facts: Any)
     assert not any("left" in note for note in report.notes), str(report)
 
 
+@pytest.fixture
+def up() -> Iterator[Callable[[VF], str]]:
+    """Set a VF up until the test ends; its name."""
+    names: list[str] = []
+
+    def set_up(vf: VF) -> str:
+        names.append(vf.name)
+        ip("link", "set", vf.name, "up")
+        return vf.name
+
+    yield set_up
+    for name in names:
+        ip("link", "set", name, "down")
+
+
 @pytest.mark.parametrize("version", ["0.3.1", "1.1.0"])
 @pytest.mark.parametrize("kind", ON_A_VF)
 def test_what_stands_on_a_vf_is_accepted(
-    pfs: tuple[PF, ...], new_pod: Callable[[], Pod], kind: str, version: str
+    pfs: tuple[PF, ...], up: Callable[[VF], str], new_pod: Callable[[], Pod], kind: str, version: str
 ) -> None:
-    pod = new_pod()
+    master, pod = up(pfs[0].vf(1)), new_pod()
     for meta in ("", "vrf", "sbr", *(("tuning",) if kind != "ipvlan" else ())):
-        config = {**ON_A_VF[kind], "master": pfs[0].vf(1).name, "cniVersion": version}
-        attach(pod, kind, config, meta)
+        attach(pod, kind, {**ON_A_VF[kind], "master": master, "cniVersion": version}, meta)
 
 
 def test_what_needs_no_device_is_accepted(new_pod: Callable[[], Pod]) -> None:
@@ -66,19 +80,17 @@ def test_a_vf_in_the_pod_is_accepted(pfs: tuple[PF, ...], new_pod: Callable[[], 
 
 @pytest.mark.parametrize("name", ["net1", "data9"])
 def test_a_plugin_that_moves_another_vf_fails_the_pod_and_the_vf_is_returned(
-    pfs: tuple[PF, ...], new_pod: Callable[[], Pod], plugins: PluginPath, name: str
+    pfs: tuple[PF, ...], up: Callable[[VF], str], new_pod: Callable[[], Pod], plugins: PluginPath, name: str
 ) -> None:
-    own, other = pfs[0].vf(1), pfs[1].vf(2)
+    own, other = pfs[0].vf(1), up(pfs[1].vf(2))
     plugin = Recorder(Path(plugins.directories[0]), f"taker-{name}")
-    plugin.does(
-        "ADD", f"ip link set {other.name} netns {POD} && ip -n {POD} link set {other.name} name {name}; echo '{{}}'"
-    )
+    plugin.does("ADD", f"ip link set {other} netns {POD} && ip -n {POD} link set {other} name {name}; echo '{{}}'")
     plugin.succeeds("DEL")
     with pytest.raises(AttachError) as caught:
         new_pod().attach(plan(step("vf", plugin.name, "net1", device=allocated(own))))
     report = caught.value.report
     assert report.failures[0].message == (
-        f'plugin "{plugin.name}" moved "{other.name}" (as "{name}") from the host into the pod'
+        f'plugin "{plugin.name}" moved "{other}" (as "{name}") from the host into the pod'
     )
     assert report.is_clean, str(report)
-    assert any(f'"{other.name}"' in text for text in report.undone[0].restored)
+    assert any(f'"{other}"' in text for text in report.undone[0].restored)
