@@ -161,7 +161,7 @@ def _settled(header: Header, settings: ChainSettings, problems: list[str]) -> Sa
     if _is_done(journal.saved, header):
         return journal.saved
     report = detach(sandbox, settings)
-    if not report.is_undone:
+    if not report.is_undone or journal.path.exists():
         raise TemporaryError(f"sandbox {sandbox}: what an earlier attempt left cannot be undone: {report}")
     problems.extend(report.problems)
     return None

@@ -131,8 +131,9 @@ def _undo(
 
 def undo(executor: Executor) -> tuple[UndoReport, ...]:
     """Undo all steps that are not undone yet; report what became of each, in the order in which they were undone."""
-    executor.give_up_undone()
     saved = executor.journal.saved
+    for key in (key for key, state in saved.steps.items() if state.undone):
+        executor.give_up(key)  # that may have failed when the step was undone
     same_boot = saved.header.boot_id == checkpoint.boot_id()
     todo = to_undo(executor.tasks, saved, same_boot=same_boot)
     edges = flow.edges({key: executor.tasks[key] for key in todo})

@@ -97,14 +97,14 @@ class Executor:
             raise NoTimeError("there is no time left for it")
         task, state = self.tasks[key], self.journal.saved.steps[key]
         given = self._undo_binary(task, state) if task.is_binary else self._undo_builtin(task, state)
-        self._give_up(task, state)
+        self.give_up(key)
         self.journal.note(UndoneEntry(step=key))
         return given
 
-    def give_up_undone(self) -> None:
-        """Note once more that the sandbox has no device of its undone steps: that may have failed then."""
-        for key in (key for key, state in self.journal.saved.steps.items() if state.undone):
-            self._give_up(self.tasks[key], self.journal.saved.steps[key])
+    def give_up(self, key: str) -> None:
+        """Note that the sandbox has a step's device no longer."""
+        for device in _holds(self.tasks[key], self.journal.saved.steps[key]):
+            holders.give_up(self._settings.state, device, self.site.container_id)
 
     def release(self, key: str) -> Returned:
         """Give back what outlives a restart of the machine: by a binary's DEL, or as the lease of a built-in step.
@@ -128,7 +128,7 @@ class Executor:
                 raise
             notes = (f"its plugin fails on DEL as on ADD, so it keeps nothing: {problem.what}",)
         if state is not None and not task.is_binary:
-            self._give_up(task, state)
+            self.give_up(key)
         return Returned(notes=notes)
 
     def check(self, key: str) -> tuple[str, ...]:
@@ -434,10 +434,6 @@ class Executor:
         if self.site.pod is not None or header.boot_id != checkpoint.boot_id() or path.startswith(_PROCESSES):
             return ""
         return "" if files.exists(Path(path)) else path
-
-    def _give_up(self, task: ChainStep, state: StepState) -> None:
-        for device in _holds(task, state):
-            holders.give_up(self._settings.state, device, self.site.container_id)
 
     def _plugin(self, task: ChainStep, config: Mapping[str, Any]) -> ReadyPlugin:
         version = config.get("cniVersion")

@@ -1,3 +1,4 @@
+import errno
 import os
 import threading
 from pathlib import Path
@@ -25,6 +26,7 @@ from netdra.cni.plugins import PluginPath
 from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.model.plan import ClaimReference, Plan, PlannedStep
 from netdra.model.result import CNIInterface, StepResult
+from tests.disks import Faults
 
 PLAN = Plan(
     topology="t",
@@ -300,3 +302,32 @@ def test_what_a_newer_netdra_wrote_is_left_for_it(tmp_path: Path, header: bytes)
     assert (found, [path for path, _ in unreadable]) == ([], [path])
     assert path.read_bytes() == header + b"\n"
     assert [each.name for each in tmp_path.iterdir()] == ["s1.jsonl"]
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EROFS, errno.EIO], ids=errno.errorcode.get)
+def test_what_undoing_cannot_write_down_counts_in_this_process_and_is_written_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    path = written(tmp_path)
+    faults = Faults(tmp_path, error)
+    faults.install(monkeypatch)
+    before = path.read_bytes()
+    faults.begin(0)
+    journal = checkpoint.open_existing(tmp_path, "s1", 1)
+    assert journal is not None
+    assert journal.await_programs(0)
+    journal.note(UndoneEntry(step="0/a"))
+    with pytest.raises(TemporaryError, match=os.strerror(error)):
+        journal.append(Complete())
+    journal.close()
+    assert path.read_bytes() == before
+    for saved in (checkpoint.load(tmp_path, "s1"), checkpoint.load_all(tmp_path)[0][0]):
+        assert all(state.undone for state in saved.steps.values())
+    faults.end()
+    again = checkpoint.open_existing(tmp_path, "s1", 1)
+    assert again is not None
+    assert all(state.undone for state in again.saved.steps.values())
+    again.note(Amended(step="0/b", undo={}))
+    again.close()
+    assert all(state.undone for state in checkpoint.read(path.read_bytes(), "").steps.values())
+    assert checkpoint.load(tmp_path, "s1").damaged == 0
