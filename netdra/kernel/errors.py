@@ -44,6 +44,11 @@ class KernelError(NetdraError):
         self.message = message
 
     @property
+    def is_short(self) -> bool:
+        """Whether the kernel was short of files or memory, and said nothing of the object."""
+        return self.errno in _USED_UP
+
+    @property
     def is_unsupported(self) -> bool:
         """Whether the kernel or the driver does not have the feature."""
         return self.errno in (errno.EOPNOTSUPP, errno.EPROTONOSUPPORT, errno.EAFNOSUPPORT, errno.ENOSYS)

@@ -362,24 +362,23 @@ def restore(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
     """
     sock, index = site.host, back.index
     attempts = Attempts()
-    notes = attempts.notes
     if back.name != moved.name:
         attempts.run(lambda: _restore_name(moved, back, site))
     if moved.mtu != back.mtu:
         attempts.run(lambda: _restore_mtu(site, index, moved.mtu))
     attempts.run(lambda: _restore_mac(moved, back, site))
-    _restore_settings(moved, back, site, notes)
+    _restore_settings(moved, back, site, attempts)
     master = link.find(sock, moved.master) if moved.master else None
     if master is not None and back.master != master.index:
-        _attempt(notes, lambda: link.change(sock, index, master=master.index))
+        _attempt(attempts, lambda: link.change(sock, index, master=master.index))
     name = moved.name if unlocked.index_of(sock, moved.name) == index else back.name
     if moved.up and not unlocked.is_up(sock, name):
-        _attempt(notes, lambda: link.change(sock, index, up=True))
-    restore_addressing(moved, index, sock, notes)
+        _attempt(attempts, lambda: link.change(sock, index, up=True))
+    restore_addressing(moved, index, sock, attempts)
     return attempts.result()
 
 
-def restore_addressing(moved: Moved, index: int, sock: Socket, notes: list[str]) -> None:
+def restore_addressing(moved: Moved, index: int, sock: Socket, attempts: Attempts) -> None:
     """Give a link the addresses and routes of a record that it does not have; what is refused becomes a note."""
     present = {entry.text for entry in address.dump(sock, index)} if moved.addresses else set()
     for former in moved.addresses:
@@ -387,9 +386,9 @@ def restore_addressing(moved: Moved, index: int, sock: Socket, notes: list[str])
             continue
         add = partial(address.add, sock, index, former.text, broadcast=former.broadcast)
         add = partial(add, preferred=_left(former.preferred_until), valid=_left(former.valid_until))
-        _attempt(notes, partial(add, scope=former.scope, flags=former.flags))
+        _attempt(attempts, partial(add, scope=former.scope, flags=former.flags))
     for entry in moved.routes:
-        _attempt(notes, partial(route.add, sock, msgspec.structs.replace(entry, index=index)))
+        _attempt(attempts, partial(route.add, sock, msgspec.structs.replace(entry, index=index)))
 
 
 def _set_mac(sock: Socket, which: str | int, mac: str) -> None:
@@ -437,17 +436,17 @@ def _restore_mac(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
     return notes
 
 
-def _restore_settings(moved: Moved, back: Link, site: Site, notes: list[str]) -> None:
+def _restore_settings(moved: Moved, back: Link, site: Site, attempts: Attempts) -> None:
     if moved.settings is not None and moved.settings != lasting(back):
         for name, value in msgspec.structs.asdict(moved.settings).items():
-            _attempt(notes, partial(link.change, site.host, back.index, **{name: value}))
+            _attempt(attempts, partial(link.change, site.host, back.index, **{name: value}))
     missing = [name for name in moved.alt_names if name not in back.alt_names]
     if missing:
-        _attempt(notes, lambda: link.add_alt_names(site.host, back.index, missing))
+        _attempt(attempts, lambda: link.add_alt_names(site.host, back.index, missing))
     # They go home with the device, and keep others from the names.
     further = [name for name in back.alt_names if name not in (moved.name, *moved.alt_names)]
     if further:
-        _attempt(notes, lambda: link.delete_alt_names(site.host, back.index, further))
+        _attempt(attempts, lambda: link.delete_alt_names(site.host, back.index, further))
 
 
 def _restore_mtu(site: Site, index: int, mtu: int) -> None:
@@ -467,13 +466,21 @@ def _left(until: float | None) -> int | None:
     return None if until is None else max(0, int(until - time.monotonic()))
 
 
-def _attempt(notes: list[str], act: Callable[[], None]) -> None:
-    try:
-        act()
-    except KernelExistsError:
-        return
-    except KernelError as problem:
-        notes.append(problem.what)
+def _attempt(attempts: Attempts, act: Callable[[], None]) -> None:
+    """Do what concerns the host alone: a refusal is a note, and an error where the kernel is short of something."""
+
+    def noted() -> tuple[str, ...]:
+        try:
+            act()
+        except KernelExistsError:
+            pass
+        except KernelError as problem:
+            if problem.is_short:
+                raise
+            return (problem.what,)
+        return ()
+
+    attempts.run(noted)
 
 
 def _lasting_routes(index: int, routes: Iterable[Route]) -> list[Route]:

@@ -16,7 +16,7 @@ import msgspec
 from netdra.kernel import host_use, link, pci
 from netdra.kernel.link import Link
 from netdra.steps import moving, sriov
-from netdra.steps.contract import Order, Site
+from netdra.steps.contract import Attempts, Order, Site
 
 _PATIENCE = 4.0  # seconds: drivers of VFs look for their link every two (igbvf_watchdog_task)
 _EVERY = 0.1
@@ -62,11 +62,11 @@ def repair(order: Order, site: Site) -> tuple[str, ...]:
     link.change(pod.sock, dead.netdev.index, up=False)
     link.change(pod.sock, dead.netdev.index, up=True)
     revived = _has_link(dead, site)
-    notes: list[str] = []
+    attempts = Attempts()
     for moved in before:
-        moving.restore_addressing(moved, moved.index, pod.sock, notes)
+        moving.restore_addressing(moved, moved.index, pod.sock, attempts)
     what = f'VF {dead.address}: interface "{order.if_name}" was set down and up'
-    return (f"{what}; it has {'its link again' if revived else 'no link all the same'}", *notes)
+    return (f"{what}; it has {'its link again' if revived else 'no link all the same'}", *attempts.result())
 
 
 def _dead(order: Order, site: Site) -> _Dead | None:

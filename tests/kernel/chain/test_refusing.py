@@ -52,20 +52,24 @@ def test_whatever_is_refused_a_pod_is_attached_or_not_and_detached_or_still_in_i
         attach(plans, bed.container, bed.pod.path, bed.settings)
     with refusing.counting() as detaching:
         assert detach(sandbox, bed.settings).is_clean
-    before = bed.state()
     source = random.Random(draws.seed())
     for _ in range(FAULTS):
+        bed.run("ip", "addr", "replace", "10.9.0.1/24", "dev", "eth7")
+        before = bed.state()
         with drawn(source, attaching.calls) as refusal, suppress(NetdraError):
             attach(plans, bed.container, bed.pod.path, bed.settings)
         attach(plans, bed.container, bed.pod.path, bed.settings)
         assert bed.link("net1", inside=True)["mtu"] == 1300, str(refusal)
+        notes: tuple[str, ...] = ()
         with drawn(source, detaching.calls) as refusal, suppress(NetdraError):
-            detach(sandbox, bed.settings)
+            notes = detach(sandbox, bed.settings).notes
         if sandbox not in checkpoint.sandboxes(bed.settings.state):
-            assert differences(before, bed.state()) == [], str(refusal)
+            assert notes or differences(before, bed.state()) == [], str(refusal)
         report = detach(sandbox, bed.settings)
         assert report.is_undone, f"{refusal}: {report}"
-        assert differences(before, bed.state()) == [], str(refusal)
+        # The kernel's EPERM or EIO for an address of the host is a refusal, which is told; want of memory is not.
+        told = notes and refusal.number in (errno.EPERM, errno.EIO)
+        assert told or differences(before, bed.state()) == [], str(refusal)
         assert leases(bed) == [], str(refusal)
 
 
