@@ -12,21 +12,25 @@ import asyncio
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from unittest.mock import patch
 
 import msgspec
 
 from bench.figures import Figure
 from bench.hook import BUDGET, bed
+from netdra.chain import site
 from netdra.discovery.watch import Watcher
 from netdra.kernel import kinds, link, netns, route
 from netdra.kernel.device_files import DeviceFiles
 from netdra.kernel.netlink import Socket
 from netdra.kernel.netns import Namespace
 from netdra.kernel.route import Route
+from netdra.kernel.sysfs import Sysfs
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.publishing.interfaces import Interfaces
 
@@ -116,7 +120,7 @@ async def _follow(namespace: Namespace) -> Followed:
 async def _hooks(node: Namespace) -> dict[str, list[float]]:
     """Seconds of the hooks of pods that begin and end, one after the other, and of these netdra's own."""
     times: dict[str, list[float]] = {}
-    with bed(node) as (pods, claim, pod, spent):
+    with _sysfs(node), bed(node) as (pods, claim, pod, spent):
         prepared = pods.network.table.prepared.get(claim.metadata.uid)
         assert prepared is not None
         for number in range(1 + HOOKS):
@@ -134,6 +138,19 @@ async def _hooks(node: Namespace) -> dict[str, list[float]]:
             await pods.claims.unprepare(claim.reference)
         await pods.hooks.aclose()
     return times
+
+
+@contextmanager
+def _sysfs(node: Namespace) -> Iterator[None]:
+    """Have steps read the sysfs of the node's namespace, as in a daemon: without it, they list all links."""
+    with tempfile.TemporaryDirectory() as folder:
+        mount = ("mount", "-t", "sysfs", "sysfs", folder)
+        node.run(lambda: subprocess.run(mount, check=True))
+        try:
+            with patch.object(site, "Sysfs", lambda: Sysfs(folder)):
+                yield
+        finally:
+            subprocess.run(("umount", folder), check=True)
 
 
 def _ms(seconds: Sequence[float]) -> float:
