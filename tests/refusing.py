@@ -40,7 +40,7 @@ _CALLS: tuple[tuple[Any, tuple[str, ...]], ...] = (
         (
             *("open", "stat", "lstat", "fstat", "access", "listdir", "scandir", "readlink", "read", "pread", "write"),
             *("rename", "link", "symlink", "unlink", "mkdir", "ftruncate", "fsync", "fchmod", "eventfd"),
-            *("memfd_create", "pipe2", "pidfd_open", "posix_spawn"),
+            *("memfd_create", "pipe", "pidfd_open", "posix_spawn"),
         ),
     ),
     (io, ("open",)),

@@ -73,16 +73,21 @@ def run(
     """
     with contextlib.ExitStack() as closing:
         source = _owned(closing, _memory_file(stdin))
+        ends = closing.enter_context(contextlib.ExitStack())
         out, out_end = os.pipe()
         _owned(closing, out)
+        _owned(ends, out_end)
         err, err_end = os.pipe()
         _owned(closing, err)
-        try:
+        _owned(ends, err_end)
+        with ends:
             pid = _spawn(argv, environment, (source, out_end, err_end, *([inherited] if inherited >= 0 else [])))
-        finally:
-            os.close(out_end)
-            os.close(err_end)
-        child = _owned(closing, os.pidfd_open(pid))
+        try:
+            child = _owned(closing, os.pidfd_open(pid))
+        except OSError:  # without a descriptor it cannot be waited for, and must not go on unseen
+            os.killpg(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise
         watch = _Watch(child, out, err, stop)
         try:
             watch.until(time.monotonic() + timeout)
