@@ -26,6 +26,8 @@ _Interfaces = dict[tuple[str, str], CNIInterface]
 _NOTHING = StepResult()
 MOVE_ROUTES = frozenset({"sbr", "vrf"})
 """The programs that move the routes of their interface from the main table to one of its own."""
+_COUNT_INTERFACES = frozenset({"ovs"})
+"""The programs that take each interface of the result for one of their own on CHECK."""
 
 
 class ChainStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,7 +135,7 @@ def to_check(key: str, graph: Mapping[str, ChainStep], results: Results) -> Step
     """A binary's previous result on CHECK: that of the last step that follows it in a chain on its interface.
 
     Where the graph branches, branches meet, or another interface is made, the chain ends: the binary would not find on
-    its interface what is added there. Nor does it get interfaces that later steps made: ovs-cni takes each for its own
+    its interface what is added there. ovs-cni does not get interfaces that later steps made: it takes each for its own
     one on the host (ExtractInterfaces() in pkg/common/common.go). After a step that moves the interface's routes to a
     table of their own there are none: plugins look in the main table alone (ValidateExpectedRoute() in
     containernetworking/plugins, pkg/ip/utils_linux.go).
@@ -148,8 +150,10 @@ def to_check(key: str, graph: Mapping[str, ChainStep], results: Results) -> Step
             break
         last = after[0]
         moves_routes = moves_routes or task.step.type in MOVE_ROUTES
-    own = {(interface.name, interface.sandbox) for interface in results.get(key, _NOTHING).interfaces}
-    given = _restricted(_renewed(results.get(last, _NOTHING), _latest(graph, results)), own)
+    given = _renewed(results.get(last, _NOTHING), _latest(graph, results))
+    if graph[key].step.type in _COUNT_INTERFACES:
+        own = {(interface.name, interface.sandbox) for interface in results.get(key, _NOTHING).interfaces}
+        given = _restricted(given, own)
     return msgspec.structs.replace(given, routes=()) if moves_routes else given
 
 

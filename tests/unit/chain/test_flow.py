@@ -200,9 +200,10 @@ def test_a_step_is_checked_with_nothing_of_another_branch_nor_of_another_interfa
     assert flow.to_check("0/both", found, results).ips == both.ips
 
 
-def test_a_step_is_checked_with_no_interface_that_a_later_one_made() -> None:
+def test_an_open_vswitch_port_is_checked_with_no_interface_that_a_later_step_made() -> None:
     """As `bandwidth` makes one on the host behind the veth of `ovs`."""
-    found = flow.tasks([plan(step("port", binary=True), step("limit", "port", binary=True))])
+    port = msgspec.structs.replace(step("port", binary=True), type="ovs")
+    found = flow.tasks([plan(port, step("limit", "port", binary=True))])
     far = CNIInterface(name="veth1", mac="02:00:00:00:00:03")
     ifb = CNIInterface(name="bwp1")
     ips = (CNIAddress(address="10.0.0.1/8", interface=1),)

@@ -45,9 +45,11 @@ class Cloud:
         self.ports: dict[str, dict[str, Any]] = {}
         self.refused: Callable[[str, str], int] = lambda method, path: 0
         self.asked: list[tuple[str, str]] = []
+        self._made = 0
 
     def make(self, identity: str, **fields: Any) -> dict[str, Any]:
-        mac = f"fa:16:3e:00:00:{len(self.ports):02x}"
+        mac = f"fa:16:3e:00:00:{self._made:02x}"
+        self._made += 1
         port: dict[str, Any] = {"id": identity, "network_id": "blue-id", "mac_address": mac, "device_id": ""}
         port |= {"binding:host_id": "", "binding:profile": {}, "revision_number": 0}
         self.ports[identity] = port
@@ -84,7 +86,7 @@ class Cloud:
         objects: dict[str, Any] = self.ports if kind == "ports" else self.networks
         there = [one for one in objects.values() if all(one.get(key) == value for key, value in query.items())]
         if method == "POST":
-            return 201, {"port": self.make(f"port-{len(self.ports)}", **fields)}
+            return 201, {"port": self.make(f"port-{self._made}", **fields)}
         if not identity:
             return 200, {kind: there}
         if kind == "networks":

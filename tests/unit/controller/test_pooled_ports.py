@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -281,6 +281,7 @@ def test_a_port_is_in_use_by_its_own_share_alone() -> None:
 
 
 @settings(max_examples=60, deadline=None)
+@example(steps=[("choose", SHARES[0], A), ("choose", SHARES[1], A), ("look", SHARES[1], ""), ("delete", SHARES[1], "")])
 @given(
     steps=st.lists(
         st.one_of(
