@@ -116,6 +116,7 @@ def test_results_and_pods_are_those_of_libcni(bed: Bed, name: str) -> None:
             with reference.socket() as sock:
                 link.change(sock, "lo", up=True)
             added = cnitool(bed, "add", reference, chains(bed, "theirs")[name])
+            # After sbr, macvlan does not find its gateway where it looks for it: then it must not for us either.
             checked = cnitool(bed, "check", reference, chains(bed, "theirs")[name])
             their_pod = alike(seen(with_pod(bed, reference)), reference.path)
         finally:
@@ -138,9 +139,7 @@ def test_results_and_pods_are_those_of_libcni(bed: Bed, name: str) -> None:
     if name == "host side":
         assert "--dport 8080" in bed.run("iptables-save")
         assert "tbf" in bed.run("tc", "qdisc", "show")
-    assert check(bed.container.sandbox, bed.settings).is_clean
-    # After sbr, macvlan does not find its routes where it looks for them: libcni gives them to it all the same.
-    assert (checked.returncode == 0) is (name != "macvlan")
+    assert check(bed.container.sandbox, bed.settings).is_clean is (checked.returncode == 0)
     assert detach(bed.container.sandbox, bed.settings).is_clean
     after = bed.state()
     assert differences(before["host"]["links"].keys(), after["host"]["links"].keys()) == []
