@@ -62,12 +62,12 @@ class HostLinks:
         """Begin; `graph` has all steps of the pod, which may run at the same time."""
         self._graph = graph
         self._names: frozenset[str] = frozenset()
-        self._calls: dict[str, frozenset[str]] = {}  # the steps whose plugins run, with the pod's links before
+        self._calls: dict[str, Mapping[str, int]] = {}  # the steps whose plugins run, with the pod's links before
 
     def begin(self, task: ChainStep, pod: PodSpace | None) -> None:
         """A plugin is about to be called. The host's links are listed once for all calls, unless a link is taken."""
         if pod is not None:
-            self._calls[task.key] = names_in(pod)
+            self._calls[task.key] = {name: unlocked.index_of(pod.sock, name) for name in names_in(pod)}
             self._names = self._names or unlocked.names()
 
     def end(
@@ -88,14 +88,16 @@ class HostLinks:
         earlier = self._calls.pop(task.key, None)
         if pod is None or earlier is None:
             return ()
-        arrived = names_in(pod) - earlier - {step.step.if_name for step in self._graph.values() if step.key != task.key}
+        devices = [step.step.device for step in self._graph.values() if step.step.device is not None]
+        # Plugins of other steps, at the same time, move the pod's devices, and rename them before and after that.
+        others = {step.step.if_name for step in self._graph.values() if step.key != task.key}
+        arrived = names_in(pod) - earlier.keys() - others - {planned.if_name for planned in devices}
         own = device.netdev.name if device is not None and device.netdev is not None else ""
         if not own or not unlocked.is_listed(own):
             arrived -= {task.step.if_name}
         if not arrived:
             return ()
         before, self._names = self._names, unlocked.names()
-        devices = [step.step.device for step in self._graph.values() if step.step.device is not None]
         missing = before - self._names - {planned.if_name for planned in devices} - {own}
         if not missing:
             return ()
@@ -105,7 +107,9 @@ class HostLinks:
             found = [
                 netdev
                 for netdev in netdevs
-                if netdev.parent not in functions and _was_on_host(netdev, missing, before, site)
+                if netdev.parent not in functions
+                and netdev.index not in earlier.values()
+                and _was_on_host(netdev, missing, before, site)
             ]
         former = tuple(sorted(missing - {netdev.name for netdev in found}))
         return tuple(
