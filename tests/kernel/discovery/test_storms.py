@@ -169,8 +169,9 @@ def test_readings_after_lost_events_are_apart(machine: Machine, monkeypatch: pyt
             for mtu in range(1300, 1330):
                 link.change(machine.sock, "a0", mtu=mtu)
             watcher.handle()
-        assert 1 <= watcher.rescans < 20
+        assert watcher.rescans < 20
         agree(watcher, machine)
+        assert 1 <= watcher.rescans < 20
 
 
 @contextmanager
