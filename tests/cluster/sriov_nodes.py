@@ -76,6 +76,10 @@ class GivenInterfaces(Watcher):
     def timeout(self) -> float:
         return 3600.0
 
+    @property
+    def stale(self) -> bool:
+        return False
+
     def handle(self) -> InterfaceChanges:
         with suppress(BlockingIOError):
             self.events += os.eventfd_read(self._event)
