@@ -168,24 +168,29 @@ class SharedDevices:
         """Have a step's shared device compared after DEL; return the step's undo with its record.
 
         A call that was cut off counts from its beginning: it may have changed the device already. After an ADD that
-        succeeded the device was as before, and an administrator may have changed it since.
+        succeeded the device was as before, and an administrator may have changed it since, or it was unplugged.
         """
         if task.key in self._records:
             return state.undo
         key = BEFORE_DEL if BEFORE_DEL in state.undo else BEFORE_ADD
         record = msgspec.convert(state.undo[key], Allocated)
         if key == BEFORE_ADD and (state.result is not None or _COMPARED in state.undo):
-            record = _now(task, site) or record
+            now = _now(task, site)
+            if now is None:
+                return state.undo
+            record = now
         record = self._records[task.key] = self._begin(record)
         return {**state.undo, BEFORE_DEL: msgspec.to_builtins(record)}
 
     def restore(self, task: ChainStep, site: Site) -> Returned:
-        """Restore a shared device where a plugin has changed it.
+        """Restore a shared device where a plugin has changed it; one that was gone before the call is passed over.
 
         Raises:
             StrandedError: it is not what it was.
         """
-        record = self._records[task.key]
+        record = self._records.get(task.key)
+        if record is None:
+            return Returned()
         with _calls.restoring((self._directory, record.key)):
             changed, _ = allocated.changes(record, site)
             if changed:
@@ -226,8 +231,9 @@ class SharedDevices:
         return msgspec.structs.replace(first, netdev=netdev)
 
     def _forget(self, key: str) -> None:
-        record = self._records.pop(key)
-        _calls.end((self._directory, record.key))
+        record = self._records.pop(key, None)
+        if record is not None:
+            _calls.end((self._directory, record.key))
 
 
 class _Calls:

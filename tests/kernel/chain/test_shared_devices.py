@@ -202,6 +202,14 @@ def test_what_an_administrator_changes_between_add_and_del_stays(bed: Bed, porte
     assert (report.is_clean, report.restored, bed.link("up0")["mtu"]) == (True, (), 1410)
 
 
+def test_a_device_that_is_gone_before_del_is_not_the_plugins_doing(bed: Bed, porter: Recorder) -> None:
+    attach(shared(), bed.container, bed.pod.path, bed.settings)
+    bed.run("ip", "link", "del", "up0")
+    assert undone(bed).is_clean
+    assert porter.calls("DEL")
+    assert taints(bed) == []
+
+
 def test_after_an_add_that_failed_an_administrator_s_change_stays_too(bed: Bed, porter: Recorder) -> None:
     porter.fails("ADD", code=100, message="not now")
     porter.fails("DEL", message="not now either")
