@@ -58,11 +58,11 @@ class Offer:
 
     def policy(self, name: str, interface: str, **exposure: Any) -> Object:
         """Offer one interface of this node."""
-        selector = {
+        spec = {
             "nodeSelector": {"matchLabels": {"kubernetes.io/hostname": self.driver.node.name}},
-            "cel": f'{ATTRIBUTES}.ifName == "{interface}"',
+            "selector": {"cel": f'{ATTRIBUTES}.ifName == "{interface}"'},
+            "exposure": exposure,
         }
-        spec = {"selector": selector, "exposure": exposure}
         return self.workspace.create(manifest(POLICY, self.workspace.name(name), spec=spec))
 
     def whole(self, *interfaces: str) -> None:
