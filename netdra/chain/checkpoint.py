@@ -412,7 +412,10 @@ def open_existing(directory: Path, sandbox: str, timeout: float) -> CheckpointJo
             remembered = _cache.last(path) if problem.errno == errno.EIO else None
             if remembered is None:
                 raise files.unreadable(path, problem) from None
-            nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError as further:
+                raise files.unreadable(path, further) from None
             return CheckpointJournal(path, nothing, remembered, 0, is_readable=False)
         if time.monotonic() > deadline:
             raise TemporaryError(f"sandbox {sandbox} is still being attached or detached after {timeout:.1f} s")

@@ -27,6 +27,7 @@ from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.model.plan import ClaimReference, Plan, PlannedStep
 from netdra.model.result import CNIInterface, StepResult
 from tests.disks import Faults
+from tests.refusing import Refusal, refusing
 
 PLAN = Plan(
     topology="t",
@@ -331,3 +332,10 @@ def test_what_undoing_cannot_write_down_counts_in_this_process_and_is_written_la
     again.close()
     assert all(state.undone for state in checkpoint.read(path.read_bytes(), "").steps.values())
     assert checkpoint.load(tmp_path, "s1").damaged == 0
+
+
+def test_a_checkpoint_that_cannot_be_opened_at_all_is_an_error_that_is_tried_again(tmp_path: Path) -> None:
+    written(tmp_path)
+    checkpoint.load(tmp_path, "s1")
+    with refusing(Refusal(errno.EIO, 1, 10**6)), pytest.raises(TemporaryError, match="cannot be read"):
+        checkpoint.open_existing(tmp_path, "s1", 1)
