@@ -12,6 +12,7 @@ from netdra.model.names import SHIPPED_LABEL
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.suggestions import listed
 from netdra.rules import contract, shipped
+from netdra.rules.loosened import loosened
 from netdra.rules.schemas import check_graph, plugins
 from netdra.topology import graph
 
@@ -28,8 +29,20 @@ def warnings(new: CNIPluginSchema, cluster: Cluster) -> Iterator[Finding]:
     """The warnings for the author of a schema without errors."""
     name, plugin = new.metadata.name, new.spec.plugin
     if new.is_shipped:
-        yield from _not_shipped(new)
+        yield Finding(
+            what=f'CNIPluginSchema "{name}": its label {SHIPPED_LABEL} marks it as made by a former version of netdra: '
+            "it counts for nothing, and the controller deletes it",
+            hint="remove the label",
+            path=("metadata", "labels"),
+        )
         return
+    looser = loosened(contract.compile_schema(new))
+    if looser:
+        yield Finding(
+            what=f'CNIPluginSchema "{name}" permits more than netdra\'s own schema for plugin "{plugin}": {looser}',
+            hint="nothing needs to be done if the plugin does so",
+            path=("spec",),
+        )
     others = {
         schema.metadata.name for schema in shipped.own_of(cluster.schemas.values()) if schema.spec.plugin == plugin
     }
@@ -44,21 +57,6 @@ def warnings(new: CNIPluginSchema, cluster: Cluster) -> Iterator[Finding]:
             hint="they go on as they are, but cannot be changed without being mended",
             path=("spec",),
         )
-
-
-def _not_shipped(new: CNIPluginSchema) -> Iterator[Finding]:
-    """A warning for an object that differs from the schema that is shipped under its name."""
-    name = new.metadata.name
-    own = shipped.objects().get(name)
-    if own is not None and own.spec == new.spec:
-        return
-    next_ = "deletes it" if own is None else "puts it right"
-    yield Finding(
-        what=f'CNIPluginSchema "{name}": by its label {SHIPPED_LABEL} it only shows what netdra ships, so it counts '
-        f"for nothing, and the controller {next_}",
-        hint="leave the label out to have it count",
-        path=("metadata", "labels"),
-    )
 
 
 def _unfit(new: CNIPluginSchema, cluster: Cluster) -> Iterator[str]:

@@ -71,10 +71,10 @@ def check(cluster: shared.ClusterAccess, force: bool, output: str) -> None:
 def clean(cluster: shared.ClusterAccess, namespace: str, name: str, output: str) -> None:
     """Remove what netdra's processes made and nobody else removes, once they are gone.
 
-    DeviceClasses of topologies, shipped plugin schemas, NodeNetworks, netdra's ResourceSlices, DaemonSets of
-    CNIPlugins, the controller's lease, the webhook's Secret, and what keeps topologies, CNIPlugins and NeutronPorts
-    from being deleted. What people wrote stays: policies, topologies, claims, and the CustomResourceDefinitions. Run it
-    again and there is nothing to do.
+    DeviceClasses of topologies, plugin schemas that former versions made, NodeNetworks, netdra's ResourceSlices,
+    DaemonSets of CNIPlugins, the controller's lease, the webhook's Secret, and what keeps topologies, CNIPlugins and
+    NeutronPorts from being deleted. What people wrote stays: policies, topologies, claims, and the
+    CustomResourceDefinitions. Run it again and there is nothing to do.
     """
     from netdra.controller.uninstall import Installation, Removed
     from netdra.controller.uninstall import clean as removing

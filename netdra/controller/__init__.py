@@ -1,4 +1,4 @@
-"""The controller: DeviceClasses of topologies, shipped schemas, CNI plugins, NeutronPorts, statuses of netdra's kinds.
+"""The controller: DeviceClasses of topologies, CNI plugins, NeutronPorts, statuses of netdra's kinds.
 
 `classes`, `schemas`, `installers`, `neutron_ports` and `status` work out the desired state, and are pure · `state` is
 the cluster as it is, and puts changed objects on a work queue · `controller`, `plugins` and `neutron` compare, and

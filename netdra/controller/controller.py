@@ -16,16 +16,15 @@ from typing import Any
 from netdra.controller import metrics, status
 from netdra.controller.checks import Checks
 from netdra.controller.classes import ClassWrites, changes
-from netdra.controller.schemas import change
 from netdra.controller.state import CUSTOM_DEVICE, FEATURES, POLICY, SCHEMA, TOPOLOGY, Key, State, published
 from netdra.controller.status import TopologyState
 from netdra.controller.writing import (
     StatusWithConditions,
     WithStatus,
+    delete_shipped,
     drift,
     finalize_topology,
     reference,
-    ship,
     write,
     write_status,
 )
@@ -153,9 +152,11 @@ class Controller:
 
     async def _schema(self, name: str) -> None:
         schema = self.state.schemas.objects.get(name)
-        if (planned := change(name, schema)) is not None:
-            await ship(self._client, planned)
-        elif schema is not None:
+        if schema is None or schema.metadata.deletion_timestamp:
+            return
+        if schema.is_shipped:
+            await delete_shipped(self._client, schema)
+        else:
             await self._write_status(SCHEMAS, schema, status.of_schema(schema, self.state.schemas.objects, now()))
 
     async def _custom_device(self, name: str) -> None:

@@ -335,7 +335,10 @@ def planned_schema(
     name = schema_name(plugin.name)
     is_own = present is not None and present.metadata.labels.get(PLUGIN_LABEL) == plugin.name
     spec = plugin.spec.schema or (binary.schema if binary is not None else None)
-    if spec is not None and present is not None and not is_own and not present.is_shipped:
+    if spec is not None and present is not None and present.is_shipped:
+        message = f'CNIPluginSchema "{name}" of a former version of netdra is deleted first'
+        return PlannedSchema(condition=Desired("SchemaApplied", False, "Pending", message))
+    if spec is not None and present is not None and not is_own:
         message = f"CNIPluginSchema \"{name}\" is somebody's own, and counts in the place of the plugin's"
         return PlannedSchema(condition=Desired("SchemaApplied", True, "Own", message))
     if spec is None:
@@ -347,12 +350,8 @@ def planned_schema(
     condition = Desired("SchemaApplied", True, "Applied", f'CNIPluginSchema "{name}" describes it')
     if present is None:
         return PlannedSchema(condition=condition, verb="create", schema=wanted)
-    labels = {key: value for key, value in present.metadata.labels.items() if key != names.SHIPPED_LABEL}
-    metadata = replace(
-        present.metadata,
-        labels={**labels, **wanted.metadata.labels},
-        owner_references=wanted.metadata.owner_references,
-    )
+    labels = {**present.metadata.labels, **wanted.metadata.labels}
+    metadata = replace(present.metadata, labels=labels, owner_references=wanted.metadata.owner_references)
     changed = replace(present, spec=spec, metadata=metadata)
     if changed == present:
         return PlannedSchema(condition=condition)

@@ -16,9 +16,6 @@ RECONCILE_SECONDS = CONTROLLER.histogram(
 CLASS_WRITES = CONTROLLER.counter(
     "netdra_controller_class_writes_total", "DeviceClasses written or deleted.", "verb", OUTCOME
 )
-SCHEMA_WRITES = CONTROLLER.counter(
-    "netdra_controller_schema_writes_total", "CNIPluginSchemas that netdra ships, written or deleted.", "verb", OUTCOME
-)
 STATUS_WRITES = CONTROLLER.counter("netdra_controller_status_writes_total", "Statuses written.", "resource")
 NEUTRON_SECONDS = CONTROLLER.histogram(
     "netdra_controller_neutron_request_duration_seconds",

@@ -41,7 +41,6 @@ from netdra.model.node_network import (
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
-from netdra.rules import shipped
 from netdra.topology.users import topologies_of
 
 R = TypeVar("R")
@@ -149,8 +148,6 @@ class State:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(REPORTS_SECONDS):
                         await self.nodes.wait_synced()
-                for name in await asyncio.to_thread(shipped.objects):
-                    self._work.add(Key(SCHEMA, name))
                 await work()
 
     def _stores(self) -> tuple[Store[Any], ...]:
@@ -181,13 +178,10 @@ class State:
             self._work.add(Key(POLICY, name), DEBOUNCE_SECONDS)
 
     def _on_schema_change(self, change: Change[CNIPluginSchema]) -> None:
-        shipped = [schema.is_shipped for schema in (change.old, change.new) if schema is not None]
-        if _is_status_alone(change) and len({*shipped}) == 1:
+        if _is_status_alone(change):
             self._work.add(Key(SCHEMA, change.key), DEBOUNCE_SECONDS)
             return
         self._work.add(Key(SCHEMA, change.key))
-        if all(shipped):
-            return  # a shipped schema's object is only shown, so no other object depends on it
         for name in self.schemas.objects:
             self._work.add(Key(SCHEMA, name))
         for name in self.topologies.objects:

@@ -22,6 +22,7 @@ from netdra.model.policy import DeviceExposurePolicy, DeviceExposurePolicyStatus
 from netdra.model.schema import CNIPluginSchema, CNIPluginSchemaStatus
 from netdra.model.topology import NetworkTopology, NetworkTopologyStatus
 from netdra.rules import contract, shipped
+from netdra.rules.loosened import loosened
 
 MAX_MESSAGE = 4096
 
@@ -269,29 +270,26 @@ def of_schema(schema: CNIPluginSchema, schemas: Mapping[str, CNIPluginSchema], n
     desired = (_schema_accepted(schema, schemas),)
     return CNIPluginSchemaStatus(
         observed_generation=generation,
-        source="netdra" if schema.is_shipped else "own",
         conditions=conditions(desired, before.conditions, generation, now),
     )
 
 
 def _schema_accepted(schema: CNIPluginSchema, schemas: Mapping[str, CNIPluginSchema]) -> Desired:
-    _, findings = contract.examine(schema)
+    compiled, findings = contract.examine(schema)
     if findings:
         why = "\n".join(finding.text for finding in findings)
         return Desired("Accepted", holds=False, reason="Contradictory", message=why)
     plugin = schema.spec.plugin
     own = [schema for schema in shipped.own_of(schemas.values()) if schema.spec.plugin == plugin]
-    first = min((entry.metadata.name for entry in own if not contract.examine(entry)[1]), default="")
-    if schema.is_shipped:
-        if first:
-            why = f'"{first}" describes plugin "{plugin}" too and counts in its place'
-            return Desired("Accepted", holds=False, reason="Replaced", message=why)
-        return Desired("Accepted", holds=True, reason="Shipped", message=f'netdra ships it for plugin "{plugin}"')
+    first = min(entry.metadata.name for entry in own if not contract.examine(entry)[1])
     if first != schema.metadata.name:
         why = f'"{first}" describes plugin "{plugin}" too and counts, because its name sorts first; delete one of them'
         return Desired("Accepted", holds=False, reason="Duplicate", message=why)
-    instead = " in place of the one that netdra ships" if plugin in shipped.names() else ""
-    why = f'topologies are held against it for plugin "{plugin}"{instead}'
+    why = f'topologies are checked against it for plugin "{plugin}"'
+    if plugin in shipped.names():
+        why = f"{why}, instead of netdra's own schema"
+    if looser := loosened(compiled):
+        why = f"{why}; {looser}"
     return Desired("Accepted", holds=True, reason="Valid", message=why)
 
 

@@ -187,7 +187,7 @@ def _devices(claim: AllocatedClaim) -> tuple[str, ...]:
 async def clean(client: Client, installation: Installation) -> AsyncIterator[Removed]:
     """Remove the objects that netdra's processes made and only they would have removed; the processes must be gone.
 
-    DeviceClasses of topologies, schemas that only show what netdra ships, reports and slices of nodes, the lease and
+    DeviceClasses of topologies, schemas that former versions made, reports and slices of nodes, the lease and
     the webhook's certificate are deleted, and the DaemonSets of CNIPlugins. Topologies, CNIPlugins and NeutronPorts
     lose their finalizers. An object or a kind that is gone already is passed over.
 

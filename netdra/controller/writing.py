@@ -1,4 +1,4 @@
-"""Writes the controller's objects: DeviceClasses, shipped schemas, finalizers, statuses and their events.
+"""Writes the controller's objects: DeviceClasses, finalizers, statuses and their events.
 
 Used by `controller`, `plugins`, `neutron` and `uninstall`, which decide what is to be written. A condition has an event
 when it is written into the status for the first time, so a restart repeats no event. A change of the message alone is
@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Protocol
 
 from netdra.controller import metrics
 from netdra.controller.classes import ClassWrites
-from netdra.controller.schemas import SchemaWrite
 from netdra.kube.client import Client
 from netdra.kube.errors import AlreadyExistsError, RefusedError
 from netdra.kube.events import ObjectReference, Occurrence, Recorder
@@ -23,6 +21,7 @@ from netdra.model import documents, names
 from netdra.model.meta import Condition, ObjectMeta
 from netdra.model.neutron_port import FINALIZER as IN_NEUTRON
 from netdra.model.neutron_port import NeutronPort
+from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.ops.metrics import counted
 
@@ -190,22 +189,14 @@ async def write(client: Client, planned: ClassWrites) -> str:
     return "\n".join(refused)
 
 
-async def ship(client: Client, planned: SchemaWrite) -> None:
-    """Make, put right or delete an object that shows a shipped schema; an object that came in between is left alone.
+async def delete_shipped(client: Client, schema: CNIPluginSchema) -> None:
+    """Delete an object in which a former version of netdra showed a schema of its own (decision D35).
 
     Raises:
-        ApiError: the object was changed meanwhile, or cannot be written just now.
+        ApiError: the object was changed meanwhile, or cannot be deleted just now.
     """
-    with counted(metrics.SCHEMA_WRITES, planned.verb), suppress(AlreadyExistsError):
-        # An object that is there already will be in the store soon, and is looked at again.
-        match planned.verb:
-            case "create":
-                await client.create(SCHEMAS, planned.schema)
-            case "update":
-                await client.replace(SCHEMAS, planned.schema)
-            case "delete":
-                await client.delete(SCHEMAS, planned.schema)
-        log.info('%sd CNIPluginSchema "%s", which shows what netdra ships', planned.verb, planned.schema.metadata.name)
+    await client.delete(SCHEMAS, schema)
+    log.info('deleted CNIPluginSchema "%s", which a former version of netdra had made', schema.metadata.name)
 
 
 async def finalize_topology(client: Client, topology: NetworkTopology, *, wanted: bool) -> None:

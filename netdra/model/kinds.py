@@ -272,7 +272,6 @@ SCHEMA = CustomKind(
         Column(name="Type", path=".spec.cniType"),
         Column(name="Execution", path=".spec.execution"),
         Column(name="Version", path=".spec.version"),
-        Column(name="Source", path=".status.source"),
         _condition("Accepted", "Accepted"),
         Column(name="Required", path=f".{_PARAMETERS}.required[*].name", priority=1),
     ),

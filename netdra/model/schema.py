@@ -1,6 +1,7 @@
 """CNIPluginSchema (cni.networking.k8s.io/v1alpha1, cluster-scoped): what a CNI plugin takes, needs and makes.
 
-Shipped by plugins' vendors beside their programs, and by netdra for the plugins that everybody has. Compiled by
+Written by plugins' vendors beside their programs; netdra brings its own along for the plugins that everybody has,
+which are no objects of the cluster (decision D35). Compiled by
 `netdra.rules.contract`; with it a NetworkTopology's mistakes are found when it is written, not when a pod starts.
 """
 
@@ -239,12 +240,11 @@ class CNIPluginSchemaStatus(msgspec.Struct, frozen=True, kw_only=True, rename="c
 
     Attributes:
         observed_generation: The generation of the schema that this status is about.
-        source: Whose it is: `netdra` if netdra brought it along, else `own`.
-        conditions: `Accepted`: the schema does not contradict itself, and no other one describes the same plugin.
+        conditions: `Accepted`: the schema does not contradict itself, and no other one describes the same plugin. The
+            message names what it permits beyond the schema that netdra has for the plugin.
     """
 
     observed_generation: int = 0
-    source: str = ""
     conditions: tuple[Condition, ...] = ()
 
 
@@ -264,7 +264,7 @@ class CNIPluginSchema(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
 
     @property
     def is_shipped(self) -> bool:
-        """Whether it only shows what netdra ships, and so counts for nothing by itself (decision D35).
+        """Whether a former version of netdra made it, to show a schema of its own; it does not count (decision D35).
 
         The label has the object's own name, so that a copy under another name is its author's.
         """

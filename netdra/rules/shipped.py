@@ -9,14 +9,11 @@ over them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import resources
 
-from msgspec.structs import replace
-
 from netdra.model import documents
-from netdra.model.names import SHIPPED_LABEL
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import described
 from netdra.rules.contract import Contract, compile_schema
@@ -66,31 +63,18 @@ def schema(plugin: str) -> CNIPluginSchema | None:
     return document
 
 
-@cache
-def objects() -> Mapping[str, CNIPluginSchema]:
-    """The schemas as the controller shows them in the cluster, by the objects' names."""
-    schemas = (document for plugin in names() if (document := schema(plugin)) is not None)
-    return {document.metadata.name: _labelled(document) for document in schemas}
-
-
 def own_of(schemas: Iterable[CNIPluginSchema]) -> Iterator[CNIPluginSchema]:
-    """The schemas of a cluster that count: its administrators' and vendors' own (decision D35).
+    """The schemas of a cluster that count: its administrators' and vendors' (decision D35).
 
-    Shipped schemas count as this process brings them along, not as an object shows them.
+    Objects in which a former version of netdra showed its own do not.
     """
     return (entry for entry in schemas if not entry.is_shipped)
-
-
-def _labelled(shipped_one: CNIPluginSchema) -> CNIPluginSchema:
-    name = shipped_one.metadata.name
-    return replace(shipped_one, metadata=replace(shipped_one.metadata, labels={SHIPPED_LABEL: name}))
 
 
 def contracts(plugins: Iterable[str], own: Iterable[CNIPluginSchema] = ()) -> dict[str, Contract]:
     """The contracts of plugins, by plugin: the user's own schema where there is one, else the shipped one.
 
-    Objects that only show shipped schemas are skipped: another version of netdra may have written them. Of several
-    schemas for one plugin, the first by name counts.
+    Of several schemas for one plugin, the first by name counts.
 
     Raises:
         InvalidInputError: one of the user's schemas contradicts itself.

@@ -1,8 +1,7 @@
 """Who has stolen the controller's token cannot have nodes run what nobody else allowed, nor touch a vendor's schema.
 
-The controller may write CNIPluginSchemas, to show those that netdra ships and for CNIPlugins, and the DaemonSets that
-install these. RBAC knows no labels; what holds it to them are admission policies (`own-schemas.yaml` and
-`own-daemonsets.yaml` of the chart).
+The controller may write the CNIPluginSchemas of CNIPlugins, and the DaemonSets that install these. RBAC knows no labels;
+what holds it to them are admission policies (`own-schemas.yaml` and `own-daemonsets.yaml` of the chart).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from tests.cluster import identities
 from tests.cluster.test_controller import SCHEMA
 
 LABEL = "networking.dra.io/shipped"
-BOUNDED = f"netdra's controller may write CNIPluginSchemas only whose label {LABEL} has their own name"
+BOUNDED = "netdra's controller may write CNIPluginSchemas only whose label networking.dra.io/cni-plugin has the name"
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +58,7 @@ def replaced(token: Path, name: str, patch: Object) -> str:
 
 def test_it_makes_no_schema_that_counts(stolen: Path, workspace: Workspace) -> None:
     name = workspace.name("own")
-    for label in ("", "vlan", "true"):
+    for label in ("", "vlan", "true", name):
         text = yaml.safe_dump(schema(name, label))
         assert BOUNDED in denial(stolen, "create", "-f", "-", text=text)
     assert workspace.api.list(SCHEMA, fields=f"metadata.name={name}") == []
@@ -137,9 +136,12 @@ def test_it_makes_no_pods_but_those_that_install_a_plugin(stolen: Path, path: st
     assert "ValidatingAdmissionPolicy 'netdra-own-daemonsets'" in refused
 
 
-def test_it_makes_none_count_that_it_may_write(stolen: Path, workspace: Workspace) -> None:
+def test_of_one_that_a_former_version_made_it_changes_nothing_and_may_delete_it(
+    stolen: Path, workspace: Workspace
+) -> None:
     name = workspace.name("shown")
     workspace.create(schema(name, name))
     assert BOUNDED in replaced(stolen, name, {"labels": {}})
-    assert replaced(stolen, name, {"spec": {"version": "2"}}) == ""
+    assert BOUNDED in replaced(stolen, name, {"spec": {"version": "2"}})
+    assert BOUNDED in replaced(stolen, name, {"labels": {PLUGIN_LABEL: name}})
     assert denial(stolen, "delete", "cnipluginschemas", name) == ""

@@ -237,9 +237,7 @@ def test_a_schema_among_the_files_stands_above_the_shipped_one(run: Run, tmp_pat
     assert 'CNIPluginSchema "vlan" does not accept parameter "vlanId". Did you mean "id"?' in out
 
 
-def test_a_schema_that_only_shows_what_netdra_ships_counts_for_nothing_among_the_files(
-    run: Run, tmp_path: Path
-) -> None:
+def test_a_schema_of_a_former_version_of_netdra_counts_for_nothing_among_the_files(run: Run, tmp_path: Path) -> None:
     file, shown = tmp_path / "t.yaml", tmp_path / "shown.yaml"
     file.write_text(Path(BONDED).read_text().replace("id: 100", "vlanId: 100"))
     label = "metadata:\n  labels: {networking.dra.io/shipped: vlan}\n"
@@ -247,7 +245,7 @@ def test_a_schema_that_only_shows_what_netdra_ships_counts_for_nothing_among_the
     code, out, _ = run("validate", str(file), str(shown))
     assert code == 0
     (told,) = out.splitlines()[:1]
-    assert 'CNIPluginSchema "vlan": by its label networking.dra.io/shipped it only shows what netdra ships' in told
+    assert 'CNIPluginSchema "vlan": its label networking.dra.io/shipped marks it' in told
 
 
 def test_objects_that_clash_are_found_across_files(run: Run, tmp_path: Path) -> None:

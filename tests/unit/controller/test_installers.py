@@ -205,12 +205,16 @@ def test_the_images_schema_is_made_put_right_and_not_written_twice() -> None:
     assert made.schema is not None
     assert made.schema.metadata.labels == {PLUGIN_LABEL: "ovs"}
     assert planned_schema(plugin(), DESCRIBED, made.schema, ()).verb == ""
-    for found in (labelled(PLUGIN_LABEL, "ovs"), labelled(SHIPPED_LABEL, "ovs")):
-        changed = planned_schema(plugin(), DESCRIBED, found, ())
-        assert changed.verb == "update"
-        assert changed.schema is not None
-        assert changed.schema.metadata.labels == {PLUGIN_LABEL: "ovs"}
-        assert changed.schema.spec == DESCRIBED.schema
+    changed = planned_schema(plugin(), DESCRIBED, labelled(PLUGIN_LABEL, "ovs"), ())
+    assert changed.verb == "update"
+    assert changed.schema is not None
+    assert changed.schema.metadata.labels == {PLUGIN_LABEL: "ovs"}
+    assert changed.schema.spec == DESCRIBED.schema
+
+
+def test_the_images_schema_waits_until_one_of_a_former_version_is_gone() -> None:
+    planned = planned_schema(plugin(), DESCRIBED, labelled(SHIPPED_LABEL, "ovs"), ())
+    assert (planned.verb, planned.condition.reason) == ("", "Pending")
 
 
 def test_an_inline_schema_counts_before_the_images() -> None:

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any, cast
+from typing import Any
 
-from msgspec.structs import replace
-
-from netdra.controller.state import SCHEMA, TOPOLOGY, Key, ReportIndex, State, published
-from netdra.kube.client import Client
-from netdra.kube.queue import WorkQueue
+from netdra.controller.state import ReportIndex, published
 from netdra.kube.store import Change
 from netdra.model import documents
 from netdra.model.device import Features
 from netdra.model.node_network import NodeNetworkReport, PolicyAtNode, policies_of
-from netdra.model.schema import CNIPluginSchema
-from netdra.rules import shipped
-from testbed import virtual_time
-from tests.unit.controller.test_classes import topology
 
 
 def node(
@@ -68,37 +59,3 @@ def test_classes_ask_for_plugins_in_the_form_that_most_nodes_publish() -> None:
     assert published([text, listed, listed]) == Features(list_attributes=True)
     assert published([text, listed]) == Features(list_attributes=False)
     assert published([node()]) is None, "a node that says nothing of it is no vote"
-
-
-def noted(old: CNIPluginSchema | None, new: CNIPluginSchema | None) -> set[Key]:
-    """What is to be looked at when the schema "vlan" changes beside the schema "other" and the topology "net"."""
-
-    looked: set[Key] = set()
-
-    async def look(key: Key) -> None:
-        looked.add(key)
-
-    async def main() -> set[Key]:
-        work = WorkQueue[Key]("test", look)
-        state = State(cast(Client, None), work)
-        state.topologies.put("net", topology())
-        state.schemas.put("other", shipped.objects()["bond"])
-        state._on_schema_change(Change("vlan", old, new))
-        running = asyncio.create_task(work.run())
-        await work.drain()
-        running.cancel()
-        await asyncio.wait([running])
-        return looked
-
-    return virtual_time.run(main())
-
-
-def test_what_only_shows_a_shipped_schema_has_no_topology_looked_at_until_it_is_somebodys_own() -> None:
-    shown = shipped.objects()["vlan"]
-    own = replace(shown, metadata=replace(shown.metadata, labels={}))
-    changed = replace(shown, spec=replace(shown.spec, version="9"))
-    for old, new in ((None, shown), (shown, changed), (changed, None)):
-        assert noted(old, new) == {Key(SCHEMA, "vlan")}
-    everything = {Key(SCHEMA, "vlan"), Key(SCHEMA, "other"), Key(TOPOLOGY, "net")}
-    for old, new in ((shown, own), (own, shown), (None, own), (own, None)):
-        assert noted(old, new) == everything

@@ -18,7 +18,6 @@ from netdra.model.custom_device import CustomDevice
 from netdra.model.meta import Condition
 from netdra.model.node_network import CustomDeviceReport, NodeProblem, PolicyAtNode, PolicyReport
 from netdra.model.schema import CNIPluginSchema
-from netdra.rules import shipped
 from tests.builders import exclude, exclusive
 from tests.unit.controller.test_classes import topology
 
@@ -243,22 +242,13 @@ class TestSchemas:
         wrong = schema("a", "x", input={"prevResult": {"interfaces": {"minItems": 3, "maxItems": 1}}})
         assert said(status.of_schema(wrong, {"a": wrong}, NOW).conditions, "Accepted")[1] == "Contradictory"
 
-    def test_one_that_netdra_ships_is_shown_as_such_and_what_is_somebodys_own_counts_in_its_place(self) -> None:
-        shown, own = shipped.objects()["vlan"], schema("zz", "vlan")
-        alone = status.of_schema(shown, {"vlan": shown}, NOW)
-        assert alone.source == "netdra"
-        assert said(alone.conditions, "Accepted")[:2] == ("True", "Shipped")
-        both = {"vlan": shown, "zz": own}
-        replaced = said(status.of_schema(shown, both, NOW).conditions, "Accepted")
-        assert replaced == ("False", "Replaced", '"zz" describes plugin "vlan" too and counts in its place')
-        counts = status.of_schema(own, both, NOW)
-        assert counts.source == "own"
-        assert said(counts.conditions, "Accepted")[:2] == ("True", "Valid")
-        assert "in place of the one that netdra ships" in said(counts.conditions, "Accepted")[2]
+    def test_an_own_schema_of_a_type_that_netdra_describes_counts_and_its_status_names_what_it_permits(self) -> None:
+        own = schema("vlan", "vlan", configParameters={"optional": [{"name": "vendorKey", "type": "integer"}]})
+        accepted = said(status.of_schema(own, {"vlan": own}, NOW).conditions, "Accepted")
+        assert accepted[:2] == ("True", "Valid")
+        assert 'for plugin "vlan", instead of netdra\'s own schema; it accepts vendorKey' in accepted[2]
 
     def test_one_that_contradicts_itself_takes_the_place_of_no_other(self) -> None:
         wrong = schema("a", "vlan", input={"prevResult": {"interfaces": {"minItems": 3, "maxItems": 1}}})
-        every = {"a": wrong, "b": schema("b", "vlan"), "vlan": shipped.objects()["vlan"]}
+        every = {"a": wrong, "b": schema("b", "vlan")}
         assert said(status.of_schema(every["b"], every, NOW).conditions, "Accepted")[0] == "True"
-        del every["b"]
-        assert said(status.of_schema(every["vlan"], every, NOW).conditions, "Accepted")[0] == "True"
