@@ -1,7 +1,7 @@
 """Who has stolen the controller's token cannot have nodes run what nobody else allowed, nor touch a vendor's schema.
 
-The controller may write the CNIPluginSchemas of CNIPlugins, and the DaemonSets that install these. RBAC knows no labels;
-what holds it to them are admission policies (`own-schemas.yaml` and `own-daemonsets.yaml` of the chart).
+The controller may write the CNIPluginSchemas of CNIPlugins, and the DaemonSets that install these. RBAC knows no
+labels; what holds it to them are admission policies (`own-schemas.yaml` and `own-daemonsets.yaml` of the chart).
 """
 
 from __future__ import annotations

@@ -283,12 +283,13 @@ class TestSchemas:
     def test_topologies_that_break_it_are_named(self, request_of: Request, topology: Topology) -> None:
         strict = schema("s", "sriov", configParameters={"required": [{"name": "level", "type": "integer"}]})
         topologies = {"net": topology("net", ONE), "other": topology("other", "- {name: a, type: host-device}")}
-        (warning,) = review(request_of(strict), Cluster(topologies=topologies)).warnings
-        assert "the topologies net break it" in warning
+        warnings = review(request_of(strict), Cluster(topologies=topologies)).warnings
+        assert "the topologies net break it" in warnings[-1]
 
     def test_one_of_a_former_version_is_no_second_one_and_its_author_is_told(self, request_of: Request) -> None:
         former = former_versions(schema("vlan", "vlan"))
-        assert review(request_of(schema("a-vlan", "vlan")), Cluster(schemas={"vlan": former})) == ALLOWED
+        warnings = review(request_of(schema("a-vlan", "vlan")), Cluster(schemas={"vlan": former})).warnings
+        assert [told for told in warnings if "too" in told] == []
         (warning,) = review(request_of(former), Cluster()).warnings
         assert 'CNIPluginSchema "vlan": its label networking.dra.io/shipped' in warning
         assert "it counts for nothing, and the controller deletes it" in warning
