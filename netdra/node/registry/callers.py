@@ -92,6 +92,11 @@ class Callers:
         if not status.user.username.startswith(_ACCOUNT):
             raise RefusedRegistrationError(f"the token is {status.user.username}'s, who is no pod's service account")
         nodes = status.user.extra.get(_NODE, ())
-        if nodes and self._node not in nodes:
+        if not nodes:
+            raise RefusedRegistrationError(
+                "the token is not bound to a pod on a node, so any machine could show it",
+                hint="use a projected serviceAccountToken volume, or kubectl create token --bound-object-kind=Pod",
+            )
+        if self._node not in nodes:
             raise RefusedRegistrationError(f"the token is of a pod on node {nodes[0]}, and this is {self._node}")
         return status.user.username

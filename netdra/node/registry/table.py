@@ -455,10 +455,11 @@ class RegistrationTable:
 
 def _check(registration: Registration, ttl: float) -> None:
     """Check the rules for a registration by itself."""
-    if not _DEVICE.match(registration.device):
-        shown = registration.device[:MAX_LABEL]
+    # What is not printable also holds the characters that turn the direction of a text around (Unicode, UAX 9).
+    if not _DEVICE.match(registration.device) or not registration.device.isprintable():
         raise RefusedRegistrationError(
-            f'device: "{shown}" is no name of a device or an interface: 1 to {MAX_LABEL} characters, no / or space'
+            f"device: {ascii(registration.device[:MAX_LABEL])[1:-1]!r} is not a valid device or interface name; use 1 to "
+            f"{MAX_LABEL} printable characters without / and spaces"
         )
     if registration.device_file:
         wrong = path_error(registration.device_file)

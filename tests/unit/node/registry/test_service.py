@@ -86,8 +86,8 @@ class TestCalls:
         ("said", "message"),
         [
             ({"provider": ""}, "is no domain"),
-            ({"provider": "kubernetes.io"}, "not for providers"),
-            ({"device": ""}, "no name of a device"),
+            ({"provider": "kubernetes.io"}, "is reserved"),
+            ({"device": ""}, "not a valid device or interface name"),
             ({"attributes": {f"a{at}": wire.DeviceAttribute(int=1) for at in range(33)}}, "33 attributes"),
             ({"attributes": {"a": wire.DeviceAttribute()}}, "0 values"),
             ({"attributes": {"a": wire.DeviceAttribute(int=1, bool=True)}}, "2 values"),

@@ -68,11 +68,12 @@ class TestRules:
     @pytest.mark.parametrize(
         ("registration", "ttl", "message"),
         [
-            (said(device=""), 60, "no name of a device"),
-            (said(device="a/b"), 60, "no name of a device"),
-            (said(device="x" * 64), 60, "no name of a device"),
-            (said(device="a\x00b"), 60, "no name of a device"),
-            (said(provider="k8s.io"), 60, "not for providers"),
+            (said(device=""), 60, "is not a valid device or interface name"),
+            (said(device="a/b"), 60, "is not a valid device or interface name"),
+            (said(device="x" * 64), 60, "is not a valid device or interface name"),
+            (said(device="a\x00b"), 60, "is not a valid device or interface name"),
+            *((said(device=f"a{mark}b"), 60, ascii(mark)[1:-1].replace("\\", r"\\+")) for mark in "\u202e\u2066\u200f\u061c"),
+            (said(provider="k8s.io"), 60, "is reserved"),
             (Registration(provider="bctl", device="eth7"), 60, "says nothing"),
             (said(adds=True, device_file="/etc/passwd"), 60, "device_file: .* not an absolute path below /dev"),
             (said(adds=True, device_file="/dev/../etc/passwd"), 60, 'or ".."'),
