@@ -10,7 +10,7 @@ import pytest
 from netdra.kube.resources import TokenReview, TokenReviewStatus, TokenUser
 from netdra.node.registry.callers import AUDIENCE, MAX_REVIEWS, Callers
 from netdra.node.registry.connections import Caller
-from netdra.node.registry.table import RefusedRegistrationError
+from netdra.node.registry.shares import RefusedRegistrationError
 
 NODE_NAME = "authentication.kubernetes.io/node-name"
 
@@ -28,8 +28,10 @@ class Reviews:
         self.most = max(self.most, self.open)
         await asyncio.sleep(0.05 if review.spec.token == "pod-9" else 0.001)
         self.open -= 1
-        nodes = {"pod-unbound": {}, "pod-elsewhere": {NODE_NAME: ("m",)}}.get(review.spec.token, {NODE_NAME: ("n",)})
-        user = TokenUser(username=f"system:serviceaccount:ns:{review.spec.token}", extra=nodes)
+        bound = {"pod-unbound": (), "pod-elsewhere": ("m",)}.get(review.spec.token, ("n",))
+        user = TokenUser(
+            username=f"system:serviceaccount:ns:{review.spec.token}", extra={NODE_NAME: bound} if bound else {}
+        )
         status = TokenReviewStatus(authenticated=True, audiences=(AUDIENCE,), user=user)
         return TokenReview(spec=review.spec, status=status)
 
