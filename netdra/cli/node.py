@@ -29,8 +29,11 @@ def _providers(_context: click.Context, _option: click.Parameter, given: tuple[s
     for text in given:
         name, _, owner = text.partition("=")
         kind, _, number = owner.partition(":")
-        if not name or not ((kind == "uid" and number.isdecimal()) or owner.startswith("system:serviceaccount:")):
-            raise click.BadParameter(f"{text!r}: write NAME=uid:1000 or NAME=system:serviceaccount:NAMESPACE:NAME")
+        is_user = owner == "root" or (kind == "uid" and number.isdecimal())
+        if not name or not (is_user or owner.startswith("system:serviceaccount:")):
+            raise click.BadParameter(
+                f"{text!r}: write NAME=root, NAME=uid:1000 or NAME=system:serviceaccount:NAMESPACE:NAME"
+            )
         owners[name] = owner
     return owners
 
@@ -77,7 +80,7 @@ def _folders(_context: click.Context, _option: click.Parameter, given: tuple[Pat
 @option(
     "--registry-provider",
     "NAME=OWNER",
-    "Who alone may register as NAME: uid:1000, or system:serviceaccount:NAMESPACE:NAME.",
+    "Who alone may register as NAME: root (of the node), uid:1000, or system:serviceaccount:NAMESPACE:NAME.",
     "registry_providers",
     multiple=True,
     callback=_providers,

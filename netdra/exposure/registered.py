@@ -29,7 +29,7 @@ from netdra.model.resource import (
     DeviceCapacity,
 )
 
-_RESERVED = re.compile(r"(.*\.)?(kubernetes|k8s)\.io\Z|dra\.networking\Z")
+_RESERVED = re.compile(r"(.*\.)?((kubernetes|k8s)\.io|dra\.networking|networking\.dra\.io)\Z")
 # semver.org 2.0.0; the API server takes no other form.
 _NUMBER = r"(0|[1-9]\d*)"
 _WORD = r"(0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*)"
@@ -75,7 +75,7 @@ def provider_errors(provider: str, *, within: str = "") -> Iterator[str]:
     if not names.is_attribute_domain(provider):
         yield f'{within}provider: "{_shortened(provider)}" is no domain of up to {names.MAX_LABEL} characters'
     if _RESERVED.match(provider):
-        yield f'{within}provider: "{_shortened(provider)}" is not for providers; choose a domain of your own'
+        yield f'{within}provider: "{_shortened(provider)}" is reserved; use a domain of your own'
 
 
 def _shortened(text: str) -> str:
@@ -359,6 +359,8 @@ def _added(
             needs = _count(value.value) if isinstance(value, DeviceAttribute) else 0
             if before is not None:
                 refused.setdefault(f"{before.source} says it, which comes first", []).append(name)
+            elif name in device.attributes or name in device.capacity:
+                refused.setdefault("a policy publishes it, which comes first", []).append(name)
             elif room <= 0 or needs > values:
                 refused.setdefault(_no_room(device), []).append(name)
             else:

@@ -198,8 +198,9 @@ CUSTOM_DEVICE = CustomKind(
             **SUBDOMAIN,
             **rules(
                 rule(
-                    "self != 'dra.networking' && !self.matches('(^|[.])(kubernetes|k8s)[.]io$')",
-                    "dra.networking, kubernetes.io and k8s.io are not for providers: choose a domain of your own",
+                    "!self.matches('(^|[.])((kubernetes|k8s)[.]io|dra[.]networking|networking[.]dra[.]io)$')",
+                    "dra.networking, networking.dra.io, kubernetes.io, k8s.io and their subdomains are reserved; "
+                    "use a domain of your own",
                 )
             ),
         },

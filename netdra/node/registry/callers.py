@@ -17,7 +17,8 @@ from netdra.kube.client import Client
 from netdra.kube.resources import TOKEN_REVIEWS, TokenReview, TokenReviewSpec
 from netdra.model import names
 from netdra.node.registry.connections import Caller
-from netdra.node.registry.table import RefusedRegistrationError
+from netdra.node.registry.owners import ROOT
+from netdra.node.registry.shares import RefusedRegistrationError
 
 AUDIENCE = names.DRIVER
 KEPT_SECONDS = 60.0
@@ -48,7 +49,9 @@ class Callers:
         self._locks = WeakValueDictionary[bytes, asyncio.Lock]()
 
     async def owner(self, caller: Caller) -> str:
-        """The caller's name: `uid:<number>`, or a service account's name as the API server has it.
+        """The caller's name: `root`, `uid:<number>`, or a service account's name as the API server has it.
+
+        The user 0 of a container is `uid:0`; `root` is the node's own.
 
         Raises:
             RefusedRegistrationError: the token is not for this registry, or a token is missing.
@@ -60,7 +63,7 @@ class Callers:
                     "this registry asks for a token",
                     hint=f"send the metadata authorization: Bearer TOKEN, of a projected token for {AUDIENCE}",
                 )
-            return f"uid:{caller.uid}"
+            return ROOT if caller.is_root else f"uid:{caller.uid}"
         if len(caller.token) > MAX_TOKEN:
             raise RefusedRegistrationError(f"the token has {len(caller.token)} bytes, more than {MAX_TOKEN}")
         digest = hashlib.sha256(caller.token.encode(errors="replace")).digest()
@@ -92,6 +95,11 @@ class Callers:
         if not status.user.username.startswith(_ACCOUNT):
             raise RefusedRegistrationError(f"the token is {status.user.username}'s, who is no pod's service account")
         nodes = status.user.extra.get(_NODE, ())
-        if nodes and self._node not in nodes:
+        if not nodes:
+            raise RefusedRegistrationError(
+                "the token is not bound to a pod on a node, so any machine could show it",
+                hint="use a projected serviceAccountToken volume, or kubectl create token --bound-object-kind=Pod",
+            )
+        if self._node not in nodes:
             raise RefusedRegistrationError(f"the token is of a pod on node {nodes[0]}, and this is {self._node}")
         return status.user.username

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import struct
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, NamedTuple, cast
@@ -26,6 +25,7 @@ from h2.settings import SettingCodes, Settings
 
 from netdra.node.kubelet.server import ClosingServer, Stream, received
 from netdra.node.priority import PriorityGate
+from netdra.node.registry.peers import credentials, is_node_root
 from netdra.ops.bounded import BoundedConnection, BoundedServer, ConnectionLimits
 
 PIECE = 512
@@ -37,7 +37,6 @@ CALLS = 32
 """How many a connection may have at one time, as it is told; all of them are cancelled at once when it is closed."""
 SHARE_SECONDS = 0.002
 """For how long turns follow one another; then everything else has as long."""
-_CREDENTIALS = struct.Struct("3i")
 _WINDOW = 1024 * 1024
 """Bytes that a connection's calls may send without being answered."""
 _SETTINGS = {
@@ -50,12 +49,13 @@ log = logging.getLogger(__name__)
 
 
 class Caller(NamedTuple):
-    """The process on the other end of a connection, by the kernel (unix(7), SO_PEERCRED), and the token of a call."""
+    """The process that calls, by the kernel; the token of its call; whether it is root of the node."""
 
     pid: int
     uid: int
     gid: int
     token: str
+    is_root: bool = False
 
 
 def of_caller(
@@ -85,13 +85,8 @@ def _caller(stream: Stream) -> Caller:
     opened = transport.get_extra_info("socket") if transport is not None else None
     if opened is None:
         raise GRPCError(Status.UNAUTHENTICATED, "nobody knows who is calling")
-    return Caller(*_credentials(opened), token.strip() if kind.lower() == "bearer" else "")
-
-
-def _credentials(opened: socket.socket) -> tuple[int, int, int]:
-    """The process, user and group on the other end."""
-    pid, uid, gid = _CREDENTIALS.unpack(opened.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-    return pid, uid, gid
+    token = token.strip() if kind.lower() == "bearer" else ""
+    return Caller(*credentials(opened), token, is_node_root(opened))
 
 
 class ReadingTurns:
@@ -143,7 +138,7 @@ class RegistryServer(ClosingServer):
     async def listen(self, opened: socket.socket) -> None:
         """Accept connections of a socket, one a turn."""
         bounded = BoundedServer(
-            self._limits, self._connect, peer_of=lambda accepted, _: _credentials(accepted)[1], schedule=self.turns.add
+            self._limits, self._connect, peer_of=lambda accepted, _: credentials(accepted)[1], schedule=self.turns.add
         )
         bounded.listen(opened)
         self._server = cast(asyncio.AbstractServer, bounded)

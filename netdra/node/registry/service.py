@@ -42,7 +42,9 @@ from netdra.node.publishing.interfaces import Bucket
 from netdra.node.registry.callers import Callers
 from netdra.node.registry.connections import Caller, RegistryServer, of_caller
 from netdra.node.registry.journal import Grant
-from netdra.node.registry.table import DEFAULT_TTL, RefusedRegistrationError, RegistrationTable
+from netdra.node.registry.owners import ROOT
+from netdra.node.registry.shares import RefusedRegistrationError
+from netdra.node.registry.table import DEFAULT_TTL, RegistrationTable
 from netdra.node.view import DeviceHealth
 from netdra.node.wire import registry_pb2 as wire
 from netdra.ops.bounded import ConnectionLimits
@@ -216,7 +218,7 @@ class Registry:
     async def _deregister(self, request: wire.DeregisterRequest, caller: Caller) -> Message:
         try:
             owner = await self._admitted(caller)
-            anyone = owner == "uid:0"
+            anyone = owner == ROOT
             count, lost = await self._table.deregister(request.provider, request.device, owner, anyone=anyone)
         except NetdraError as problem:
             return wire.DeregisterResponse(success=False, message=str(problem))

@@ -12,7 +12,6 @@ import asyncio
 import logging
 import re
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -23,27 +22,23 @@ import msgspec
 
 from netdra.chain.checkpoint import since_boot
 from netdra.exposure.registered import errors, provider_errors
-from netdra.model.errors import InvalidInputError, NetdraError
+from netdra.model.errors import NetdraError
 from netdra.model.names import MAX_LABEL
 from netdra.model.registration import Registration, path_error
 from netdra.node.publishing.interfaces import Bucket
 from netdra.node.registry.journal import Grant, JournalLine, Key, ProviderOwner, RegistrationJournal
+from netdra.node.registry.owners import ProviderOwners
+from netdra.node.registry.shares import MAX_REGISTRATIONS, RefusedRegistrationError, RegistryLimits, Shares
 
 log = logging.getLogger(__name__)
 
 FILE = "registry.jsonl"
 MAX_TTL = 30 * 86_400
 DEFAULT_TTL = 300
-OWNED_SECONDS = 86_400.0
-"""How long a provider's name stays its owner's after the last of its registrations has ended."""
 CHANGE_SECONDS = 10.0
 """The least seconds between two publications of a device's values; its first registration and its last are at once."""
 BURST = 5
 """How often one device's names may come and go before that is damped, too."""
-MAX_PROVIDERS = 64
-MAX_OF_PROVIDER = 2048
-MAX_REGISTRATIONS = 4096
-MAX_BYTES = 4 * 1024 * 1024
 LOCK_SECONDS = 1.0
 """How often the file is tried while another daemon has it."""
 REWRITE_SECONDS = 5.0
@@ -53,19 +48,6 @@ LONGEST_SLEEP = 60.0
 SWEEP_SECONDS = 0.1
 """The least seconds between two passes over the table."""
 _DEVICE = re.compile(rf"[^\s/\x00-\x1f\x7f]{{1,{MAX_LABEL}}}\Z")
-
-
-class RefusedRegistrationError(InvalidInputError):
-    """A registration breaks a rule; the registry stays as it was."""
-
-
-class RegistryLimits(msgspec.Struct, frozen=True):
-    """How much fits into the registry; `size` is in bytes."""
-
-    providers: int = MAX_PROVIDERS
-    of_provider: int = MAX_OF_PROVIDER
-    registrations: int = MAX_REGISTRATIONS
-    size: int = MAX_BYTES
 
 
 @dataclass
@@ -148,7 +130,12 @@ class RegistrationTable:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="registry")
 
     def __len__(self) -> int:
-        return self._of_provider.total()
+        return self._shares.of_provider.total()
+
+    @property
+    def owners(self) -> dict[str, ProviderOwner]:
+        """The owner of each provider's name."""
+        return self._owners.names
 
     @property
     def grants(self) -> Iterator[Grant]:
@@ -206,9 +193,13 @@ class RegistrationTable:
         """
         now = self._clock()
         _check(registration, ttl)
-        self._check_owner(registration.provider, owner, now)
+        is_taken = self._owners.check(registration.provider, owner, now)
         grant = Grant(registration, owner, ttl, now + ttl)
         self._add(grant)
+        if is_taken:
+            former = [other for other in self.grants if other.key[0] == grant.key[0] and other.owner != owner]
+            self._drop(former)
+            self._rewrite = True  # what the former owner registered is gone from the file, too
         self._publish((registration.device,))
         if self._tick() + ttl < self._next:
             self._wake.set()
@@ -229,7 +220,7 @@ class RegistrationTable:
         for text in provider_errors(provider):
             raise RefusedRegistrationError(text)
         if not anyone:
-            self._check_owner(provider, owner, self._clock())
+            self._owners.check(provider, owner, self._clock())
         held = (self.get(provider, device),) if device else self.grants
         gone = [grant for grant in held if grant is not None and grant.registration.provider == provider]
         self._drop(gone)
@@ -245,9 +236,7 @@ class RegistrationTable:
         now, tick = self._clock(), self._tick()
         self._drop([grant for grant in self.grants if grant.ends <= now])
         self._publish([name for name, device in self._devices.items() if device.due is not None and device.due <= tick])
-        for provider in [name for name, owner in self.owners.items() if owner.until <= now]:
-            if not self._of_provider[provider]:
-                del self.owners[provider]
+        self._owners.expire(now)
         quiet = [name for name, device in self._devices.items() if not device.grants and not device.published]
         for more, name in zip(range(len(quiet), 0, -1), quiet, strict=True):
             if more > MAX_REGISTRATIONS or self._devices[name].bucket.now(tick) >= BURST:
@@ -294,17 +283,16 @@ class RegistrationTable:
         A lease that was granted while the clock was ahead gets no longer than its caller asked for.
         """
         now = self._clock()
-        self._of_provider: Counter[str] = Counter()
+        self._shares = Shares(self._limits)
+        self._owners = ProviderOwners(self._pinned, lambda provider: self._shares.of_provider[provider])
         self._files: dict[str, Key] = {}
-        self._size = 0
-        self.owners: dict[str, ProviderOwner] = {}
         for device in self._devices.values():
             device.grants.clear()
         granted: dict[Key, Grant] = {}
         for line in self._journal.read():
             if line.granted is not None:
                 granted[line.granted.key] = line.granted
-                self._own(line.granted)
+                self._owners.own(line.granted)
             elif line.ended is not None:
                 granted.pop(line.ended, None)
             elif line.owner is not None:
@@ -314,26 +302,15 @@ class RegistrationTable:
             with suppress(RefusedRegistrationError):
                 _check(grant.registration, grant.ttl)
                 if grant.ends > now:
-                    self._add(grant)
+                    self._add(grant, is_new=False)
+        for provider in [name for name in self.owners if not self._shares.of_provider[name]]:
+            self._owners.release(provider, now)
         for device in self._devices.values():
             device.publish(self._tick())
         self._published = None
 
-    def _check_owner(self, provider: str, owner: str, now: float) -> None:
-        pinned = self._pinned.get(provider)
-        if pinned is not None:
-            if pinned != owner:
-                raise RefusedRegistrationError(f'provider: "{provider}" belongs to {pinned}, not to {owner}')
-            return
-        current = self.owners.get(provider)
-        if current is not None and current.name != owner and (self._of_provider[provider] or now < current.until):
-            raise RefusedRegistrationError(
-                f'provider: "{provider}" belongs to {current.name}, not to {owner}; choose another name, or have root '
-                "take the provider's registrations back"
-            )
-
-    def _check_room(self, grant: Grant, before: Grant | None, size: int) -> None:
-        provider, name = grant.key
+    def _check_conflicts(self, grant: Grant) -> None:
+        name = grant.key[1]
         device = self._devices.get(name)
         for other in device.grants.values() if device is not None else ():
             if grant.registration.adds and other.registration.adds and other.key != grant.key:
@@ -346,44 +323,28 @@ class RegistrationTable:
             raise RefusedRegistrationError(
                 f'device_file: "{path}" is device "{first[1]}" of provider "{first[0]}"; a file is one device'
             )
-        if self._size + size > self._limits.size:
-            raise RefusedRegistrationError(f"the registry is full: it takes {self._limits.size} bytes")
-        if before is not None:
-            return
-        count = self._of_provider[provider]
-        if not count and len(self._of_provider) >= self._limits.providers:
-            raise RefusedRegistrationError(f"the registry is full: it takes {self._limits.providers} providers")
-        if count >= self._limits.of_provider:
-            raise RefusedRegistrationError(
-                f'provider "{provider}" speaks of {count} devices, and more are not taken of one provider'
-            )
-        if len(self) >= self._limits.registrations:
-            raise RefusedRegistrationError(f"the registry is full: it takes {self._limits.registrations} registrations")
 
-    def _add(self, grant: Grant) -> None:
-        """Put a grant into its row.
+    def _add(self, grant: Grant, *, is_new: bool = True) -> None:
+        """Put a grant into its row; what the journal has already had its share when it was new.
 
         Raises:
             RefusedRegistrationError: there is no room.
         """
         provider, name = grant.key
         before = self.get(provider, name)
-        more = grant.size - (before.size if before is not None else 0)
-        self._check_room(grant, before, more)
+        self._check_conflicts(grant)
+        if is_new:
+            self._shares.check(grant, before)
         if before is not None:
             self._files.pop(before.registration.device_file, None)
-        else:
-            self._of_provider[provider] += 1
+            self._shares.remove(before)
+        self._shares.add(grant)
         if grant.registration.device_file:
             self._files[grant.registration.device_file] = grant.key
         if name not in self._devices:
             self._devices[name] = _Device(Bucket(BURST, self._tick(), BURST, CHANGE_SECONDS))
         self._devices[name].grants[provider] = grant
-        self._size += more
-        self._own(grant)
-
-    def _own(self, grant: Grant) -> None:
-        self.owners[grant.registration.provider] = ProviderOwner(grant.owner, grant.ends + OWNED_SECONDS)
+        self._owners.own(grant)
 
     def _drop(self, grants: Sequence[Grant]) -> None:
         """Remove grants from their rows, and publish what is left."""
@@ -391,10 +352,9 @@ class RegistrationTable:
             provider, name = grant.key
             del self._devices[name].grants[provider]
             self._files.pop(grant.registration.device_file, None)
-            self._size -= grant.size
-            self._of_provider[provider] -= 1
-            if not self._of_provider[provider]:
-                del self._of_provider[provider]
+            self._shares.remove(grant)
+            if not self._shares.of_provider[provider]:
+                self._owners.release(provider, self._clock())
         self._publish({grant.registration.device for grant in grants})
         if grants:
             self._wake.set()
@@ -455,10 +415,11 @@ class RegistrationTable:
 
 def _check(registration: Registration, ttl: float) -> None:
     """Check the rules for a registration by itself."""
-    if not _DEVICE.match(registration.device):
-        shown = registration.device[:MAX_LABEL]
+    # What is not printable also holds the characters that turn the direction of a text around (Unicode, UAX 9).
+    if not _DEVICE.match(registration.device) or not registration.device.isprintable():
         raise RefusedRegistrationError(
-            f'device: "{shown}" is no name of a device or an interface: 1 to {MAX_LABEL} characters, no / or space'
+            f'device: "{ascii(registration.device[:MAX_LABEL])[1:-1]}" is not a valid device or interface name; '
+            f"use 1 to {MAX_LABEL} printable characters without / and spaces"
         )
     if registration.device_file:
         wrong = path_error(registration.device_file)

@@ -313,8 +313,8 @@ class TestCustomDevices:
         ("spec", "message"),
         [
             ({}, "says nothing"),
-            ({"provider": "dra.networking", "addIfNotExist": True}, "is not for providers"),
-            ({"provider": "a.k8s.io", "addIfNotExist": True}, "is not for providers"),
+            ({"provider": "dra.networking", "addIfNotExist": True}, "is reserved"),
+            ({"provider": "a.k8s.io", "addIfNotExist": True}, "is reserved"),
             ({"provider": "B", "addIfNotExist": True}, "is no domain"),
             ({"device": "eth1.5", "addIfNotExist": True}, "is no device's name"),
             ({"attributes": {"a-b": {"int": 1}}}, "must be up to 32 letters"),

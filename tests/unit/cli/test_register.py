@@ -70,7 +70,7 @@ def test_what_is_registered_is_listed_and_taken_back(folder: Path) -> None:
             await asyncio.to_thread(netdra, folder, "register", "--provider", "bctl", "--remove")
             assert not [*scene.table.registrations]
             code, _, error = await asyncio.to_thread(netdra, folder, "register", "eth7", "--provider", "k8s.io", *said)
-            assert (code, "is not for providers" in error) == (2, True)
+            assert (code, "is reserved" in error) == (2, True)
 
     run(story)
 

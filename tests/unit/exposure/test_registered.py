@@ -53,9 +53,13 @@ class TestRules:
             ("", {}, {}, "is no domain"),
             ("B", {}, {}, "is no domain"),
             ("a" * 64, {}, {}, "is no domain"),
-            ("dra.networking", {}, {}, "not for providers"),
-            ("kubernetes.io", {}, {}, "not for providers"),
-            ("x.k8s.io", {}, {}, "not for providers"),
+            *(
+                (domain, {}, {}, "is reserved; use a domain of your own")
+                for domain in (
+                    *("dra.networking", "x.dra.networking", "networking.dra.io", "cni.networking.dra.io"),
+                    *("kubernetes.io", "k8s.io", "x.k8s.io", "cni.networking.k8s.io"),
+                )
+            ),
             ("bctl", {"a-b": TRUE}, {}, "must be up to 32 letters"),
             ("bctl", {"a" * 33: TRUE}, {}, "must be up to 32 letters"),
             ("bctl", {"dra.networking/mtu": TRUE}, {}, "must be up to 32 letters"),
@@ -166,6 +170,21 @@ class TestDevices:
         assert len(device.attributes) + len(device.registered) + len(device.capacity) == 32
         assert "is left out: a device has room for 32 attributes and capacities" in outcome.problem
         assert any(outcome.problem in problem.message for problem in found.problems)
+
+    def test_a_policys_words_in_its_own_domain_are_the_policys(self) -> None:
+        """A provider of that domain would otherwise sell a device a hundred thousand times."""
+        exposure = {
+            "allowMultipleAllocations": True,
+            "additionalAttributes": {"bctl/tier": "gold"},
+            "capacity": {"bctl/slots": {"value": 4, "requestPolicy": {"default": 1}}},
+        }
+        policies = (policy("p", named("eth7"), **exposure),)
+        said = says(attributes={"tier": TRUE, "rdma": TRUE}, capacity={"slots": amount(100_000)})
+        (before,), found = result(policies=policies).devices, result(said, policies=policies)
+        (device,), (outcome,) = found.devices, found.outcomes
+        assert device.capacity == before.capacity
+        assert device.registered == {"bctl/rdma": TRUE}
+        assert outcome.problem == "bctl/slots, bctl/tier is left out: a policy publishes it, which comes first"
 
     def test_a_shared_one_is_not_emptied_by_a_claim_that_does_not_ask(self) -> None:
         (device,) = result(says(capacity={"bandwidth": amount(4096)}), policies=(SHARED,)).devices

@@ -82,7 +82,7 @@ def test_a_suffix_is_part_of_the_devices_name_and_not_of_that_of_the_vfs_togethe
 
 def test_vfs_and_bandwidth_of_netdras_own_stay_whatever_a_provider_calls_his() -> None:
     own = {"vfs": DeviceCapacity(value=9), "bandwidth": DeviceCapacity(value=1)}
-    assert any("not for providers" in text for text in errors("dra.networking", {}, own))
+    assert any("is reserved" in text for text in errors("dra.networking", {}, own))
     before, after = result(), result(says("eth0-vfs", capacity=own))
     (was,), (device,) = before.devices, after.devices
     assert {name: device.capacity[name] for name in (VFS, BANDWIDTH)} == dict(was.capacity)

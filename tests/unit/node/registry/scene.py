@@ -18,8 +18,10 @@ from netdra.model.plan import PlannedDevice
 from netdra.model.registration import RegistrationOutcome
 from netdra.node.priority import PriorityGate
 from netdra.node.registry.connections import Caller
+from netdra.node.registry.owners import ROOT
 from netdra.node.registry.service import SERVICE, Place, Registry
-from netdra.node.registry.table import FILE, RegistrationTable, RegistryLimits
+from netdra.node.registry.shares import RegistryLimits
+from netdra.node.registry.table import FILE, RegistrationTable
 from netdra.node.view import DeviceHealth
 from netdra.node.wire import registry_pb2 as wire
 from netdra.topology.devices import DeviceKey
@@ -42,7 +44,7 @@ class AnyCaller:
     async def owner(self, caller: Caller) -> str:
         if caller.token == "away":
             raise NetdraError("the API server is away")
-        return f"account:{caller.token}" if caller.token else f"uid:{caller.uid}"
+        return f"account:{caller.token}" if caller.token else ROOT if caller.is_root else f"uid:{caller.uid}"
 
 
 @dataclass

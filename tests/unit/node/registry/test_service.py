@@ -20,8 +20,10 @@ import pytest
 from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.model.registration import RegistrationOutcome
 from netdra.node.registry import connections, service
+from netdra.node.registry.owners import ROOT
 from netdra.node.registry.service import LIMITS, SERVICE
-from netdra.node.registry.table import FILE, MAX_OF_PROVIDER, RegistrationTable, RegistryLimits
+from netdra.node.registry.shares import MAX_OF_PROVIDER, RegistryLimits
+from netdra.node.registry.table import FILE, RegistrationTable
 from netdra.node.wire import registry_pb2 as wire
 from netdra.registry_client import RegistryClient
 from testbed.pace import measured, within
@@ -30,7 +32,7 @@ from tests.unit.node.kubelet.caller import run
 from tests.unit.node.registry.scene import Scene, serving
 
 Story = Callable[[Scene], Coroutine[Any, Any, None]]
-UID = f"uid:{os.getuid()}"
+UID = f"uid:{os.getuid()}" if os.getuid() else ROOT
 
 
 def tell(folder: Path, story: Story, **options: Any) -> None:
@@ -86,8 +88,8 @@ class TestCalls:
         ("said", "message"),
         [
             ({"provider": ""}, "is no domain"),
-            ({"provider": "kubernetes.io"}, "not for providers"),
-            ({"device": ""}, "no name of a device"),
+            ({"provider": "kubernetes.io"}, "is reserved"),
+            ({"device": ""}, "not a valid device or interface name"),
             ({"attributes": {f"a{at}": wire.DeviceAttribute(int=1) for at in range(33)}}, "33 attributes"),
             ({"attributes": {"a": wire.DeviceAttribute()}}, "0 values"),
             ({"attributes": {"a": wire.DeviceAttribute(int=1, bool=True)}}, "2 values"),
@@ -341,7 +343,7 @@ class TestStrangers:
         async def story(scene: Scene) -> None:
             answers = [await scene.register(device=f"eth{at}") for at in range(8)]
             assert [each.success for each in answers] == [True] * 5 + [False] * 3
-            assert "speaks of 5 devices" in answers[-1].message
+            assert "has 5 registrations" in answers[-1].message
 
         tell(folder, story, limits=RegistryLimits(of_provider=5))
 

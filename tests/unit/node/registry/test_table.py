@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,18 +16,20 @@ from netdra.model.registration import Registration
 from netdra.model.resource import DeviceAttribute
 from netdra.node.registry import journal
 from netdra.node.registry.journal import Grant, JournalLine, RegistrationJournal
-from netdra.node.registry.table import (
-    BURST,
-    CHANGE_SECONDS,
+from netdra.node.registry.owners import ANY_ROOT, MOST_NAMES, OWNED_NAMES, OWNED_SECONDS
+from netdra.node.registry.owners import ROOT as NODE_ROOT
+from netdra.node.registry.shares import (
+    LEAST_SHARE,
+    MAX_BYTES,
+    MAX_PROVIDERS,
     MAX_REGISTRATIONS,
-    MAX_TTL,
-    OWNED_SECONDS,
     RefusedRegistrationError,
-    RegistrationTable,
     RegistryLimits,
 )
+from netdra.node.registry.table import BURST, CHANGE_SECONDS, MAX_TTL, RegistrationTable
 
 ROOT, OTHER = "uid:0", "uid:1000"
+ACCOUNT = "system:serviceaccount:net:probe"
 NOWHERE = Path("/nonexistent/registry.jsonl")
 
 
@@ -68,11 +72,12 @@ class TestRules:
     @pytest.mark.parametrize(
         ("registration", "ttl", "message"),
         [
-            (said(device=""), 60, "no name of a device"),
-            (said(device="a/b"), 60, "no name of a device"),
-            (said(device="x" * 64), 60, "no name of a device"),
-            (said(device="a\x00b"), 60, "no name of a device"),
-            (said(provider="k8s.io"), 60, "not for providers"),
+            (said(device=""), 60, "is not a valid device or interface name"),
+            (said(device="a/b"), 60, "is not a valid device or interface name"),
+            (said(device="x" * 64), 60, "is not a valid device or interface name"),
+            (said(device="a\x00b"), 60, "is not a valid device or interface name"),
+            *((said(device=f"a{mark}b"), 60, f"a.u{ord(mark):04x}b") for mark in "\u202e\u2066\u200f\u061c"),
+            (said(provider="k8s.io"), 60, "is reserved"),
             (Registration(provider="bctl", device="eth7"), 60, "says nothing"),
             (said(adds=True, device_file="/etc/passwd"), 60, "device_file: .* not an absolute path below /dev"),
             (said(adds=True, device_file="/dev/../etc/passwd"), 60, 'or ".."'),
@@ -129,6 +134,11 @@ class TestRules:
         with pytest.raises(RefusedRegistrationError, match="belongs to uid:1000"):
             table.register_at(0.0, said(), ROOT, 60)
         table.register_at(0.0, said(), OTHER, 60)
+        pinned = Table(pinned={"bctl": ANY_ROOT, "mine": NODE_ROOT})
+        pinned.register_at(0.0, said(), ANY_ROOT, 60)
+        pinned.register_at(0.0, said(), NODE_ROOT, 60)
+        with pytest.raises(RefusedRegistrationError, match="belongs to root"):
+            pinned.register_at(0.0, said(provider="mine"), ANY_ROOT, 60)
 
     def test_one_interface_is_registered_as_a_device_by_one_provider(self) -> None:
         table = Table()
@@ -140,18 +150,87 @@ class TestRules:
         table.register_at(0.0, said(provider="x", adds=True), ROOT, 60)
 
     def test_it_is_bounded_and_what_is_there_can_still_be_renewed(self) -> None:
-        table = Table(limits=RegistryLimits(providers=2, of_provider=3, registrations=4, size=100_000))
+        table = Table(limits=RegistryLimits(providers=4, of_provider=3, registrations=8, size=100_000))
         for at in range(3):
             table.register_at(0.0, said(device=f"e{at}"), ROOT, 60)
-        with pytest.raises(RefusedRegistrationError, match="speaks of 3 devices"):
+        with pytest.raises(RefusedRegistrationError, match='"bctl" has 3 registrations'):
             table.register_at(0.0, said(device="e3"), ROOT, 60)
-        table.register_at(0.0, said(provider="x"), ROOT, 60)
-        with pytest.raises(RefusedRegistrationError, match="takes 4 registrations"):
-            table.register_at(0.0, said(provider="x", device="e9"), ROOT, 60)
-        with pytest.raises(RefusedRegistrationError, match="takes 2 providers"):
-            table.register_at(0.0, said(provider="y"), ROOT, 60)
+        for number, provider in enumerate("xyz"):
+            table.register_at(0.0, said(provider=provider), f"uid:{number}", 60)
+        with pytest.raises(RefusedRegistrationError, match="takes 4 providers"):
+            table.register_at(0.0, said(provider="v"), "uid:9", 60)
         table.register_at(5.0, said(2, device="e0"), ROOT, 60)
-        assert len(table) == 4
+        assert len(table) == 6
+        full = Table(limits=RegistryLimits(registrations=4))
+        for at in range(5):
+            with nullcontext() if at < 4 else pytest.raises(RefusedRegistrationError, match="takes 4 registrations"):
+                full.register_at(0.0, said(provider=f"p{at}", device=f"e{at}"), f"uid:{at}", 60)
+
+    @pytest.mark.parametrize("unit", ["providers", "registrations", "bytes"])
+    def test_one_owner_cannot_use_it_up(self, unit: str) -> None:
+        """Each owner takes what it gets; the next one still gets half of the rest, and more than nothing."""
+        table, taken = Table(), list[int]()
+
+        def registration(owner: int, number: int) -> Registration:
+            name = f"p{owner}-{number if unit == 'providers' else number // 1500}"
+            text = {f"a{at}": DeviceAttribute(string="x" * 64) for at in range(16 if unit == "bytes" else 1)}
+            return Registration(provider=name, device=f"e{number}", attributes=text)
+
+        for owner in range(1, 5):
+            rule = ""
+            for number in range(MAX_REGISTRATIONS):
+                try:
+                    table.put(registration(owner, number), f"uid:{owner}", 60)
+                except RefusedRegistrationError as problem:
+                    rule = str(problem)
+                    taken.append(number)
+                    break
+            assert re.match(f"uid:{owner} would use .* {unit}, .* more than is free", rule), rule
+        total = {"providers": MAX_PROVIDERS, "registrations": MAX_REGISTRATIONS, "bytes": MAX_BYTES / 1536}[unit]
+        assert taken == [pytest.approx(total / 2**owner, abs=1) for owner in range(1, 5)]
+        assert taken[-1] >= total // LEAST_SHARE - 1
+        for owner, count in enumerate(taken, 1):
+            table.put(registration(owner, count - 1), f"uid:{owner}", 60)
+
+    def test_what_had_its_share_is_read_back_in_any_order(self, folder: Path) -> None:
+        limits = RegistryLimits(registrations=8)
+        table = Table(limits=limits)
+        for owner, count in (("uid:1", 4), ("uid:2", 2)):
+            for number in range(count):
+                table.register_at(0.0, said(provider=f"p{owner[-1]}", device=f"e{number}"), owner)
+        RegistrationJournal(folder / "r").write(reversed(tuple(table.grants)), table.owners)
+        assert len(Table(folder / "r", limits=limits)) == 6
+
+    def test_names_without_registrations_are_few_and_their_time_is_short(self) -> None:
+        table = Table()
+        table.register_at(0.0, said(provider="kept"), OTHER, 10)
+        for number in range(500):
+            for owner in ("uid:7", f"uid:{1000 + number}"):
+                name = f"n{number}-{owner[4:]}"
+                table.register_at(0.0, said(provider=name), owner, MAX_TTL)
+                table.remove(name, "", owner)
+        assert len([1 for owner in table.owners.values() if owner.name == "uid:7"]) <= OWNED_NAMES
+        assert len(table.owners) <= MOST_NAMES + 1
+        assert "kept" in table.owners, "it has a registration"
+        table.sweep_at(11.0)
+        table.sweep_at(OWNED_SECONDS + 12.0)
+        assert table.owners == {}
+
+    def test_who_shows_more_than_user_0_of_a_container_takes_the_name_from_it(self, folder: Path) -> None:
+        for better in (ACCOUNT, NODE_ROOT):
+            table = Table()
+            table.register_at(0.0, said(device="eth8"), ANY_ROOT, 60)
+            with pytest.raises(RefusedRegistrationError, match="belongs to uid:0"):
+                table.register_at(0.0, said(), "uid:7", 60)
+            table.register_at(0.0, said(), better, 60)
+            assert [grant.owner for grant in table.grants] == [better]
+            assert [grant.registration.device for grant in table.grants] == ["eth7"]
+            assert table._rewrite, "what was taken is gone from the file as well"
+            for worse in (ANY_ROOT, "uid:7", *({ACCOUNT, NODE_ROOT} - {better})):
+                with pytest.raises(RefusedRegistrationError, match=f"belongs to {better}"):
+                    table.register_at(0.0, said(), worse, 60)
+                with pytest.raises(RefusedRegistrationError, match=f"belongs to {better}"):
+                    table.remove_at(0.0, owner=worse)
 
     def test_a_million_devices_are_refused_in_little_memory(self) -> None:
         table = Table()
@@ -185,7 +264,9 @@ class TestRules:
         assert len(table) == 0
         for _ in range(2):
             table.sweep_at(now + 1e3)
-        assert (table.registrations, table._devices, table._size, table._files) == ((), {}, 0, {})
+        assert (table.registrations, table._devices, table._files) == ((), {}, {})
+        shares = table._shares
+        assert not any((shares.of_provider, shares._owners, shares._registrations, shares._bytes))
 
 
 class TestDamping:
