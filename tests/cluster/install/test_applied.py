@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-import yaml
 
 from testbed.api import Api, Object, kind_of
 from testbed.commands import Settings
@@ -60,15 +60,17 @@ def test_a_second_apply_changes_no_object(plane: ControlPlane, api: Api, name: s
     if not any(found["metadata"]["name"] == case.namespace for found in api.list(NAMESPACE)):
         add_namespace(api, case.namespace)
     objects = [each for each in case.objects() if not each["apiVersion"].startswith(OF_OTHERS)]
-    text = yaml.safe_dump_all(objects)
+    text = as_list(objects)
     plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=text)
     before = applied(api, objects)
     until_next_second()
     plane.kubectl("apply", "--server-side", "-f", "-", text=text)
     assert applied(api, objects) == before
-    plane.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", "-", text=_own(objects))
+    kept = ("CustomResourceDefinition", "Namespace")
+    own = as_list([each for each in objects if each["kind"] not in kept])
+    plane.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", "-", text=own)
 
 
-def _own(objects: list[Object]) -> str:
-    """All but what other cases have under the same name and keep."""
-    return yaml.safe_dump_all(each for each in objects if each["kind"] not in ("CustomResourceDefinition", "Namespace"))
+def as_list(objects: list[Object]) -> str:
+    """Objects as one document; JSON, in which a namespace "y" is no truth."""
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})

@@ -35,7 +35,8 @@ def block(title: str, number: int = 0) -> str:
     """One of the blocks below a title of the page."""
     found = re.search(rf"^#+ {title}\n(.*?)(?=^#+ |\Z)", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert found is not None, title
-    return re.findall(r"^```[a-z]*\n(.*?)^```$", found[1], re.MULTILINE | re.DOTALL)[number]
+    lines: str = re.findall(r"^```[a-z]*\n(.*?)^```$", found[1], re.MULTILINE | re.DOTALL)[number]
+    return lines
 
 
 @dataclass(frozen=True)
@@ -140,8 +141,9 @@ def has_ended(job: Object | None) -> bool:
     return any(each["type"] in ("Complete", "Failed") for each in (job or {}).get("status", {}).get("conditions", ()))
 
 
-def has_failed(job: Object) -> bool:
-    return any((each["type"], each["status"]) == ("Failed", "True") for each in job["status"]["conditions"])
+def has_failed(job: Object | None) -> bool:
+    conditions = (job or {}).get("status", {}).get("conditions", ())
+    return any((each["type"], each["status"]) == ("Failed", "True") for each in conditions)
 
 
 def test_a_kustomization_changes_what_no_value_does(site: Site, shell: Shell) -> None:
