@@ -26,12 +26,13 @@ Forced: netdra is removed while it is needed.
 - Programs of CNIPlugins stay on the nodes, and nothing looks after them.
 - Ports of VFs stay in Neutron: openstack port list --device-owner netdra:vf"""
 _REFUSED = """\
-Delete the pods that use the claims, claims that nobody uses, and CNIPlugins; a NeutronPort that is being deleted waits
-for Neutron, its condition says why. Then uninstall again. Helm calls the
-release "uninstalling" until then; to keep it, or to remove it all the same, have helm call it deployed again first:
-  helm rollback RELEASE REVISION            the last one of helm history RELEASE
-  helm upgrade RELEASE CHART --reuse-values --set uninstall.force=true
-  helm uninstall RELEASE"""
+Delete the pods that use the claims, claims that nobody uses, and CNIPlugins. The condition of a NeutronPort that is
+being deleted reports why it waits for Neutron. Then uninstall again.
+To uninstall while they exist: helm upgrade RELEASE CHART --reuse-values --set uninstall.force=true"""
+_RUNNING = """\
+netdra runs. Nothing is removed, because running processes need these objects.
+Delete netdra's DaemonSet and Deployments first; helm uninstall does. A pod on a node that does not answer stays until
+the node is back or deleted; if the machine is off, kubectl delete pod --force. Then run this command again."""
 
 _CLUSTER = shared.cluster("As of the daemons: the way to the cluster.")
 
@@ -67,22 +68,43 @@ def check(cluster: shared.ClusterAccess, force: bool, output: str) -> None:
 @_CLUSTER
 @shared.namespace
 @shared.name
+@shared.option(
+    "--wait",
+    "SECONDS",
+    "Wait so long for netdra's pods to end and its lease to expire.",
+    "wait_seconds",
+    type=click.FloatRange(min=0),
+    default=120.0,
+    callback=shared.seconds,
+)
 @shared.output("table", "json", "yaml")
-def clean(cluster: shared.ClusterAccess, namespace: str, name: str, output: str) -> None:
-    """Remove what netdra's processes made and nobody else removes, once they are gone.
+def clean(cluster: shared.ClusterAccess, namespace: str, name: str, wait_seconds: float, output: str) -> None:
+    """Remove the objects that netdra's processes made and nobody else removes, once the processes are gone.
 
-    DeviceClasses of topologies, plugin schemas that former versions made, NodeNetworks, netdra's ResourceSlices,
-    DaemonSets of CNIPlugins, the controller's lease, the webhook's Secret, and what keeps topologies, CNIPlugins and
-    NeutronPorts from being deleted. What people wrote stays: policies, topologies, claims, and the
-    CustomResourceDefinitions. Run it again and there is nothing to do.
+    DeviceClasses of topologies, schemas of former versions, NodeNetworks, netdra's ResourceSlices, DaemonSets of
+    CNIPlugins, the controller's lease, the webhook's Secret, and finalizers that keep topologies, CNIPlugins and
+    NeutronPorts from being deleted. Objects that people wrote stay: policies, topologies, claims, and the
+    CustomResourceDefinitions. A second run removes nothing.
+
+    While netdra runs in any namespace, nothing is removed and the exit code is 1. It runs if its DaemonSet or a
+    Deployment exists, a pod of them has not ended, or its lease is renewed.
     """
+    from netdra.controller.running import Process, wait_until_gone
     from netdra.controller.uninstall import Installation, Removed
     from netdra.controller.uninstall import clean as removing
 
-    async def work(client: Client) -> list[Removed]:
-        return [removed async for removed in removing(client, Installation(namespace, name))]
+    async def work(client: Client) -> tuple[tuple[Process, ...], list[Removed]]:
+        processes = await wait_until_gone(client, wait_seconds)
+        if processes:
+            return processes, []
+        return (), [removed async for removed in removing(client, Installation(namespace, name))]
 
-    removed = _ask(cluster, work)
+    processes, removed = _ask(cluster, work)
+    if processes:
+        terminal.tell(_RUNNING)
+        for process in processes:
+            terminal.tell(f"{process.kind} {process.name} {process.state}")
+        sys.exit(1)
     if output == "table":
         terminal.print_table(("REMOVED", "NAME"), [(item.kind, item.name) for item in removed])
     else:

@@ -1,8 +1,9 @@
 """Taking netdra off a cluster: the users of its devices, and the objects that its processes leave behind.
 
-Called by `netdra uninstall`, which the chart runs before and after `helm uninstall`. A pod with a claim cannot end once
-its node has no driver, and an installed CNI plugin stays on the nodes once there is no controller, so an uninstall
-looks for such users first. Objects that users wrote stay, and so do their kinds.
+Called by `netdra uninstall`, which the chart runs before and after `helm uninstall`; it asks `running` before it
+removes anything. A pod with a claim cannot end once its node has no driver, and an installed CNI plugin stays on the
+nodes once there is no controller, so an uninstall looks for such users first. Objects that users wrote stay, and so
+do their kinds.
 """
 
 from __future__ import annotations

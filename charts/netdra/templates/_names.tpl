@@ -34,3 +34,16 @@
 {{- if .digest -}}@{{ .digest }}{{- else -}}:{{ .tag | default $.Chart.AppVersion }}{{- end -}}
 {{- end -}}
 {{- end -}}
+
+{{/* Whether objects are rendered that only Helm runs: Jobs and Pods with the annotation helm.sh/hook, and their rights. Anything
+else that applies them would run them at once. `helm template` finds no cluster, and so no namespace. */}}
+{{- define "netdra.withHooks" -}}
+{{- $render := .Values.hooks.render -}}
+{{- if or (eq $render "always") (and (eq $render "auto") (lookup "v1" "Namespace" "" "kube-system")) -}}true{{- end -}}
+{{- end -}}
+
+{{/* Annotations of objects that outlive the release, because all objects of users go with them: for Helm, Argo CD and Flux. */}}
+{{- define "netdra.kept" -}}
+{{- dict "helm.sh/resource-policy" "keep" "argocd.argoproj.io/sync-options" "Prune=false,Delete=false"
+  "kustomize.toolkit.fluxcd.io/prune" "disabled" | toJson -}}
+{{- end -}}

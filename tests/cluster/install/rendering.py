@@ -32,16 +32,20 @@ class Case:
         return helm.objects(self.manifests)
 
 
+HOOKS = {"hooks": {"render": "always"}}
+"""The value with which helm renders without a cluster what it renders with one."""
 CASES = {
     "defaults": Case(),
-    "other-names": Case("prod", "networking"),
-    "long-names": Case(LONG, "n" * 63),
-    "named": Case("on", "y", {"fullnameOverride": "0x1"}),
+    "hooks": Case(values=HOOKS),
+    "other-names": Case("prod", "networking", HOOKS),
+    "long-names": Case(LONG, "n" * 63, HOOKS),
+    "named": Case("on", "y", {**HOOKS, "fullnameOverride": "0x1"}),
     "own-namespace": Case(values={"namespace": {"create": True}}),
     "cert-manager": Case(values={"webhook": {"certManager": {"enabled": True}}}),
     "issuer": Case(values={"webhook": {"certManager": {"enabled": True, "issuerRef": {"name": "corporate"}}}}),
     "everything": Case(
         values={
+            **HOOKS,
             "presets": {"shared": True},
             "image": {
                 "repository": "registry.example.com/netdra",

@@ -27,6 +27,7 @@ OF_KUBERNETES = {
     ("kube-system", name)
     for name in ("generic-garbage-collector", "namespace-controller", "storage-version-migrator-controller")
 }
+RIGHTS = ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
 WORKLOADS = ("DaemonSet", "Deployment", "Job", "Pod")
 
 cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -38,7 +39,7 @@ def pod_of(found: Object) -> Any:
 
 def test_the_defaults_come_to_what_was_agreed_on() -> None:
     """After a change of the chart: NETDRA_WRITE=1, and look at the difference."""
-    rendered = [each for each in Case().objects() if each["kind"] != "CustomResourceDefinition"]
+    rendered = [each for each in CASES["hooks"].objects() if each["kind"] != "CustomResourceDefinition"]
     if os.environ.get("NETDRA_WRITE"):
         GOLDEN.write_text(yaml.safe_dump_all(rendered, sort_keys=False, width=120))
     assert list(yaml.safe_load_all(GOLDEN.read_text())) == rendered
@@ -94,6 +95,39 @@ def test_whatever_names_another_object_names_one_that_there_is(case: Case) -> No
     ]
     pods = [pod_of(each)["metadata"]["labels"].items() for each in of_kind(found, *WORKLOADS)]
     assert all(sum(selector.items() <= labels for labels in pods) == 1 for selector in chosen)
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_what_helm_renders_without_a_cluster_runs_nothing_that_ends(name: str) -> None:
+    case = Case(CASES[name].release, CASES[name].namespace, {**CASES[name].values, "hooks": {}, "presets": {}})
+    found = case.objects()
+    assert "helm.sh/hook" not in case.manifests
+    assert not of_kind(found, "Job", "Pod")
+    assert not [
+        rule for each in of_kind(found, "Role", "ClusterRole") for rule in each["rules"] if "*" in rule["verbs"]
+    ]
+    never = Case(values={"hooks": {"render": "never"}})
+    assert "helm.sh/hook" not in never.manifests
+    assert never.manifests == Case().manifests
+
+
+def test_a_preset_without_hooks_is_an_error_that_names_the_command() -> None:
+    with pytest.raises(helm.HelmError) as refused:
+        Case(values={"presets": {"shared": True}}).objects()
+    assert "netdra preset shared | kubectl apply" in refused.value.stderr
+
+
+def test_only_the_hook_after_an_uninstall_may_delete() -> None:
+    found = CASES["hooks"].objects()
+    rights = {name(each): each for each in of_kind(found, "ClusterRole", "Role") if "-uninstall-" in name(each)}
+    assert set(rights) == {"netdra-uninstall-check", "netdra-uninstall-clean"}
+    for each in of_kind(found, "ServiceAccount", *RIGHTS):
+        if name(each).startswith("netdra-uninstall-"):
+            step = name(each).rpartition("-")[2]
+            annotations = each["metadata"]["annotations"]
+            assert annotations["helm.sh/hook"] == {"check": "pre-delete", "clean": "post-delete"}[step]
+            assert annotations["helm.sh/hook-delete-policy"] == "before-hook-creation,hook-succeeded"
+    assert {verb for rule in rights["netdra-uninstall-check"]["rules"] for verb in rule["verbs"]} == {"list"}
 
 
 @cases

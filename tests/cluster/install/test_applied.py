@@ -1,0 +1,76 @@
+"""Manifests of the chart that are applied twice change nothing, whatever the values: for kubectl, Argo CD and Flux."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from testbed.api import Api, Object, kind_of
+from testbed.commands import Settings
+from testbed.control_plane import ControlPlane
+from testbed.objects import NAMESPACE, add_namespace
+from testbed.waiting import until
+from tests.cluster.conftest import StartControlPlane
+from tests.cluster.install.rendering import CASES
+
+OF_OTHERS = ("cert-manager.io/", "monitoring.coreos.com/")
+"""API groups that a bare cluster does not serve."""
+
+
+def applied(api: Api, objects: list[Object]) -> dict[tuple[str, str, str], object]:
+    """Of each object its generation, and which fields kubectl applied, and when it last changed one."""
+    found: dict[tuple[str, str, str], object] = {}
+    for each in objects:
+        name, namespace = each["metadata"]["name"], each["metadata"].get("namespace", "")
+        metadata = api.get(kind_of(each), name, namespace)["metadata"]
+        (own,) = (
+            entry
+            for entry in metadata["managedFields"]
+            if (entry["manager"], entry["operation"], entry.get("subresource")) == ("kubectl", "Apply", None)
+        )
+        found[kind_of(each), namespace, name] = (metadata.get("generation"), own)
+    return found
+
+
+def until_next_second() -> None:
+    """Wait until a change has another time in managedFields, where times have no fractions."""
+    began = time.time()
+    until(lambda: time.time() - began > 1.5, "the next second")
+
+
+@pytest.fixture(scope="module")
+def plane(start_control_plane: StartControlPlane) -> ControlPlane:
+    """A cluster without nodes."""
+    return start_control_plane(Settings())
+
+
+@pytest.fixture(scope="module")
+def api(plane: ControlPlane) -> Iterator[Api]:
+    with closing(plane.client()) as client:
+        yield client
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_a_second_apply_changes_no_object(plane: ControlPlane, api: Api, name: str) -> None:
+    case = CASES[name]
+    if not any(found["metadata"]["name"] == case.namespace for found in api.list(NAMESPACE)):
+        add_namespace(api, case.namespace)
+    objects = [each for each in case.objects() if not each["apiVersion"].startswith(OF_OTHERS)]
+    text = as_list(objects)
+    plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=text)
+    before = applied(api, objects)
+    until_next_second()
+    plane.kubectl("apply", "--server-side", "-f", "-", text=text)
+    assert applied(api, objects) == before
+    kept = ("CustomResourceDefinition", "Namespace")
+    own = as_list([each for each in objects if each["kind"] not in kept])
+    plane.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", "-", text=own)
+
+
+def as_list(objects: list[Object]) -> str:
+    """Objects as one document; JSON, in which a namespace "y" is no truth."""
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
