@@ -25,12 +25,12 @@ from netdra.admission.server import LIMITS, NO_CERTIFICATE, PATH, Webhook
 from netdra.admission.serving import ANYBODY, Clients, context
 from netdra.admission.workers import Workers
 from netdra.kube.client import Client
-from netdra.model.claim import DeviceClass, DeviceClassSpec, ResourceClaim
-from netdra.model.meta import ObjectMeta
+from netdra.model.claim import ResourceClaim
 from netdra.model.topology import NetworkTopology
 from netdra.ops.bounded import BoundedServer
 from netdra.ops.process import Process
 from netdra.rules.limits import is_claim_within
+from netdra.topology.classes import device_classes
 from testbed.pace import within
 from testbed.process import Ports
 from testbed.waiting import until_async
@@ -346,16 +346,17 @@ def cpu_of(work: Callable[[], Any]) -> float:
     return time.process_time() - begun
 
 
-def test_a_huge_claim_costs_what_reading_it_costs() -> None:
+def test_a_huge_claim_costs_what_reading_it_costs(topology: Callable[..., NetworkTopology]) -> None:
     claim = huge(8000)
-    given = {"apiVersion": "networking.dra.io/v1alpha1", "kind": "TopologyParameterValues", "values": {}}
-    own = [{"opaque": {"driver": "dra.networking", "parameters": given}}] * 8000
+    given = {"apiVersion": "networking.dra.io/v1alpha1", "kind": "ParameterValues", "values": {}}
+    own = [{"requests": ["nobody"], "opaque": {"driver": "dra.networking", "parameters": given}}] * 8000
     claim["spec"]["devices"]["config"] = own
     kind = Kind("resource.k8s.io", "v1", "ResourceClaim")
     asked = AdmissionRequest(uid="u", kind=kind, operation="CREATE", object=msgspec.Raw(msgspec.json.encode(claim)))
     read = cpu_of(lambda: msgspec.json.decode(asked.object, type=ResourceClaim))
-    classes = {"c": DeviceClass(metadata=ObjectMeta(name="c"), spec=DeviceClassSpec())}
-    assert cpu_of(lambda: judge(asked, Cluster(classes=classes))) < 10 * read + 0.05
+    net = topology("net", "- {name: r0, type: sriov}")
+    cluster = Cluster(topologies={"net": net}, classes={"c": device_classes(net)[0]})
+    assert cpu_of(lambda: judge(asked, cluster)) < 10 * read + 0.05
 
 
 def test_what_the_api_server_takes_of_a_claim_is_read() -> None:
