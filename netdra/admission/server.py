@@ -55,6 +55,8 @@ LIMITS = ConnectionLimits(
 NO_CERTIFICATE = "who asks must show the API server's client certificate (--client-ca)"
 FORESEEING_SECONDS = 1.0
 """How long a claim waits for warnings of the scheduler's search; the API server waits 2 s in all (`timeoutSeconds`)."""
+MAX_LISTS = 64
+"""How many changed topologies wait for the list of claims, which they share."""
 _OF_CLAIMS = "claims "
 """Before the address of a client whose claim is searched for: these never go to all workers at once."""
 
@@ -71,7 +73,7 @@ class Webhook:
         self._process = process
         self._clients = clients
         self._asking: set[asyncio.Task[Verdict]] = set()
-        self._turns = Turns(1)
+        self._turns, self._lists = Turns(1), Turns(MAX_LISTS)
 
     @asynccontextmanager
     async def serving(self, address: str, port: int, tls: ssl.SSLContext) -> AsyncIterator[BoundedServer]:
@@ -103,8 +105,12 @@ class Webhook:
                 return replace(verdict, warnings=(*verdict.warnings, *more))
             if request.kind.kind == CLASS:
                 return await self._here(request, self._copy.cluster, client, size)
+            cluster = await self._with_users(request, client, size)
             async with self._workers.turns.turn(client, size):
-                return await self._by_worker(request, trusted=trusted)
+                return await self._by_worker(request, cluster, trusted=trusted)
+        except ApiError as problem:
+            what = f'{request.kind.kind} "{request.name}": its users are unknown; try again: {problem}'
+            return Verdict((what,))
         except BusyError:
             # Claims and classes are let through where the webhook has no time, as where it is away.
             return ALLOWED if request.kind.kind in {*CLAIMS, CLASS} else busy(request)
@@ -120,17 +126,22 @@ class Webhook:
             await asyncio.sleep(0)  # connections that have something to read come before the next turn
             return verdict
 
-    async def _by_worker(self, request: AdmissionRequest, *, trusted: bool) -> Verdict:
+    async def _with_users(self, request: AdmissionRequest, client: str, size: int) -> Cluster:
+        """The cluster, with the users of a topology that is about to get other steps.
+
+        Raises:
+            ApiError: the API server did not answer.
+            BusyError: too many others wait.
+        """
+        if request.kind.kind != NetworkTopology.__name__ or not is_reshaped(request):
+            return self._copy.cluster
+        async with self._lists.turn(client, size):
+            cluster = await self._copy.with_users(request.name)
+        # A client that only reaches the port must not learn the claims' names.
+        return replace(cluster, users=tuple("" for _ in cluster.users)) if client else cluster
+
+    async def _by_worker(self, request: AdmissionRequest, cluster: Cluster, *, trusted: bool) -> Verdict:
         """A review in a worker, with the part of the cluster that it needs; the client has its turn."""
-        cluster = self._copy.cluster
-        if request.kind.kind == NetworkTopology.__name__ and is_reshaped(request):
-            try:
-                cluster = await self._copy.with_users(request.name)
-            except ApiError as problem:
-                what = f'NetworkTopology "{request.name}": its users are unknown; try again: {problem}'
-                return Verdict((what,))
-            if not trusted:  # a client that only reaches the port must not learn the claims' names
-                cluster = replace(cluster, users=tuple("" for _ in cluster.users))
         if request.kind.kind == NetworkTopology.__name__ and not request.too_deep:
             with suppress(*UNREADABLE):
                 asked = searches.asked_by_topology(msgspec.json.decode(request.object, type=NetworkTopology))

@@ -15,11 +15,13 @@ from contextlib import asynccontextmanager
 
 from netdra.model.errors import TemporaryError
 
-BUDGET_SECONDS = 1.0
-"""How long a client's work may take until it counts as costly; half of what it used is forgotten in `HALF_LIFE`."""
+BUDGET_SECONDS = 5.0
+"""How long a client's tasks may take until others that wait are next; half of it is forgotten in `HALF_LIFE`."""
 HALF_LIFE = 30.0
 WAIT_SECONDS = 1.5
 """How long a client waits for its turn; with the workers' time less than the API server waits (`timeoutSeconds`)."""
+SMALL = 16 * 1024
+"""Bytes of a request up to which its task is short: what a review takes grows with them."""
 MAX_WAITING = 16 * 1024 * 1024
 """Bytes of requests that wait; past them the client with most of them is told to try again."""
 MAX_CLIENTS = 1024
@@ -30,19 +32,20 @@ class BusyError(TemporaryError):
     """A client's turn did not come in time, or others needed the memory of its request."""
 
 
-class _Waiting:
-    """A client's requests that wait, as pairs of size and turn."""
+class _Task:
+    """What a client wants to do: the bytes that it keeps meanwhile, its turn, and when that began."""
 
-    def __init__(self) -> None:
-        self.turns: deque[tuple[int, asyncio.Future[None]]] = deque()
-        self.size = 0
+    def __init__(self, client: str, size: int) -> None:
+        self.client, self.size = client, size
+        self.turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.begun = 0.0
 
 
 class Turns:
-    """Rooms for work.
+    """Rooms for tasks.
 
-    A client never has all rooms. Those that have used their budget have all rooms but one together, and of clients that
-    wait the one that has used least is next. The client "" is trusted: it is next before all others, in any room, and
+    A client never has all rooms, and neither have large tasks together. Of clients that wait, those within their budget
+    are next, then the one that has used least. The client "" is trusted: it is next before all others, in any room, and
     from its first request on one room is its own.
     """
 
@@ -53,13 +56,17 @@ class Turns:
             rooms: how many tasks are done at the same time.
             wait: seconds until a client that waits is told to try again.
         """
-        self._rooms, self._wait = rooms, wait
-        self._shared = max(1, rooms - 1)
-        self._running: dict[str, int] = {}
-        self._waiting: dict[str, _Waiting] = {}
+        self._rooms, self._ready, self._wait = rooms, rooms, wait
+        self._running: dict[_Task, None] = {}
+        self._waiting: dict[str, deque[_Task]] = {}
         self._size = 0
         self._used: dict[str, tuple[float, float]] = {}
         self._reserved = False
+
+    def set_ready(self, rooms: int) -> None:
+        """So many of the rooms can be used now."""
+        self._ready = rooms
+        self._let_in()
 
     @asynccontextmanager
     async def turn(self, client: str, size: int = 0) -> AsyncIterator[None]:
@@ -73,85 +80,87 @@ class Turns:
             BusyError: there is no room in time.
         """
         self._reserved = self._reserved or not client
-        await self._enter(client, size)
-        begun = time.monotonic()
+        task = _Task(client, size)
+        await self._enter(task)
         try:
             yield
         finally:
-            self._spend(client, time.monotonic() - begun)
-            self._leave(client)
+            self._leave(task)
 
     def used(self, client: str) -> float:
         """Seconds that a client has used, and that are not forgotten yet."""
         seconds, at = self._used.get(client, (0.0, 0.0))
-        return seconds * math.exp2((at - time.monotonic()) / HALF_LIFE)
+        now = time.monotonic()
+        running = sum(now - task.begun for task in self._running if task.client == client)
+        return running + seconds * math.exp2((at - now) / HALF_LIFE)
 
-    async def _enter(self, client: str, size: int) -> None:
-        if client not in self._waiting and self._has_room(client):
-            self._running[client] = self._running.get(client, 0) + 1
+    async def _enter(self, task: _Task) -> None:
+        if task.client not in self._waiting and self._has_room(task):
+            self._begin(task)
             return
-        waiting = self._waiting.setdefault(client, _Waiting())
-        entry = size, asyncio.get_running_loop().create_future()
-        waiting.turns.append(entry)
-        waiting.size += size
-        self._size += size
+        waiting = self._waiting.setdefault(task.client, deque())
+        waiting.append(task)
+        self._size += task.size
         self._make_room()
         try:
             async with asyncio.timeout(self._wait):
-                await entry[1]
+                await task.turn
         except BaseException as problem:
-            if entry[1].done() and not entry[1].cancelled() and entry[1].exception() is None:
-                self._leave(client)  # the turn came at the moment of the end
-            self._forget(client, entry)
+            if task in self._running:  # the turn came at the moment of the end
+                self._leave(task)
+            self._forget(task)
             if isinstance(problem, TimeoutError):
                 raise BusyError("too many requests at once", hint="try again") from None
             raise
 
-    def _has_room(self, client: str) -> bool:
-        if sum(self._running.values()) >= self._rooms:
+    def _begin(self, task: _Task) -> None:
+        task.begun = time.monotonic()
+        self._running[task] = None
+
+    def _has_room(self, task: _Task) -> bool:
+        if len(self._running) >= self._ready:
             return False
-        if not client:
+        if not task.client or self._rooms == 1:
             return True
-        if self._running.get(client, 0) >= self._shared:
+        others = [running for running in self._running if running.client]
+        if sum(running.client == task.client for running in others) >= self._rooms - 1:
             return False
-        counted = self._running.items()
-        if self._reserved and self._rooms > 1 and sum(count for other, count in counted if other) >= self._shared:
+        if self._reserved and len(others) >= self._ready - 1:
             return False
-        costly = sum(count for other, count in counted if self._is_costly(other))
-        return not self._is_costly(client) or costly < self._shared
+        return task.size <= SMALL or sum(running.size > SMALL for running in others) < self._ready - 1
 
-    def _is_costly(self, client: str) -> bool:
-        return bool(client) and self.used(client) > BUDGET_SECONDS
+    def _leave(self, task: _Task) -> None:
+        del self._running[task]
+        self._spend(task.client, time.monotonic() - task.begun)
+        self._let_in()
 
-    def _leave(self, client: str) -> None:
-        self._running[client] -= 1
-        if not self._running[client]:
-            del self._running[client]
-        for following in sorted(self._waiting, key=lambda other: (bool(other), self.used(other))):
-            while following in self._waiting and self._has_room(following):
-                entry = self._waiting[following].turns[0]
-                self._forget(following, entry)
-                self._running[following] = self._running.get(following, 0) + 1
-                entry[1].set_result(None)
+    def _let_in(self) -> None:
+        for client in sorted(self._waiting, key=lambda other: (bool(other), max(self.used(other), BUDGET_SECONDS))):
+            while client in self._waiting and (following := self._following(client)) is not None:
+                self._forget(following)
+                self._begin(following)
+                following.turn.set_result(None)
 
-    def _forget(self, client: str, entry: tuple[int, asyncio.Future[None]]) -> None:
-        """Count a request no longer among those that wait."""
-        waiting = self._waiting.get(client)
-        if waiting is None or entry not in waiting.turns:
-            return
-        waiting.turns.remove(entry)
-        waiting.size -= entry[0]
-        self._size -= entry[0]
-        if not waiting.turns:
-            del self._waiting[client]
+    def _following(self, client: str) -> _Task | None:
+        """The first task of a client for which there is room: a small one overtakes a large one."""
+        return next((task for task in self._waiting[client] if self._has_room(task)), None)
+
+    def _forget(self, task: _Task) -> None:
+        """Count a task no longer among those that wait."""
+        waiting = self._waiting.get(task.client, deque())
+        if task in waiting:
+            waiting.remove(task)
+            self._size -= task.size
+            if not waiting:
+                del self._waiting[task.client]
 
     def _make_room(self) -> None:
-        """Send the last requests of the clients that hold most away; trusted ones are last."""
+        """Send the last tasks of the clients that hold most away; trusted ones are last."""
         while self._size > MAX_WAITING:
-            client = max(self._waiting, key=lambda other: (bool(other), self._waiting[other].size))
-            entry = self._waiting[client].turns[-1]
-            self._forget(client, entry)
-            entry[1].set_exception(BusyError("requests that wait take too much memory", hint="try again"))
+            held = {client: sum(task.size for task in waiting) for client, waiting in self._waiting.items()}
+            task = self._waiting[max(held, key=lambda client: (bool(client), held[client]))][-1]
+            self._forget(task)
+            task.turn.set_exception(BusyError("requests that wait take too much memory", hint="try again"))
 
     def _spend(self, client: str, seconds: float) -> None:
         if not client:

@@ -48,6 +48,7 @@ class Workers:
         """
         self.pool = WorkerPool(command, count, seconds=seconds)
         self.turns = Turns(count)
+        self.pool.on_ready = self.turns.set_ready
 
     async def __aenter__(self) -> Self:
         await self.pool.__aenter__()

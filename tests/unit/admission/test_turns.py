@@ -66,21 +66,35 @@ def test_one_client_never_has_all_rooms() -> None:
     play(story)
 
 
-def test_costly_clients_share_the_rooms_that_one_of_them_may_have() -> None:
+def test_large_requests_never_have_all_rooms_however_many_ask() -> None:
     async def story() -> None:
         scene = Scene(2)
-        for attacker in ATTACKERS:
-            scene.has_cost(attacker, 2 * turns.BUDGET_SECONDS)
-        flood = [scene.ask(attacker) for attacker in ATTACKERS]
+        flood = [scene.ask(attacker, turns.SMALL + 1) for attacker in ATTACKERS]
         await settle()
         assert len(scene.inside) == 1
-        own = scene.ask(OTHER)
+        own = scene.ask(OTHER, turns.SMALL)
         await settle()
         assert OTHER in scene.inside
-        scene.end(OTHER)
-        for attacker in ATTACKERS:
-            scene.end(attacker)
+        for client in (OTHER, *ATTACKERS):
+            scene.end(client)
         await asyncio.gather(own, *flood)
+
+    play(story)
+
+
+def test_where_a_worker_is_being_replaced_large_requests_leave_the_other_one_to_small_ones() -> None:
+    async def story() -> None:
+        scene = Scene(2, wait=60.0)
+        scene.turns.set_ready(1)
+        large, small = scene.ask(ATTACKERS[0], turns.SMALL + 1), scene.ask(OTHER, turns.SMALL)
+        await settle()
+        assert scene.inside == [OTHER]
+        scene.turns.set_ready(2)
+        await settle()
+        assert scene.inside == [OTHER, ATTACKERS[0]]
+        for client in (OTHER, ATTACKERS[0]):
+            scene.end(client)
+        await asyncio.gather(large, small)
 
     play(story)
 
@@ -90,7 +104,7 @@ def test_of_those_that_wait_the_one_that_used_least_is_next_and_a_trusted_one_be
         scene = Scene(1, wait=60.0)
         first = scene.ask(ATTACKERS[0])
         await settle()
-        scene.has_cost(ATTACKERS[1], 5.0)
+        scene.has_cost(ATTACKERS[1], 2 * turns.BUDGET_SECONDS)
         waiting = [scene.ask(client) for client in (ATTACKERS[1], ATTACKERS[1], OTHER, TRUSTED)]
         for client in (ATTACKERS[0], TRUSTED, OTHER, ATTACKERS[1]):
             await settle()
@@ -167,7 +181,7 @@ def test_what_was_used_is_forgotten_and_so_are_clients(monkeypatch: pytest.Monke
     async def story() -> None:
         scene = Scene(1)
         for number in range(10):
-            scene.has_cost(f"192.0.2.{number}", 5.0)
+            scene.has_cost(f"192.0.2.{number}", 2 * turns.BUDGET_SECONDS)
         assert len(scene.turns._used) == 3
         while scene.turns.used("192.0.2.9") > turns.BUDGET_SECONDS:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
