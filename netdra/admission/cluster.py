@@ -21,6 +21,7 @@ from netdra.model.errors import UNREADABLE, InvalidInputError
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
+from netdra.rules.limits import is_claim_within
 from netdra.rules.networks import ranges
 from netdra.rules.schemas import plugins
 from netdra.topology.classes import parameters
@@ -80,9 +81,12 @@ def read_claim(request: AdmissionRequest) -> ResourceClaim | ResourceClaimTempla
     """The claim, or the template, that is written.
 
     Raises:
-        msgspec.DecodeError, UnicodeDecodeError: it cannot be read.
+        msgspec.DecodeError, UnicodeDecodeError: it cannot be read, or is larger than the API server takes.
     """
-    return (_template if request.kind.kind == ResourceClaimTemplate.__name__ else _claim).decode(request.object)
+    claim = (_template if request.kind.kind == ResourceClaimTemplate.__name__ else _claim).decode(request.object)
+    if not is_claim_within(device_claim(claim)[0]):
+        raise msgspec.ValidationError("more than the API server takes")
+    return claim
 
 
 def narrowed(request: AdmissionRequest, cluster: Cluster) -> Cluster:

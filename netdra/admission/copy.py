@@ -10,9 +10,10 @@ waits for more than two.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import ExitStack
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -36,18 +37,22 @@ from netdra.kube.resources import (
     Resource,
 )
 from netdra.kube.store import Change, Store
-from netdra.model.claim import DeviceClass
+from netdra.model.claim import ClaimState, DeviceClass
 from netdra.model.custom_device import CustomDevice
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.rules import shipped
 from netdra.topology.classes import known_classes
-from netdra.topology.users import is_attached, topologies_of, users
+from netdra.topology.users import is_attached, topologies_of
 from netdra.vocabulary import added
 
 Classes = Mapping[str, DeviceClass]
 T = TypeVar("T", bound=KubernetesObject)
+PAGE = 100
+"""Claims of a page: a claim has up to 1.5 MiB, and a page of them is in memory."""
+MOST_REST = 2.0
+"""Seconds between two lists of claims at most."""
 
 
 class Source(Protocol):
@@ -93,12 +98,66 @@ class Reads:
                 del self._running[key]
 
 
+class Use(NamedTuple):
+    """A claim, as `<namespace>/<name>`, with the topologies that it was allocated through."""
+
+    claim: str
+    topologies: frozenset[str]
+    is_attached: bool
+
+
+class Uses:
+    """The claims that use topologies, listed when somebody asks: one list at a time, with a rest as long between two.
+
+    Whoever asks while a list is read waits for the next one, and shares it with all who come until it begins.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._next: asyncio.Task[list[Use]] | None = None
+        self._last: asyncio.Task[list[Use]] | None = None
+        self._rested = 0.0
+
+    async def get(self) -> list[Use]:
+        """The claims as they are at some moment from now on.
+
+        Raises:
+            ApiError: the API server did not answer.
+        """
+        if self._next is None:
+            self._next = asyncio.create_task(self._read(self._last))
+        return await asyncio.shield(self._next)
+
+    async def _read(self, before: asyncio.Task[list[Use]] | None) -> list[Use]:
+        if before is not None:
+            await asyncio.wait((before,))
+        begun = time.monotonic()
+        if begun < self._rested:
+            await asyncio.sleep(self._rested - begun)
+            begun = time.monotonic()
+        self._last, self._next = self._next, None
+        try:
+            listed = await self._client.gather(CLAIM_STATES, _use, limit=PAGE)
+            return [use for use in listed if use is not None]
+        finally:
+            ended = time.monotonic()
+            self._rested = ended + min(ended - begun, MOST_REST)
+
+
+def _use(claim: ClaimState) -> Use | None:
+    topologies = topologies_of(claim)
+    if not topologies:
+        return None
+    return Use(f"{claim.metadata.namespace}/{claim.metadata.name}", topologies, is_attached(claim))
+
+
 class Copy:
     """The stores, and the cluster that is made of them."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._reads = Reads(client)
+        self._uses = Uses(client)
         self.topologies: Store[NetworkTopology] = Store()
         self.schemas: Store[CNIPluginSchema] = Store()
         self.policies: Store[DeviceExposurePolicy] = Store()
@@ -158,8 +217,8 @@ class Copy:
         Raises:
             ApiError: the API server did not answer.
         """
-        using = [claim for claim in await self._client.list(CLAIM_STATES) if topology in topologies_of(claim)]
-        attached = users(claim for claim in using if is_attached(claim)).get(topology, ())
+        using = [use for use in await self._uses.get() if topology in use.topologies]
+        attached = tuple(sorted(use.claim for use in using if use.is_attached))
         return replace(self.cluster, users=attached, waiting=len(using) - len(attached))
 
     async def with_reports(self, new: DeviceExposurePolicy | None, *, trusted: bool) -> Cluster:

@@ -24,6 +24,7 @@ from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.rules.classes import check_class
+from netdra.rules.limits import is_class_within
 from netdra.topology import graph
 
 T = TypeVar("T")
@@ -71,11 +72,14 @@ def review(request: AdmissionRequest, cluster: Cluster, in_time: Callable[[], bo
 def _class(request: AdmissionRequest) -> Verdict:
     """The errors of a DeviceClass, as far as it has configuration for netdra.
 
-    Classes are every driver's, so a class that cannot be read is let through: the API server itself judges that.
+    Classes are every driver's, so a class that cannot be read, or is larger than the API server takes, is let through:
+    the API server itself judges that.
     """
     try:
         device_class = _read(request.object, DeviceClass)
     except UNREADABLE:
+        return ALLOWED
+    if not is_class_within(device_class.spec):
         return ALLOWED
     return Verdict(tuple(finding.text for finding in check_class(device_class)))
 

@@ -19,12 +19,13 @@ import msgspec
 from msgspec.structs import replace
 
 from netdra.admission import claims, messages, metrics, searches
-from netdra.admission.cluster import NOTHING, narrowed, read_claim
+from netdra.admission.cluster import NOTHING, Cluster, narrowed, read_claim
 from netdra.admission.copy import Copy
 from netdra.admission.messages import ALLOWED, AdmissionRequest, Verdict
 from netdra.admission.review import CLAIMS, CLASS, POLICY, is_reshaped, policies_of, review
 from netdra.admission.serving import Clients
-from netdra.admission.workers import Workers
+from netdra.admission.turns import BusyError, Turns
+from netdra.admission.workers import Workers, busy
 from netdra.kube.errors import ApiError
 from netdra.model.custom_device import CustomDevice
 from netdra.model.errors import UNREADABLE
@@ -54,8 +55,10 @@ LIMITS = ConnectionLimits(
 NO_CERTIFICATE = "who asks must show the API server's client certificate (--client-ca)"
 FORESEEING_SECONDS = 1.0
 """How long a claim waits for warnings of the scheduler's search; the API server waits 2 s in all (`timeoutSeconds`)."""
-_OF_CLAIMS = "claims"
-"""Who asks for these, so that they never go to all workers at once."""
+MAX_LISTS = 64
+"""How many changed topologies wait for the list of claims, which they share."""
+_OF_CLAIMS = "claims "
+"""Before the address of a client whose claim is searched for: these never go to all workers at once."""
 
 # The API server asks about few kinds; other clients could name any.
 _KINDS, _OPERATIONS = Values(16), Values(4)
@@ -70,6 +73,7 @@ class Webhook:
         self._process = process
         self._clients = clients
         self._asking: set[asyncio.Task[Verdict]] = set()
+        self._turns, self._lists = Turns(1), Turns(MAX_LISTS)
 
     @asynccontextmanager
     async def serving(self, address: str, port: int, tls: ssl.SSLContext) -> AsyncIterator[BoundedServer]:
@@ -93,21 +97,51 @@ class Webhook:
 
     async def verdict(self, request: AdmissionRequest, address: str, *, trusted: bool) -> Verdict:
         """The verdict on one request of a client, which is trusted if its certificate is the API server's."""
-        if request.kind.kind in CLAIMS:
-            verdict = await self._of_claim(request)
-            more = await self._foreseen(request, trusted=trusted) if verdict.allowed else ()
-            return replace(verdict, warnings=(*verdict.warnings, *more))
-        cluster = self._copy.cluster
-        if request.kind.kind == CLASS:
-            return review(request, cluster)
-        if request.kind.kind == NetworkTopology.__name__ and is_reshaped(request):
-            try:
-                cluster = await self._copy.with_users(request.name)
-            except ApiError as problem:
-                what = f'NetworkTopology "{request.name}": its users are unknown; try again: {problem}'
-                return Verdict((what,))
-            if not trusted:  # a client that only reaches the port must not learn the claims' names
-                cluster = replace(cluster, users=tuple("" for _ in cluster.users))
+        client, size = "" if trusted else address, len(request.object) + len(request.old_object)
+        try:
+            if request.kind.kind in CLAIMS:
+                verdict = await self._of_claim(request, client, size)
+                more = await self._foreseen(request, client) if verdict.allowed else ()
+                return replace(verdict, warnings=(*verdict.warnings, *more))
+            if request.kind.kind == CLASS:
+                return await self._here(request, self._copy.cluster, client, size)
+            cluster = await self._with_users(request, client, size)
+            async with self._workers.turns.turn(client, size):
+                return await self._by_worker(request, cluster, trusted=trusted)
+        except ApiError as problem:
+            what = f'{request.kind.kind} "{request.name}": its users are unknown; try again: {problem}'
+            return Verdict((what,))
+        except BusyError:
+            # Claims and classes are let through where the webhook has no time, as where it is away.
+            return ALLOWED if request.kind.kind in {*CLAIMS, CLASS} else busy(request)
+
+    async def _here(self, request: AdmissionRequest, cluster: Cluster, client: str, size: int) -> Verdict:
+        """A review in this process.
+
+        Raises:
+            BusyError: too many others wait.
+        """
+        async with self._turns.turn(client, size):
+            verdict = review(request, cluster)
+            await asyncio.sleep(0)  # connections that have something to read come before the next turn
+            return verdict
+
+    async def _with_users(self, request: AdmissionRequest, client: str, size: int) -> Cluster:
+        """The cluster, with the users of a topology that is about to get other steps.
+
+        Raises:
+            ApiError: the API server did not answer.
+            BusyError: too many others wait.
+        """
+        if request.kind.kind != NetworkTopology.__name__ or not is_reshaped(request):
+            return self._copy.cluster
+        async with self._lists.turn(client, size):
+            cluster = await self._copy.with_users(request.name)
+        # A client that only reaches the port must not learn the claims' names.
+        return replace(cluster, users=tuple("" for _ in cluster.users)) if client else cluster
+
+    async def _by_worker(self, request: AdmissionRequest, cluster: Cluster, *, trusted: bool) -> Verdict:
+        """A review in a worker, with the part of the cluster that it needs; the client has its turn."""
         if request.kind.kind == NetworkTopology.__name__ and not request.too_deep:
             with suppress(*UNREADABLE):
                 asked = searches.asked_by_topology(msgspec.json.decode(request.object, type=NetworkTopology))
@@ -121,12 +155,11 @@ class Webhook:
             with suppress(*UNREADABLE):
                 device = msgspec.json.decode(request.object, type=CustomDevice)
                 cluster = replace(cluster, nowhere=self._copy.nodes.nowhere(device))
-        turn = "" if trusted else address
-        return await self._workers.review(request, narrowed(request, cluster), turn)
+        return await self._workers.review(request, narrowed(request, cluster))
 
-    async def _of_claim(self, request: AdmissionRequest) -> Verdict:
+    async def _of_claim(self, request: AdmissionRequest, client: str, size: int) -> Verdict:
         cluster = self._copy.cluster
-        verdict = review(request, cluster)
+        verdict = await self._here(request, cluster, client, size)
         # A claim that is refused even without other objects is refused for its own content.
         if verdict.allowed or not review(request, NOTHING).allowed:
             return verdict
@@ -139,7 +172,7 @@ class Webhook:
                 if confirmed is cluster:
                     break
                 cluster = confirmed
-                verdict = review(request, cluster)
+                verdict = await self._here(request, cluster, client, size)
                 if verdict.allowed:
                     break
         except ApiError as problem:
@@ -147,7 +180,7 @@ class Webhook:
             return ALLOWED
         return verdict
 
-    async def _foreseen(self, request: AdmissionRequest, *, trusted: bool) -> tuple[str, ...]:
+    async def _foreseen(self, request: AdmissionRequest, client: str) -> tuple[str, ...]:
         """Warnings of the scheduler's search for a claim; none if a worker does not find them in time."""
         cluster, nodes = self._copy.cluster, self._copy.nodes
         try:
@@ -158,14 +191,23 @@ class Webhook:
             return ()
         if not searches.may_be_long(claim, await nodes.most_devices()):
             return ()
-        offers = await nodes.offers(searches.asked_by_claim(claim, cluster.classes), named=trusted)
-        narrow = narrowed(request, replace(cluster, offers=offers))
-        asking = asyncio.create_task(self._workers.review(request, narrow, _OF_CLAIMS))
+        asked = searches.asked_by_claim(claim, cluster.classes)
+        asking = asyncio.create_task(self._searched(request, asked, client))
         self._asking.add(asking)
         asking.add_done_callback(self._asking.discard)
         # The worker goes on: it would be replaced if the question were cancelled.
         await asyncio.wait({asking}, timeout=FORESEEING_SECONDS)
         return asking.result().warnings if asking.done() else ()
+
+    async def _searched(self, request: AdmissionRequest, asked: frozenset[str], client: str) -> Verdict:
+        """The worker's verdict on the search for a claim, by these attributes; none where workers are busy."""
+        try:
+            async with self._workers.turns.turn(f"{_OF_CLAIMS}{client}", len(request.object)):
+                offers = await self._copy.nodes.offers(asked, named=not client)
+                narrow = narrowed(request, replace(self._copy.cluster, offers=offers))
+                return await self._workers.review(request, narrow)
+        except BusyError:
+            return ALLOWED
 
     def _trusts(self, certificate: Certificate | None) -> bool:
         names = self._clients.names

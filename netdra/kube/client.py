@@ -6,7 +6,7 @@ Used by every process that talks to the cluster. One request is one attempt: the
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -34,6 +34,7 @@ _NOT_DONE = 300
 """HTTP statuses from here on are refusals: no answer of an API server redirects."""
 
 T = TypeVar("T", bound=KubernetesObject)
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -129,10 +130,26 @@ class Client:
         Raises:
             ApiError: the server refuses, or does not answer; GoneError if the list was begun `LISTS` times.
         """
+        return [*await self.gather(resource, _itself, selection)]
+
+    async def gather(
+        self, resource: Resource[T], pick: Callable[[T], R], selection: Selection = Selection(), *, limit: int = PAGE
+    ) -> Sequence[R]:
+        """A part of each object of a selection; no more than a page of the objects is in memory at one time.
+
+        Args:
+            resource: the kind.
+            pick: the part of an object.
+            selection: the objects of the kind.
+            limit: how many objects are a page.
+
+        Raises:
+            ApiError: as of `list`.
+        """
         for _ in range(LISTS - 1):
             with suppress(GoneError):
-                return await _whole(self, resource, selection)
-        return await _whole(self, resource, selection)
+                return await _whole(self, resource, selection, pick, limit)
+        return await _whole(self, resource, selection, pick, limit)
 
     async def create(self, resource: Resource[T], new: T, *, dry_run: bool = False) -> T:
         """Create an object, and return it as the server stores it.
@@ -265,16 +282,22 @@ def _target(path: str, parameters: Mapping[str, str]) -> str:
     return quote(path) + (f"?{urlencode(parameters)}" if parameters else "")
 
 
-async def _whole(client: Client, resource: Resource[T], selection: Selection) -> list[T]:
-    """A list, page by page."""
-    objects: list[T] = []
+async def _whole(
+    client: Client, resource: Resource[T], selection: Selection, pick: Callable[[T], R], limit: int
+) -> list[R]:
+    """A part of each object of a list, page by page."""
+    picked: list[R] = []
     continue_ = ""
     while True:
-        page = await client.page(resource, selection, limit=PAGE, continue_=continue_)
-        objects += [answers.one(resource, item) for item in page.items or ()]
+        page = await client.page(resource, selection, limit=limit, continue_=continue_)
+        picked += [pick(answers.one(resource, item)) for item in page.items or ()]
         continue_ = page.metadata.continue_
         if not continue_:
-            return objects
+            return picked
+
+
+def _itself(item: T) -> T:
+    return item
 
 
 def _refusal(what: str, response: aiohttp.ClientResponse, body: bytes) -> Exception:

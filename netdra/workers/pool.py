@@ -9,6 +9,7 @@ import asyncio
 import logging
 import sys
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -45,7 +46,11 @@ def command(module: str) -> tuple[str, ...]:
 
 
 class WorkerPool:
-    """The processes; they run while this is entered."""
+    """The processes; they run while this is entered.
+
+    Attributes:
+        on_ready: is called with the number of workers that can be asked, whenever that changes.
+    """
 
     def __init__(self, command: tuple[str, ...], count: int, *, seconds: float = SECONDS) -> None:
         """Start nothing yet.
@@ -62,6 +67,7 @@ class WorkerPool:
         self._replacing: set[asyncio.Task[None]] = set()
         self._ended = False
         self.running: set[Process] = set()
+        self.on_ready: Callable[[int], None] = lambda _: None
 
     async def __aenter__(self) -> Self:
         """Start the workers, and wait until they are ready.
@@ -119,10 +125,11 @@ class WorkerPool:
             if kept:
                 self._free.put_nowait(process)
             else:
+                self.on_ready(self._count - len(self._replacing) - 1)
                 # A task of its own, for what asked may be cancelled: without it the pool would be smaller for good.
                 replacing = asyncio.create_task(self._replace(process))
                 self._replacing.add(replacing)
-                replacing.add_done_callback(self._replacing.discard)
+                replacing.add_done_callback(self._replaced)
         return answer
 
     async def _replace(self, process: Process) -> None:
@@ -136,6 +143,10 @@ class WorkerPool:
                 await asyncio.sleep(AGAIN_SECONDS)
             else:
                 return
+
+    def _replaced(self, replacing: asyncio.Task[None]) -> None:
+        self._replacing.discard(replacing)
+        self.on_ready(self._count - len(self._replacing))
 
     async def _start(self) -> Process:
         """A worker that is ready.

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import ssl
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -16,17 +17,20 @@ import pytest
 import trustme
 
 from netdra.admission import server as webhook_server
-from netdra.admission import workers
 from netdra.admission.cluster import Cluster
 from netdra.admission.copy import Copy
-from netdra.admission.messages import AdmissionRequest
+from netdra.admission.messages import AdmissionRequest, Kind
+from netdra.admission.review import review as judge
 from netdra.admission.server import LIMITS, NO_CERTIFICATE, PATH, Webhook
 from netdra.admission.serving import ANYBODY, Clients, context
 from netdra.admission.workers import Workers
 from netdra.kube.client import Client
+from netdra.model.claim import ResourceClaim
 from netdra.model.topology import NetworkTopology
 from netdra.ops.bounded import BoundedServer
 from netdra.ops.process import Process
+from netdra.rules.limits import is_claim_within
+from netdra.topology.classes import device_classes
 from testbed.pace import within
 from testbed.process import Ports
 from testbed.waiting import until_async
@@ -323,28 +327,54 @@ def test_who_cannot_be_told_from_the_api_server_learns_no_names_of_claims(
     run(scene, users=("team/secret-a", "team/secret-b"))
 
 
-def test_one_asker_never_has_all_workers(request_of: Request, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "TURN_SECONDS", SHORT)
-    request, asked, verdict = request_of(exclusive("p", "true")), asyncio.Event(), msgspec.json.encode({})
+def huge(count: int) -> dict[str, Any]:
+    """A claim of many requests and many configurations, each for all of them."""
+    requests = [{"name": f"r{at}", "exactly": {"deviceClassName": "c"}} for at in range(count)]
+    opaque = {"driver": "other", "parameters": {}}
+    devices = {"requests": requests, "config": [{"opaque": opaque} for _ in range(count)]}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "huge", "namespace": "default"},
+        "spec": {"devices": devices},
+    }
 
-    async def story() -> list[Any]:
-        held = Workers(2)
 
-        async def ask(_: object) -> bytes:
-            await asked.wait()
-            return verdict
+def cpu_of(work: Callable[[], Any]) -> float:
+    begun = time.process_time()
+    work()
+    return time.process_time() - begun
 
-        held.pool.ask = ask  # type: ignore[method-assign, assignment]
-        flood = [asyncio.create_task(held.review(request, Cluster(), OTHER)) for _ in range(5)]
-        _, waiting = await asyncio.wait(flood, timeout=PATIENCE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.wait(waiting, timeout=3 * SHORT)
-        own = asyncio.create_task(held.review(request, Cluster(), SERVER))
-        asked.set()
-        answers = [await each for each in (own, *flood)]
-        assert held._turns == {}
-        return answers
 
-    own, *flood = asyncio.run(story())
-    assert own.allowed
-    assert sorted(each.allowed for each in flood) == [False] * 4 + [True]
-    assert all("busy; try again" in each.errors[0] for each in flood if not each.allowed)
+def test_a_huge_claim_costs_what_reading_it_costs(topology: Callable[..., NetworkTopology]) -> None:
+    claim = huge(8000)
+    given = {"apiVersion": "networking.dra.io/v1alpha1", "kind": "ParameterValues", "values": {}}
+    own = [{"requests": ["nobody"], "opaque": {"driver": "dra.networking", "parameters": given}}] * 8000
+    claim["spec"]["devices"]["config"] = own
+    kind = Kind("resource.k8s.io", "v1", "ResourceClaim")
+    asked = AdmissionRequest(uid="u", kind=kind, operation="CREATE", object=msgspec.Raw(msgspec.json.encode(claim)))
+    read = cpu_of(lambda: msgspec.json.decode(asked.object, type=ResourceClaim))
+    net = topology("net", "- {name: r0, type: sriov}")
+    cluster = Cluster(topologies={"net": net}, classes={"c": device_classes(net)[0]})
+    assert cpu_of(lambda: judge(asked, cluster)) < 10 * read + 0.05
+
+
+def test_what_the_api_server_takes_of_a_claim_is_read() -> None:
+    for count, expected in ((32, True), (33, False)):
+        claim = msgspec.convert(huge(count), ResourceClaim)
+        assert is_claim_within(claim.spec.devices) is expected
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd", "made-up", ""])
+def test_a_bad_content_encoding_is_a_bad_request(encoding: str) -> None:
+    async def scene(webhook: Scene) -> None:
+        for how in (
+            b"Content-Length: 20\r\n\r\n" + b"\x1f\x8b" + b"\0" * 18,
+            b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+        ):
+            streams = await webhook.connect()
+            head = f"POST {PATH} HTTP/1.1\r\nHost: webhook\r\nContent-Encoding: {encoding}\r\n"
+            streams[1].write(head.encode() + how)
+            assert (await answer(streams[0]))[0] == 400
+
+    run(scene, reviews=0)
