@@ -23,12 +23,11 @@ from netdra.exposure.templates import allocatable_of
 from netdra.kernel.device_files import DeviceFiles
 from netdra.kube import features as gates
 from netdra.kube.backoff import Backoff
-from netdra.kube.client import Client, Selection
+from netdra.kube.client import Client
 from netdra.kube.errors import ApiError
 from netdra.kube.events import Recorder
-from netdra.kube.reflector import Reflector
-from netdra.kube.resources import CUSTOM_DEVICES, NODE_NETWORKS, NODES, POLICIES, SCHEMAS, TOPOLOGIES
-from netdra.kube.store import Change, Store
+from netdra.kube.resources import NODE_NETWORKS
+from netdra.kube.store import Change
 from netdra.model import names
 from netdra.model.core import ClusterNode
 from netdra.model.custom_device import CustomDevice
@@ -44,10 +43,11 @@ from netdra.model.topology import NetworkTopology
 from netdra.node import metrics
 from netdra.node.priority import PriorityGate
 from netdra.node.publishing.announce import ProblemEvents, PublishedHealth
+from netdra.node.publishing.followed import FollowedObjects
 from netdra.node.publishing.interfaces import Interfaces
 from netdra.node.publishing.offering import Offered, Offering, Slices
 from netdra.node.publishing.plugins import NodePlugins
-from netdra.node.publishing.publisher import STORED_SLICES, PoolWrites, Publisher, StoredSlice, of_node
+from netdra.node.publishing.publisher import PoolWrites, Publisher
 from netdra.node.publishing.reconcile import owner_of
 from netdra.node.publishing.registered import NodeRegistrations
 from netdra.node.publishing.reporter import Reporter
@@ -74,7 +74,7 @@ class Publishing:
 
     Attributes:
         health: the health of the published devices.
-        stored: the node's slices as the API server has them.
+        followed: the cluster's objects that the node follows.
         outcomes: the outcomes of the providers' registrations.
         vf_troubles: the troubles of pooled VFs that claims have; `vf_troubles_changed` tells when they are others.
         passes: how many passes there were.
@@ -108,14 +108,9 @@ class Publishing:
         self._plugins = NodePlugins(plugins, self.look_again) if plugins is not None else None
         self._recorder = Recorder(client, f"{names.DRIVER}/node", node)
         self._problem_events = ProblemEvents(self._recorder, node)
-        self._policies: Store[DeviceExposurePolicy] = Store()
-        self._topologies: Store[NetworkTopology] = Store()
-        self._schemas: Store[CNIPluginSchema] = Store()
-        self._nodes: Store[ClusterNode] = Store()
-        self._custom_devices: Store[CustomDevice] = Store()
+        self.followed = FollowedObjects(node)
         self._facts = NodeRegistrations(leased)
         self._files = files or DeviceFiles()
-        self.stored: Store[StoredSlice] = Store()
         self.health = PublishedHealth()
         self.passes = 0
         self.outcomes: tuple[RegistrationOutcome, ...] = ()
@@ -158,17 +153,17 @@ class Publishing:
     @property
     def topologies(self) -> Mapping[str, NetworkTopology]:
         """See `NodeView`."""
-        return self._topologies.objects
+        return self.followed.topologies.objects
 
     @property
     def schemas(self) -> Sequence[CNIPluginSchema] | None:
         """The cluster's CNIPluginSchemas, or None while they are not known."""
-        return tuple(self._schemas.objects.values()) if self._schemas.synced else None
+        return tuple(self.followed.schemas.objects.values()) if self.followed.schemas.synced else None
 
     @property
     def ready(self) -> bool:
         """See `NodeView`."""
-        return self._first_pass.is_set() and self._topologies.synced
+        return self._first_pass.is_set() and self.followed.topologies.synced
 
     def look_again(self) -> None:
         """The held devices, the registrations or the node's plugins have changed."""
@@ -180,18 +175,13 @@ class Publishing:
         Raises:
             NetdraError: the kernel cannot be read, or the API server cannot be used.
         """
-        client, itself = self._client, Selection(field_selector=f"metadata.name={self._node}")
         with ExitStack() as following:
-            following.enter_context(self._policies.following(self._on_policy_change))
-            following.enter_context(self._nodes.following(self._on_node_change))
-            following.enter_context(self._custom_devices.following(self._on_custom_device_change))
+            following.enter_context(self.followed.policies.following(self._on_policy_change))
+            following.enter_context(self.followed.nodes.following(self._on_node_change))
+            following.enter_context(self.followed.custom_devices.following(self._on_custom_device_change))
             async with asyncio.TaskGroup() as knowing:
-                knowing.create_task(Reflector(client, POLICIES, self._policies).run())
-                knowing.create_task(Reflector(client, TOPOLOGIES, self._topologies).run())
-                knowing.create_task(Reflector(client, SCHEMAS, self._schemas).run())
-                knowing.create_task(Reflector(client, CUSTOM_DEVICES, self._custom_devices, vital=False).run())
-                knowing.create_task(Reflector(client, NODES, self._nodes, itself).run())
-                knowing.create_task(Reflector(client, STORED_SLICES, self.stored, of_node(self._node)).run())
+                for reflector in self.followed.reflectors(self._client):
+                    knowing.create_task(reflector.run())
                 knowing.create_task(self._recorder.run())
                 if self._plugins is not None:
                     knowing.create_task(self._plugins.run())
@@ -200,9 +190,9 @@ class Publishing:
                     await self._publish(interfaces, await reported)
 
     async def _publish(self, interfaces: Interfaces, reported: NodeNetworkStatus | None) -> None:
-        owner = owner_of(self._node, self._nodes.objects[self._node].metadata.uid)
-        publisher = Publisher(self._client, self.stored, owner, self._on_write)
-        published = newest([stored.read() for stored in self.stored.objects.values()])
+        owner = owner_of(self._node, self.followed.nodes.objects[self._node].metadata.uid)
+        publisher = Publisher(self._client, self.followed.slices, owner, self._on_write)
+        published = newest([stored.read() for stored in self.followed.slices.objects.values()])
         offering = Offering(self._node, published, reported)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(publisher.run())
@@ -233,16 +223,16 @@ class Publishing:
         """
         self._features = await self._probed()
         self._problem_events.report_missing_gates(gates.off(self._features))
-        for store in (self._policies, self.stored):
+        for store in (self.followed.policies, self.followed.slices):
             await store.wait_synced()
-        await self._nodes.until(lambda: self._node in self._nodes.objects)
+        await self.followed.nodes.until(lambda: self._node in self.followed.nodes.objects)
         if self._plugins is not None:
             await self._plugins.first()
         # A cluster may lack the kind; where it has it, the objects' facts must not go for a moment.
         with suppress(TimeoutError):
             async with asyncio.timeout(CUSTOM_DEVICES_SECONDS):
-                await self._custom_devices.wait_synced()
-        if not self.stored.objects:
+                await self.followed.custom_devices.wait_synced()
+        if not self.followed.slices.objects:
             return None
         try:
             return (await self._client.get(NODE_NETWORKS, self._node)).status
@@ -292,8 +282,8 @@ class Publishing:
         self, offering: Offering, interfaces: Interfaces, discovered: metrics.Discovered
     ) -> Callable[[], Offered]:
         """A pass over all present facts, to be made in the other thread."""
-        policies = tuple(self._policies.objects[name] for name in sorted(self._policies.objects))
-        node = self._nodes.objects.get(self._node)
+        policies = tuple(self.followed.policies.objects[name] for name in sorted(self.followed.policies.objects))
+        node = self.followed.nodes.objects.get(self._node)
         labels = dict(node.metadata.labels) if node is not None else {}
         allocatable_names = allocatable_of(policies)
         allocatable = {name: amount for name, amount in _allocatable(node).items() if name in allocatable_names}
@@ -385,7 +375,7 @@ class Publishing:
             self._work.set()
 
     def _on_custom_device_change(self, change: Change[CustomDevice]) -> None:
-        node = self._nodes.objects.get(self._node)
+        node = self.followed.nodes.objects.get(self._node)
         labels = dict(node.metadata.labels) if node is not None else {}
         if self._facts.apply(change, labels):
             self._work.set()
