@@ -48,7 +48,7 @@ class Quiet:
         """No interface goes to another namespace."""
         return False
 
-    def on_the_bus(self, _: str) -> bool:
+    def on_the_bus(self, _: str, bus: str = "pci") -> bool:
         """No device goes from the bus."""
         return True
 

@@ -23,6 +23,7 @@ from netdra.steps.allocated import Allocated
 RECORD = "device"
 """The key of a binary's undo with its device as it was (`netdra.steps.allocated`)."""
 _FOLDER = "devices"
+_SLASH = "_"  # in the name of a file
 
 
 def take(directory: Path, device: str, sandbox: str) -> None:
@@ -121,6 +122,17 @@ def holder(directory: Path, device: str) -> str:
     return sandbox if saved.header.boot_id == checkpoint.boot_id() else ""
 
 
+def port_holder(directory: Path, address: str) -> str:
+    """The sandbox that has a port or a representor of a PCI function, but not the function's first port, or "".
+
+    Raises:
+        TemporaryError: the disk cannot be read.
+    """
+    of_ports = f"{address}{_SLASH}"
+    names = (name for name in files.listed(files.joined(directory, _FOLDER)) if name.startswith(of_ports))
+    return next(filter(None, (holder(directory, name) for name in names)), "")
+
+
 def shares_claim(directory: Path, device: str, header: Header) -> bool:
     """Whether the sandbox that has a device is another pod's with the same claim."""
     try:
@@ -159,7 +171,7 @@ def written(state: StepState) -> tuple[str, ...]:
 
 
 def _path(directory: Path, device: str) -> Path:
-    return files.joined(files.joined(directory, _FOLDER), device.replace("/", "_"))
+    return files.joined(files.joined(directory, _FOLDER), device.replace("/", _SLASH))
 
 
 def _target(path: Path) -> str:

@@ -19,6 +19,7 @@ from netdra.chain.checkpoint import Saved, StepState
 from netdra.chain.flow import ChainStep
 from netdra.kernel import link, unlocked
 from netdra.kernel.link import PAIRED, Link
+from netdra.model.plan import PlannedDevice
 from netdra.steps import identity, moving
 from netdra.steps.allocated import Allocated, Returned
 from netdra.steps.contract import Attempts, PodSpace, Site
@@ -103,20 +104,19 @@ class HostLinks:
             return ()
         with sockets() as site:
             netdevs = [netdev for name in sorted(arrived) if (netdev := link.find(site.inside.sock, name)) is not None]
-            functions = {planned.pci_address for planned in devices} - {""}
             found = [
                 netdev
                 for netdev in netdevs
-                if netdev.parent not in functions
+                if not any(_is_planned(netdev, planned, site) for planned in devices)
                 and netdev.index not in earlier.values()
                 and _was_on_host(netdev, missing, before, site)
             ]
         former = tuple(sorted(missing - {netdev.name for netdev in found}))
         return tuple(
-            TakenLink(moved=_moved(netdev, netdev.name), plugins=calls)
+            TakenLink(moved=_moved(netdev, netdev.name, site), plugins=calls)
             if netdev.name in missing or not former
             else TakenLink(
-                moved=_moved(netdev, former[0] if len(former) == 1 else netdev.name), plugins=calls, former=former
+                moved=_moved(netdev, former[0] if len(former) == 1 else netdev.name, site), plugins=calls, former=former
             )
             for netdev in found
         )
@@ -142,7 +142,7 @@ def bring_home(links: Collection[TakenLink], site: Site) -> Returned:
     restored: list[str] = []
     for taken_link in links:
         moved, plugins = taken_link.moved, plugins_of([taken_link])
-        if site.pod is not None and moving.inside(moved, site.pod) is not None:
+        if site.pod is not None and moving.inside(moved, site.pod, site.sysfs) is not None:
             attempts.run(partial(moving.give_back, moved, site))
             restored.append(f"link {taken_link} of the node, which {plugins} had moved into the pod")
             attempts.notes.append(f"link {taken_link} of the node may lack addresses, routes and settings that it had")
@@ -151,9 +151,17 @@ def bring_home(links: Collection[TakenLink], site: Site) -> Returned:
     return Returned(tuple(restored), attempts.result())
 
 
+def _is_planned(netdev: Link, device: PlannedDevice, site: Site) -> bool:
+    """Whether a link of the pod is a device that the pod was allocated."""
+    at = identity.identity_of(netdev, site.sysfs).pci_address
+    if not at or at != device.pci_address:
+        return False
+    return device.identity is None or identity.is_port(netdev, device.identity, site.sysfs) is not False
+
+
 def _was_on_host(netdev: Link, missing: Collection[str], before: Collection[str], site: Site) -> bool:
     """Whether a link of the pod was on the host before: by its name, as hardware, or by its peer, which was there."""
-    if netdev.name in missing or identity.identity_of(netdev).is_physical:
+    if netdev.name in missing or identity.identity_of(netdev, site.sysfs).is_physical:
         return True
     if netdev.kind not in PAIRED or netdev.lower_netns < 0:
         return False
@@ -161,10 +169,10 @@ def _was_on_host(netdev: Link, missing: Collection[str], before: Collection[str]
     return peer is not None and peer.name in before and peer.lower == netdev.index
 
 
-def _moved(netdev: Link, name: str) -> Moved:
+def _moved(netdev: Link, name: str, site: Site) -> Moved:
     """A link of the pod, as it is to be on the host: up, since it may be the node's only way to a network."""
     return Moved(
-        device=identity.identity_of(netdev),
+        device=identity.identity_of(netdev, site.sysfs),
         name=name,
         pod_name=netdev.name,
         mac=netdev.address,

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -126,6 +127,7 @@ def opened(
             deadline=time.monotonic() + seconds,
             lock=-1,
             holder=_other_holder(settings.state, pod.sandbox),
+            port_holder=partial(holders.port_holder, settings.state),
             device_files=DeviceFiles(settings.device_files),
         )
 

@@ -66,6 +66,8 @@ def interface(facts: MachineFacts, index: int, uplinks: frozenset[int]) -> Inter
         link_speed=facts.speeds.get(index, 0),
         oper_state=link.state,
         pci_address=device.address,
+        bus=device.bus,
+        bus_address=device.bus_address,
         dev_port=device.dev_port,
         numa_node=device.numa_node,
         vendor=device.vendor,

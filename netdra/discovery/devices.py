@@ -96,12 +96,13 @@ def _read(sysfs: Sysfs, path: str, netdev: str) -> SysfsDevice:
         above = "/".join(parts[: at + 1])
         if at >= 0 and not parts[-1].startswith("virtio"):
             # A sub-function or a USB adapter: it stands below a PCI device, but is not that device.
-            return _below_pci(sysfs, folder, above, port)
+            return _on_bus(folder, parts[-1], _below_pci(sysfs, folder, above, port))
         # A folder that is not there cannot say that its device has no driver.
         gone = None if folder.is_open else Unreadable(_GONE)
         driver = folder.link_name("driver") if gone is None else gone
         if at < 0:
-            return _elsewhere(driver, folder.number("numa_node") if gone is None else gone, port)
+            device = _elsewhere(driver, folder.number("numa_node") if gone is None else gone, port)
+            return _on_bus(folder, parts[-1], device)
     with sysfs.folder(above) as folder:
         return _pci(sysfs, folder, above, port, driver)
 
@@ -137,6 +138,12 @@ def _pci(sysfs: Sysfs, folder: Folder, path: str, port: int, driver: str | Unrea
         dev_port=port,
         unreadable=unreadable,
     )
+
+
+def _on_bus(folder: Folder, address: str, device: SysfsDevice) -> SysfsDevice:
+    """A device that is no PCI function, with its place on its own bus, as netlink has it."""
+    bus = folder.link_name("subsystem")
+    return msgspec.structs.replace(device, bus=bus, bus_address=address) if bus and isinstance(bus, str) else device
 
 
 def _elsewhere(driver: str | Unreadable | None, numa_node: int | Unreadable | None, port: int) -> SysfsDevice:

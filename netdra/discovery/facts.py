@@ -26,7 +26,7 @@ class SysfsDevice(msgspec.Struct, frozen=True, kw_only=True):
     """The device behind a link, or a VF without a link, from sysfs.
 
     Attributes:
-        address: its PCI address, "" for a device on no PCI bus.
+        address: its PCI address, "" for a device on no PCI bus; then `bus` and `bus_address` are its place.
         vendor: four hexadecimal digits; likewise `product`.
         numa_node: -1 where the machine does not say.
         pcie_root: "pci0000:00".
@@ -39,6 +39,8 @@ class SysfsDevice(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     address: str = ""
+    bus: str = ""
+    bus_address: str = ""
     vendor: str = ""
     product: str = ""
     driver: str = ""

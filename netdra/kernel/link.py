@@ -293,11 +293,6 @@ def max_mtu(sock: Socket, which: str | int) -> int:
     return to_u32(value) if value else 0
 
 
-def of_function(links: Iterable[Link], address: str) -> Link | None:
-    """The netdev of a PCI function, by its address: in switchdev mode representors of its VFs have that address too."""
-    return next((link for link in links if link.parent == address and link.port is None), None)
-
-
 def stacked_on(sock: Socket, index: int) -> list[Link]:
     """The links of the namespace that stand on one and are no masters of it (VLAN, macvlan, VXLAN ...).
 

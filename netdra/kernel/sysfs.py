@@ -14,6 +14,7 @@ import posixpath
 from typing import Self
 
 from netdra.kernel.errors import errno_name, from_os_error
+from netdra.kernel.liveness import Liveness
 
 _MOST = 4096  # sysfs files are at most a page
 _GONE = frozenset({errno.ENOENT, errno.ENODEV, errno.ENXIO, errno.ENOTDIR})
@@ -113,13 +114,15 @@ class Sysfs:
         except ValueError:
             return False
 
-    def is_gone(self, path: str) -> bool:
-        """Whether the kernel says that nothing is there (behind links); False also if it cannot say."""
+    def liveness(self, path: str) -> Liveness:
+        """Whether something is at a path (behind links), in three results."""
         try:
             os.stat(f"{self.root}/{path}")  # noqa: PTH116
         except OSError as problem:
-            return problem.errno in _GONE
-        return False
+            if problem.errno in _GONE:
+                return Liveness("gone")
+            return Liveness("unknown", f"cannot look at {self.root}/{path}: {errno_name(problem.errno or errno.EIO)}")
+        return Liveness("present")
 
     def is_folder(self, path: str) -> bool:
         """Whether a folder is there (behind links)."""

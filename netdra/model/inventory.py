@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from netdra.model import names
+from netdra.model.identity import PCI, DeviceIdentity
 
 INVENTORY_VERSION = f"{names.GROUP}/inventory-v1"
 DEVICE_FILE = "device-file"
@@ -32,6 +33,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     VFs that are offered together are an interface of the type `vf` with the name of their device in `called`.
     A device that is only a character device has the type `device-file`, the path in `device_file`, the name that its
     provider gave it in `called`, no `if_name`, and in `file_problem` why the file is not given to anybody now.
+    `bus` and `bus_address` are the place of a device that is no PCI function ("usb", "vmbus", "auxiliary", "virtio").
     Units: `link_speed` in Mbit/s, `mtu` in bytes. `ifindex` is the kernel's handle of the moment and never identity.
     Its hash is kept, because what exposure remembers is keyed by the interface as it was.
     """
@@ -44,6 +46,8 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     link_speed: int = 0
     oper_state: str = ""
     pci_address: str = ""
+    bus: str = ""
+    bus_address: str = ""
     dev_port: int = 0
     numa_node: int = -1
     vendor: str = ""
@@ -87,17 +91,24 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     unreadable: tuple[str, ...] = ()
 
     @property
-    def identity(self) -> str:
-        """What the device is known by for good: its PCI address, else its permanent MAC, else its name.
+    def device(self) -> DeviceIdentity:
+        """The identity of the device: that of a pool of VFs, of a device file and of a virtual device has no key.
 
-        Some NICs have several netdevs on one PCI function: from the second on, the port's number follows the address,
-        and of a representor, which has no function of its own, the port's name follows its PF's.
+        Some NICs have several netdevs on one PCI function: from the second on, the identity has the port's number, and
+        that of a representor, which has no function of its own, has its PF's function and the port's name.
         """
         if self.type == "representor" and self.pf_pci_address:
-            return f"{self.pf_pci_address}/{self.port_name}"
-        if self.pci_address and self.dev_port:
-            return f"{self.pci_address}/{self.dev_port}"
-        return self.pci_address or self.permanent_mac or self.if_name or self.device_file or self.called
+            bus, address, port = PCI, self.pf_pci_address, self.port_name
+        elif self.pci_address:
+            bus, address, port = PCI, self.pci_address, str(self.dev_port or "")
+        else:
+            bus, address, port = self.bus, self.bus_address, str(self.dev_port or "")
+        return DeviceIdentity(bus=bus, address=address, port=port, permanent_mac=self.permanent_mac)
+
+    @property
+    def identity(self) -> str:
+        """The text that the device is known by: the key of its identity, else its name."""
+        return self.device.key or self.if_name or self.device_file or self.called
 
     @property
     def device_name(self) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from netdra.model import names, quantity
+from netdra.model.identity import DeviceIdentity
 from netdra.model.neutron_port import PortSettings
 from netdra.model.topology import NeutronRequest, described
 
@@ -31,7 +32,8 @@ class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     """The allocated device of a root step, as the scheduler names it and as the kernel knows it.
 
     `allow_host_use` says that its policy lets it be taken from the host while the host uses it. Of a `pooled` device,
-    the facts are those of the VF that the node chose for the claim, which has the VF for itself.
+    the facts are those of the VF that the node chose for the claim, which has the VF for itself. `identity` is None in
+    plans of an older netdra, and where only the slices are known.
     """
 
     request: str
@@ -49,6 +51,7 @@ class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     rdma_device: str = ""
     iommu_group: str = ""
     device_file: str = ""
+    identity: DeviceIdentity | None = None
     allow_host_use: bool = False
     pooled: bool = False
     supported_cnis: tuple[str, ...] = msgspec.field(default=(), name="supportedCNIs")
@@ -61,6 +64,11 @@ class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
         VF is the claim's alone all the same.
         """
         return bool(self.share_id) and not self.pooled
+
+    @property
+    def key(self) -> str:
+        """The key of the device's identity, as far as it is known: by it one device belongs to one pod."""
+        return self.identity.key if self.identity is not None else self.pci_address
 
     @property
     def own_pci_address(self) -> str:

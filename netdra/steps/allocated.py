@@ -15,10 +15,11 @@ from netdra.kernel import address, host_use, link, pci, rdma, route, unlocked, v
 from netdra.kernel.link import Link
 from netdra.kernel.vf import VF
 from netdra.model.errors import NetdraError, PermanentError
+from netdra.model.identity import DeviceIdentity
 from netdra.model.plan import PlannedDevice
 from netdra.steps import identity, moving, rdma_device, sriov, vfio_pci
 from netdra.steps.contract import Record, Site
-from netdra.steps.devices import netdevs_at
+from netdra.steps.devices import netdev_for
 from netdra.steps.moving import Moved
 from netdra.steps.sriov import VirtualFunction
 
@@ -57,7 +58,16 @@ class Allocated(Record, frozen=True, kw_only=True):
     @property
     def key(self) -> str:
         """A text that no other device has, the same as in the records of built-in steps."""
-        return self.address or (self.netdev.key if self.netdev is not None else "")
+        if self.netdev is not None and (self.netdev.device.is_physical or not self.address):
+            return self.netdev.key
+        return self.address
+
+    @property
+    def place(self) -> DeviceIdentity | None:
+        """Where the device is on its bus; None for a device on no bus."""
+        if self.address:
+            return DeviceIdentity(bus="pci", address=self.address)
+        return self.netdev.device if self.netdev is not None and self.netdev.device.address else None
 
     @property
     def holds(self) -> tuple[str, ...]:
@@ -98,7 +108,7 @@ def observe(device: PlannedDevice, if_name: str, site: Site) -> Allocated | None
         KernelError: the kernel refused.
     """
     at = device.pci_address
-    netdev = _netdev(device, site)
+    netdev = netdev_for(site.host, site.sysfs, device)
     if netdev is None and not (at and site.sysfs.is_folder(f"bus/pci/devices/{at}")):
         return None
     moved = None
@@ -127,7 +137,7 @@ def check_unused(called: str, device: PlannedDevice, site: Site) -> None:
         PermanentError: the host uses it, and its policy does not allow that.
         KernelError: the kernel refused.
     """
-    netdev = _netdev(device, site)
+    netdev = netdev_for(site.host, site.sysfs, device)
     if netdev is None and device.mac:
         netdev = next((one for one in link.dump(site.host) if one.address == device.mac and not one.master), None)
     if netdev is not None:
@@ -165,8 +175,9 @@ def give_back(record: Allocated, site: Site, sharer: Callable[[], str]) -> Retur
     other = "" if record.shared else site.holder(record.key)
     if other:
         return Returned(notes=(f'device "{record.device}" is sandbox {other}\'s by now and left alone',))
-    if record.address and site.sysfs.is_gone(f"bus/pci/devices/{record.address}"):
-        return Returned(notes=(f'device "{record.device}" ({record.address}) is gone from the machine',))
+    place = record.place
+    if place is not None and identity.liveness(place, site.sysfs).is_gone:
+        return Returned(notes=(f'device "{record.device}" ({place}) is gone from the machine',))
     differences = tuple(_differences(record, site))
     if not differences:
         return Returned()
@@ -186,15 +197,6 @@ def give_back(record: Allocated, site: Site, sharer: Callable[[], str]) -> Retur
     further = tuple(text for text in left if not any(text in note for note in notes))
     restored = tuple(difference.text for difference in differences if difference.text not in left)
     return Returned(restored, (*notes, *further))
-
-
-def _netdev(device: PlannedDevice, site: Site) -> Link | None:
-    """A device's netdev on the host; of several at one address the one of that name."""
-    named = link.find(site.host, device.if_name) if device.if_name else None
-    at = device.pci_address
-    if not at or (named is not None and named.parent == at):
-        return named
-    return next(iter(netdevs_at(site.host, site.sysfs, at)), None)
 
 
 def _rdma_device(at: str, site: Site) -> str:
@@ -321,13 +323,13 @@ def _where(moved: Moved, site: Site) -> tuple[Link | None, bool]:
         return netdev, False
     netdev = moving.on_host(moved.device, (moved.name,) if virtual else (moved.name, moved.pod_name), site)
     if netdev is None and virtual:
-        netdev = identity.find(site.host, moved.device, moved.name, same_mac=False)
+        netdev = identity.find(site.host, site.sysfs, moved.device, moved.name, same_mac=False)
     return netdev, True
 
 
 def _virtual_on_host(moved: Moved, site: Site) -> Link | None:
     """A virtual netdev on the host: by its name, or by its index and all else if a plugin has renamed it."""
-    netdev = identity.find(site.host, moved.device, moved.name)
+    netdev = identity.find(site.host, site.sysfs, moved.device, moved.name)
     if netdev is not None or not moved.index:
         return netdev
     there = link.find(site.host, moved.index)
@@ -339,7 +341,7 @@ def _virtual_on_host(moved: Moved, site: Site) -> Link | None:
 def _in_pod(moved: Moved, site: Site) -> Link | None:
     if site.pod is None:
         return None
-    netdev = moving.inside(moved, site.pod)
+    netdev = moving.inside(moved, site.pod, site.sysfs)
     if moved.device.is_physical or not moved.lower:
         return netdev
     # The plugin may have made another one of its kind in the pod, or given the device another name and MAC there.

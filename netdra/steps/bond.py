@@ -14,11 +14,11 @@ import msgspec
 from netdra.kernel import kinds, link
 from netdra.kernel.link import Link
 from netdra.model.errors import InvalidInputError, PermanentError
+from netdra.model.identity import DeviceIdentity
 from netdra.model.result import StepResult
 from netdra.steps import identity, mtu
 from netdra.steps.contract import Builtin, Count, MacText, Mtu, Order, Params, Record, Site, appended, check_mac
 from netdra.steps.drift import check_interface
-from netdra.steps.identity import Identity
 from netdra.steps.made import Made, unmake
 from netdra.steps.moving import check_free, interface
 
@@ -84,7 +84,7 @@ class BondMember(msgspec.Struct, frozen=True, kw_only=True):
     """What a member was before it became one."""
 
     name: str
-    device: Identity
+    device: DeviceIdentity
     mac: str
     mtu: int
     up: bool
@@ -135,7 +135,7 @@ def _observe(order: Order, params: BondParams, site: Site) -> Bonded:
         members=tuple(
             BondMember(
                 name=member.name,
-                device=identity.identity_of(member),
+                device=identity.identity_of(member, site.sysfs),
                 mac=member.address,
                 mtu=member.mtu,
                 up=member.is_up,
@@ -168,7 +168,7 @@ def _undo(bonded: Bonded, site: Site) -> tuple[str, ...]:
     sock = site.pod.sock
     unmake(bonded.made, site)
     for member in bonded.members:
-        netdev = identity.find(sock, member.device, member.name, same_mac=False)
+        netdev = identity.find(sock, site.sysfs, member.device, member.name, same_mac=False)
         # The kernel gives members back their MAC and MTU when they leave; a driver may have refused that.
         if netdev is None or netdev.master:
             continue

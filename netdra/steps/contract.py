@@ -49,7 +49,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
 
     @property
     def holds(self) -> tuple[str, ...]:
-        """The keys of the devices that the pod has for itself through this step (`identity.Identity.key`)."""
+        """The keys of the devices that the pod has for itself through this step (`DeviceIdentity.key`)."""
         return ()
 
 
@@ -112,6 +112,7 @@ class Site(msgspec.Struct, frozen=True):
         deadline: when acts must be over, on the monotonic clock.
         lock: a descriptor that programs which act for the step inherit, or -1.
         holder: which other sandbox has a device, by the device's key; "" for none.
+        port_holder: which other sandbox has a port of a PCI function, by the function's address; "" for none.
         device_files: which device files pods may be given.
         notes: what the acting step has to say though it succeeds; the caller takes them.
     """
@@ -126,6 +127,7 @@ class Site(msgspec.Struct, frozen=True):
     deadline: float
     lock: int
     holder: Callable[[str], str]
+    port_holder: Callable[[str], str] = msgspec.field(default=lambda _: "")
     device_files: DeviceFiles = msgspec.field(default_factory=DeviceFiles)
     notes: list[str] = []
 

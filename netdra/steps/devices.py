@@ -1,4 +1,4 @@
-"""PCI devices on the host: their netdevs, and the files of those that a pod gets without an interface."""
+"""Devices on the host: their netdevs, and the files of those that a pod gets without an interface."""
 
 from __future__ import annotations
 
@@ -6,13 +6,49 @@ import errno
 import os
 from collections.abc import Iterator
 
-from netdra.kernel import link, pci
+from netdra.kernel import bus, link, pci
 from netdra.kernel.link import Link
 from netdra.kernel.netlink import Socket
 from netdra.kernel.sysfs import Sysfs
+from netdra.model.identity import DeviceIdentity
+from netdra.model.plan import PlannedDevice
+from netdra.steps import identity
 
 USERSPACE_DRIVERS = ("vfio-pci", "igb_uio", "uio_pci_generic")
 _VFIO_CONTAINER = "/dev/vfio/vfio"
+
+
+def netdev_for(sock: Socket, sysfs: Sysfs, device: PlannedDevice) -> Link | None:
+    """The netdev of an allocated device on the host; None if it is not there.
+
+    A device is recognised by its identity, under any name. Without one (from slices, or in records of an older netdra)
+    the name alone tells several netdevs of a PCI function apart.
+
+    Raises:
+        KernelError: the kernel refused.
+    """
+    known, at = device.identity, device.pci_address
+    if not at:
+        if known is not None and known.is_physical:
+            return identity.find(sock, sysfs, known, device.if_name)
+        return link.find(sock, device.if_name) if device.if_name else None
+    there = netdevs_at(sock, sysfs, at)
+    named = [netdev for netdev in there if netdev.name == device.if_name]
+    if known is None and named:
+        return named[0]
+    wanted = known or DeviceIdentity(bus=bus.PCI, address=at, port="")
+    fits = {netdev.index: identity.is_port(netdev, wanted, sysfs) for netdev in there}
+    possible = [netdev for netdev in (*named, *there) if fits[netdev.index] is None]
+    return next((netdev for netdev in there if fits[netdev.index]), None) or next(iter(possible), None)
+
+
+def ports_of(sock: Socket, sysfs: Sysfs, address: str) -> list[Link]:
+    """The netdevs on the host of a PCI function's ports, not of its representors.
+
+    Raises:
+        KernelError: the kernel refused.
+    """
+    return [netdev for netdev in netdevs_at(sock, sysfs, address) if netdev.port is None]
 
 
 def netdevs_at(sock: Socket, sysfs: Sysfs, address: str) -> list[Link]:
@@ -43,23 +79,31 @@ def netdev_of(sock: Socket, sysfs: Sysfs, address: str) -> Link | None:
         if netdev.port is None:
             return netdev
         representors += 1
-    return None if representors else link.of_function(_listed(sock, sysfs, address), address)
+    listed = [] if representors else _listed(sock, sysfs, address)
+    return next((netdev for netdev in listed if netdev.port is None), None)
 
 
 def _netdevs(sock: Socket, sysfs: Sysfs, address: str) -> Iterator[Link]:
     """One after the other in the order of their indexes: a function's own netdev is older than its representors."""
-    folder = f"bus/pci/devices/{address}/net"
-    indexes = (sysfs.number(f"{folder}/{name}/ifindex") for name in pci.netdevs(sysfs, address))
+    indexes = (
+        sysfs.number(f"{folder}/{name}/ifindex")
+        for folder in bus.net_folders(sysfs, address)
+        for name in sysfs.listing(folder)
+    )
     for index in sorted(index for index in indexes if isinstance(index, int)):
         netdev = link.find(sock, index)
-        if netdev is not None and netdev.parent == address:
+        if netdev is not None and _is_at(netdev, sysfs, address):
             yield netdev
 
 
 def _listed(sock: Socket, sysfs: Sysfs, address: str) -> list[Link]:
     if sysfs.is_folder(f"bus/pci/devices/{address}") and pci.driver_of(sysfs, address) in (*USERSPACE_DRIVERS, ""):
         return []
-    return [netdev for netdev in link.dump(sock) if netdev.parent == address]
+    return [netdev for netdev in link.dump(sock) if _is_at(netdev, sysfs, address)]
+
+
+def _is_at(netdev: Link, sysfs: Sysfs, address: str) -> bool:
+    return bus.place_of(sysfs, netdev.parent_bus, netdev.parent)[1] == address
 
 
 def iommu_group(address: str, sysfs: Sysfs) -> str:

@@ -17,7 +17,7 @@ from netdra.model.errors import InvalidInputError, PermanentError
 from netdra.model.result import StepResult
 from netdra.steps import moving
 from netdra.steps.contract import Builtin, MacText, Mtu, Order, Params, Site, appended, check_mac
-from netdra.steps.devices import netdevs_at
+from netdra.steps.devices import netdev_for, netdevs_at
 from netdra.steps.drift import check_interface
 from netdra.steps.moving import Moved
 
@@ -70,20 +70,22 @@ def find(order: Order, params: HostDeviceParams, site: Site) -> Link:
         KernelError: the kernel refused.
     """
     device = order.device
-    if device is not None and not device.pci_address:
-        return _by_name(order, device.if_name, site)
     if device is not None:
-        at = device.pci_address
-        return _one_of(order, at, device.if_name, netdevs_at(site.host, site.sysfs, at), site)
+        netdev = netdev_for(site.host, site.sysfs, device)
+        if netdev is None:
+            raise _not_there(
+                order, str(device.identity or device.pci_address) or f'"{device.if_name}"', site, device.key
+            )
+        return netdev
     if params.device:
         return _by_name(order, params.device, site)
     wanted = pci_address(params)
     if wanted:
-        return _one_of(order, wanted, "", netdevs_at(site.host, site.sysfs, wanted), site)
+        return _one_of(order, wanted, netdevs_at(site.host, site.sysfs, wanted), site)
     if params.hwaddr:
         mac = params.hwaddr.lower()
         same = [netdev for netdev in link.dump(site.host) if netdev.address == mac and not netdev.master]
-        return _one_of(order, mac, "", same, site)
+        return _one_of(order, mac, same, site)
     return _by_name(order, _name_at(order, params.kernelpath), site)
 
 
@@ -98,7 +100,7 @@ def _observe(order: Order, params: HostDeviceParams, site: Site) -> Moved:
 
 
 def _apply(order: Order, params: HostDeviceParams, moved: Moved, site: Site) -> StepResult:
-    return appended(order, moving.move_in(moved, site, moved.device.parent, mtu=params.mtu, mac=params.mac))
+    return appended(order, moving.move_in(moved, site, moved.device.pci_address, mtu=params.mtu, mac=params.mac))
 
 
 def _check(order: Order, _: HostDeviceParams, final: StepResult, site: Site) -> tuple[str, ...]:
@@ -108,22 +110,21 @@ def _check(order: Order, _: HostDeviceParams, final: StepResult, site: Site) -> 
 def _by_name(order: Order, name: str, site: Site) -> Link:
     netdev = link.find(site.host, name)
     if netdev is None:
-        raise _not_there(order, f'"{name}"', site)
+        raise _not_there(order, f'"{name}"', site, name)
     return netdev
 
 
-def _one_of(order: Order, called: str, name: str, fitting: Sequence[Link], site: Site) -> Link:
-    """The link that fits; of several (two ports that share a bus address) the one of that name."""
-    named = [entry for entry in fitting if entry.name == name]
+def _one_of(order: Order, called: str, fitting: Sequence[Link], site: Site) -> Link:
+    """The link that fits."""
     if not fitting:
-        raise _not_there(order, called, site)
+        raise _not_there(order, called, site, called)
     # Not a representor of its VFs, which has the function's address, too.
     own = [entry for entry in fitting if entry.port is None]
-    return (named or own or fitting)[0]
+    return (own or fitting)[0]
 
 
-def _not_there(order: Order, called: str, site: Site) -> PermanentError:
-    other = site.holder(called)
+def _not_there(order: Order, called: str, site: Site, key: str) -> PermanentError:
+    other = site.holder(key)
     holder = f"; sandbox {other} has it" if other else ""
     return PermanentError(
         f"{order.called}: device {called} is not on the host{holder}",

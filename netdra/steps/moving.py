@@ -16,18 +16,19 @@ from functools import partial
 
 import msgspec
 
-from netdra.kernel import address, host_use, link, pci, route, uapi, unlocked
+from netdra.kernel import address, host_use, link, route, uapi, unlocked
 from netdra.kernel.errors import KernelError, KernelExistsError, KernelMissingError
 from netdra.kernel.host_use import Configuration
 from netdra.kernel.link import Link
 from netdra.kernel.netlink import Socket
 from netdra.kernel.route import Route
-from netdra.model.errors import PermanentError
+from netdra.kernel.sysfs import Sysfs
+from netdra.model.errors import PermanentError, TemporaryError
+from netdra.model.identity import DeviceIdentity
 from netdra.model.plan import PlannedDevice
 from netdra.model.result import CNIInterface
 from netdra.steps import identity
 from netdra.steps.contract import Attempts, Order, PodSpace, Record, Site
-from netdra.steps.identity import Identity
 
 # The errors of VF drivers when the PF holds the VF to another MAC.
 _MAC_NOT_ALLOWED = (errno.EADDRNOTAVAIL, errno.EPERM)
@@ -71,7 +72,7 @@ class Moved(Record, frozen=True, kw_only=True):
         lower: the index of the link that it stands on, or of a veth's other end, which stays when it moves; 0 for none.
     """
 
-    device: Identity
+    device: DeviceIdentity
     name: str
     pod_name: str
     mac: str
@@ -118,7 +119,7 @@ def seen(pod_name: str, netdev: Link, site: Site, has: Configuration) -> Moved:
     # The kernel makes the temporary ones itself, of those that have a router's prefix (net/ipv6/addrconf.c).
     addresses = [entry for entry in has.addresses if not entry.flags & uapi.IFA_F_TEMPORARY]
     return Moved(
-        device=identity.identity_of(netdev),
+        device=identity.identity_of(netdev, site.sysfs),
         name=netdev.name,
         pod_name=pod_name,
         mac=netdev.address,
@@ -154,9 +155,9 @@ def lasting(netdev: Link) -> Lasting:
     )
 
 
-def inside(moved: Moved, pod: PodSpace) -> Link | None:
+def inside(moved: Moved, pod: PodSpace, sysfs: Sysfs) -> Link | None:
     """A netdev in the pod, under any name. A virtual one of another name is recognised by its kind and MAC."""
-    netdev = identity.find(pod.sock, moved.device, moved.pod_name, moved.name, same_mac=False)
+    netdev = identity.find(pod.sock, sysfs, moved.device, moved.pod_name, moved.name, same_mac=False)
     if netdev is not None or moved.device.is_physical:
         return netdev
     device = moved.device
@@ -196,7 +197,7 @@ def give_back(moved: Moved, site: Site) -> tuple[str, ...]:
         return _return_device(moved, site)
     except KernelMissingError:
         # Once a virtual device is on the host, any other program may take it by its name, though our steps do not.
-        if moved.device.is_physical or (site.pod is not None and inside(moved, site.pod) is not None):
+        if moved.device.is_physical or (site.pod is not None and inside(moved, site.pod, site.sysfs) is not None):
             raise
         return (f'device "{moved.name}" came back and is gone again, to another program or for good',)
 
@@ -270,19 +271,20 @@ def as_it_is(name: str, site: Site, pci_address: str = "") -> CNIInterface:
     return CNIInterface(name=name, mac=mac, mtu=mtu, sandbox=pod.path, pci_id=pci_address)
 
 
-def on_host(device: Identity, names: tuple[str, ...], site: Site) -> Link | None:
+def on_host(device: DeviceIdentity, names: tuple[str, ...], site: Site) -> Link | None:
     """A device on the host, under one of these names if it is a virtual one; None if it is not there.
 
     When the pod's namespace has just gone, it is waited for: the kernel is about to give it back.
     """
 
     def find() -> Link | None:
-        return identity.find(site.host, device, *names)
+        return identity.find(site.host, site.sysfs, device, *names)
 
     netdev = find()
     if netdev is not None or site.pod is not None or not device.is_physical:
         return netdev
-    return identity.await_return(site.host_namespace, device, find, min(site.deadline, give_up_at()))
+    until = min(site.deadline, give_up_at())
+    return identity.await_return(site.host_namespace, site.sysfs, device, find, until)
 
 
 def _without_alt_names(moved: Moved, site: Site) -> int:
@@ -292,7 +294,7 @@ def _without_alt_names(moved: Moved, site: Site) -> int:
         index = unlocked.index_of(site.host, moved.name)
         if index:
             return index
-    netdev = identity.find(site.host, moved.device, moved.name)
+    netdev = identity.find(site.host, site.sysfs, moved.device, moved.name)
     if netdev is None:
         raise KernelMissingError(errno.ENODEV, f'device "{moved.name}" has just gone from the host')
     if netdev.alt_names:
@@ -303,11 +305,13 @@ def _without_alt_names(moved: Moved, site: Site) -> int:
 def _nowhere(moved: Moved, site: Site) -> tuple[str, ...]:
     if not moved.device.is_physical:
         return (f'device "{moved.name}" is gone with the namespace that it was in',)
-    address = moved.device.parent
-    if pci.is_address(address) and site.sysfs.is_gone(f"bus/pci/devices/{address}"):
-        return (f'device "{moved.name}" ({address}) is gone from the machine',)
+    there = identity.liveness(moved.device, site.sysfs)
+    if there.is_gone:
+        return (f'device "{moved.name}" ({moved.device}) is gone from the machine',)
+    if there.is_unknown:
+        raise TemporaryError(f'whether device "{moved.name}" is gone from the machine is unknown: {there.reason}')
     raise PermanentError(
-        f'device "{moved.name}" ({moved.device.key}) is neither in the pod nor on the host',
+        f'device "{moved.name}" ({moved.device}) is neither in the pod nor on the host',
         hint="look for it in other network namespaces, and whether its driver is still bound",
     )
 
@@ -318,7 +322,7 @@ def _move_out(moved: Moved, pod: PodSpace, site: Site) -> Link | None:
     None if the pod does not have it.
     """
     home = site.host_namespace.fd
-    there = inside(moved, pod)
+    there = inside(moved, pod, site.sysfs)
     if there is None:
         return None
     if there.alt_names:

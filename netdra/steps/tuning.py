@@ -20,12 +20,12 @@ from netdra.kernel.link import Link
 from netdra.kernel.netlink import Socket
 from netdra.kernel.netns import Namespace
 from netdra.model.errors import PermanentError
+from netdra.model.identity import DeviceIdentity
 from netdra.model.result import CNIInterface, StepResult
 from netdra.steps import addressing, identity, moving, mtu, offload, sysctl
 from netdra.steps.addressing import AddedAddressing
 from netdra.steps.contract import Attempts, Builtin, Order, Record, Site
 from netdra.steps.drift import check_interface
-from netdra.steps.identity import Identity
 from netdra.steps.offload import Offloads
 from netdra.steps.tuning_params import TuningParams, TuningValues, wanted_by
 
@@ -33,7 +33,7 @@ from netdra.steps.tuning_params import TuningParams, TuningValues, wanted_by
 class Tuned(Record, frozen=True, kw_only=True):
     """An interface as it was before it was tuned; None for values that the step does not change."""
 
-    device: Identity
+    device: DeviceIdentity
     if_name: str
     up: bool
     mtu: int | None = None
@@ -62,7 +62,7 @@ def _observe(order: Order, params: TuningParams, site: Site) -> Tuned:
     _, offloads, _ = offload.state(params.ethtool, netdev.index, netdev.name, pod.namespace, order.called)
     added = addressing.missing(wanted.added, netdev.index, pod)
     return Tuned(
-        device=identity.identity_of(netdev),
+        device=identity.identity_of(netdev, site.sysfs),
         if_name=netdev.name,
         up=netdev.is_up,
         mtu=None if wanted.mtu is None else netdev.mtu,
@@ -102,15 +102,15 @@ def _undo(tuned: Tuned, site: Site) -> tuple[str, ...]:
     attempts, pod = Attempts(), site.pod
     if pod is not None:
         attempts.run(lambda: _undo_in_namespace(tuned, site))
-        inside = identity.find(pod.sock, tuned.device, tuned.if_name, same_mac=False)
+        inside = identity.find(pod.sock, site.sysfs, tuned.device, tuned.if_name, same_mac=False)
         if inside is not None:
             attempts.run(lambda: _undo_on_device(tuned, inside, pod.sock, pod.namespace))
             return attempts.result()
-    other = site.holder(tuned.device.key)
-    if not tuned.device.is_physical or other:
+    if not tuned.device.is_physical or (not tuned.device.address and site.holder(tuned.device.key)):
         return attempts.result()
     netdev = moving.on_host(tuned.device, (tuned.if_name,), site)
-    if netdev is not None:
+    # The port's number, which the key of its holder has, can be read on the host alone.
+    if netdev is not None and not site.holder(identity.identity_of(netdev, site.sysfs).key):
         attempts.run(lambda: _undo_on_device(tuned, netdev, site.host, site.host_namespace))
     return attempts.result()
 

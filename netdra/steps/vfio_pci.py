@@ -7,6 +7,7 @@ group with one that the host uses is refused before anything is touched.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -18,7 +19,7 @@ from netdra.model.errors import InvalidInputError, PermanentError, TemporaryErro
 from netdra.model.result import StepDevice, StepResult
 from netdra.steps import identity, moving
 from netdra.steps.contract import Attempts, Builtin, Order, Params, Record, Site
-from netdra.steps.devices import USERSPACE_DRIVERS, device_nodes, iommu_group, is_open, netdev_of
+from netdra.steps.devices import USERSPACE_DRIVERS, device_nodes, iommu_group, is_open, ports_of
 from netdra.steps.moving import Moved
 
 _BRIDGE_CLASS = "0x0604"
@@ -33,17 +34,23 @@ class VfioParams(Params, frozen=True, kw_only=True):
 
 
 class Bound(Record, frozen=True, kw_only=True):
-    """A PCI device as it is: its driver ("" for none), and its netdev if it has one."""
+    """A PCI device as it is: its driver ("" for none), its netdev if it has one, and those of its other ports."""
 
     address: str
     driver: str
     wanted: str
     netdev: Moved | None = None
+    other_ports: tuple[Moved, ...] = ()
 
     @property
     def holds(self) -> tuple[str, ...]:
-        """The device."""
-        return (self.address,)
+        """The device, with all its ports."""
+        return tuple(dict.fromkeys((self.address, *(moved.key for moved in self.netdevs))))
+
+    @property
+    def netdevs(self) -> tuple[Moved, ...]:
+        """The netdevs of all its ports."""
+        return self.other_ports if self.netdev is None else (self.netdev, *self.other_ports)
 
 
 def _prepare(order: Order, params: VfioParams) -> None:
@@ -69,18 +76,30 @@ def _observe(order: Order, params: VfioParams, site: Site) -> Bound:
         )
     if params.driver == "vfio-pci":
         _check_group(order, address, iommu_group(address, site.sysfs), site.sysfs)
-    netdev = netdev_of(site.host, site.sysfs, address)
-    if netdev is None and driver not in (*USERSPACE_DRIVERS, *_HARMLESS):
+    other = site.port_holder(address)
+    if other:
+        raise TemporaryError(
+            f"{order.called}: device {address} has a port that sandbox {other} has",
+            hint="a driver takes the device with all its ports; that pod has the port until it ends",
+        )
+    ports = ports_of(site.host, site.sysfs, address)
+    if not ports and driver not in (*USERSPACE_DRIVERS, *_HARMLESS):
         raise PermanentError(
             f'{order.called}: device {address} has driver "{driver}" but no netdev on the host',
             hint="see whether another pod has it",
         )
-    moved = None
-    if netdev is not None:
+    moved: list[Moved] = []
+    for netdev in ports:
         has = host_use.configuration(site.host, netdev)
         moving.check_unused(order.called, order.device, netdev, site, has)
-        moved = moving.seen(order.if_name, netdev, site, has)
-    return Bound(address=address, driver=driver, wanted=params.driver, netdev=moved)
+        moved.append(moving.seen(order.if_name, netdev, site, has))
+    return Bound(
+        address=address,
+        driver=driver,
+        wanted=params.driver,
+        netdev=moved[0] if moved else None,
+        other_ports=tuple(moved[1:]),
+    )
 
 
 def _apply(order: Order, params: VfioParams, bound: Bound, site: Site) -> StepResult:
@@ -98,17 +117,17 @@ def _undo(bound: Bound, site: Site) -> tuple[str, ...]:
     if other:
         return (f"device {bound.address} is sandbox {other}'s by now and left alone",)
     folder = f"bus/pci/devices/{bound.address}"
-    if not site.sysfs.is_folder(folder):
+    if site.sysfs.liveness(folder).is_gone:
         return (f"device {bound.address} is gone from the machine",)
     now = pci.driver_of(site.sysfs, bound.address)
     if now not in (bound.wanted, bound.driver, ""):
         return (f'device {bound.address} has driver "{now}" by now and is left alone',)
     rebind(bound.address, bound.driver, site)
-    attempts, netdev = Attempts(), bound.netdev
+    attempts = Attempts()
     if bound.driver != bound.wanted:
         attempts.run(lambda: site.sysfs.write(f"{folder}/driver_override", "\n"))
-    if netdev is not None:
-        attempts.run(lambda: restore_netdev(netdev, site))
+    for moved in bound.netdevs:
+        attempts.run(partial(restore_netdev, moved, site))
     return attempts.result()
 
 
@@ -148,12 +167,12 @@ def restore_netdev(moved: Moved, site: Site) -> tuple[str, ...]:
     """
 
     def find() -> Link | None:
-        return identity.find(site.host, moved.device, moved.name)
+        return identity.find(site.host, site.sysfs, moved.device, moved.name)
 
     give_up_at = min(site.deadline, moving.give_up_at())
-    back = find() or identity.await_return(site.host_namespace, moved.device, find, give_up_at)
+    back = find() or identity.await_return(site.host_namespace, site.sysfs, moved.device, find, give_up_at)
     if back is None:
-        return (f'netdev "{moved.name}" has not come back with the driver of {moved.device.parent}',)
+        return (f'netdev "{moved.name}" has not come back with the driver of {moved.device}',)
     return moving.restore(moved, back, site)
 
 

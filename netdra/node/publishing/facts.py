@@ -16,6 +16,7 @@ import msgspec
 from netdra.exposure import Exposer
 from netdra.model import names
 from netdra.model.device import ExposureResult
+from netdra.model.identity import PCI
 from netdra.model.inventory import PUBLISHED_FIELDS, Interface
 from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.plan import PlannedDevice
@@ -105,6 +106,7 @@ def planned(pool: str, device: Device, last: DeviceFacts) -> PlannedDevice:
         rdma_device=interface.rdma_device,
         iommu_group=interface.iommu_group,
         device_file=interface.device_file,
+        identity=interface.device if interface.device.key else None,
         allow_host_use=last.allow_host_use,
         pooled=is_pooled(device),
     )
@@ -182,15 +184,15 @@ def recall(
     held_devices: Mapping[DeviceKey, DeviceFacts],
     *,
     left: Callable[[Interface], bool],
-    on_the_bus: Callable[[str], bool],
+    on_the_bus: Callable[[str, str], bool],
 ) -> Recalled:
     """Put back interfaces that are only away.
 
     Args:
         interfaces: those that are here.
         held_devices: the facts of the devices that claims have.
-        left: whether an interface without a PCI device went to another namespace.
-        on_the_bus: whether there is a PCI device of that address.
+        left: whether an interface without a place on a bus went to another namespace.
+        on_the_bus: whether there is a device of that address on that bus.
     """
     if not held_devices:
         return Recalled(tuple(interfaces), frozenset())
@@ -202,7 +204,7 @@ def recall(
     for key, device in held_devices.items():
         last = device.interface
         if last.is_pool:
-            if last.pf_pci_address and not on_the_bus(last.pf_pci_address):
+            if last.pf_pci_address and not on_the_bus(last.pf_pci_address, PCI):
                 gone.add(key)
             continue
         if last.device_file:
@@ -211,7 +213,8 @@ def recall(
             continue
         if (last.pci_address, last.dev_port) in functions if last.pci_address else last.if_name in names:
             continue
-        if on_the_bus(last.pci_address) if last.pci_address else left(last):
+        device_address = last.pci_address or last.bus_address
+        if on_the_bus(device_address, last.bus or PCI) if device_address else left(last):
             away[last.identity] = last
         else:
             gone.add(key)

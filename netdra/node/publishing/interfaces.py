@@ -24,6 +24,7 @@ from netdra.discovery.watch import Watcher
 from netdra.kernel.device_files import DeviceFiles
 from netdra.kube.backoff import Backoff
 from netdra.model.errors import TemporaryError
+from netdra.model.identity import PCI
 from netdra.model.inventory import Interface, Inventory
 from netdra.model.registration import DeviceFile
 from netdra.node.metrics import READ_SECONDS
@@ -196,9 +197,9 @@ class Interfaces:
             interface.if_name == other.if_name for other in self.watcher.left.values()
         )
 
-    def on_the_bus(self, address: str) -> bool:
-        """Whether there is a PCI device of that address."""
-        return self.watcher.sysfs.is_folder(f"bus/pci/devices/{address}")
+    def on_the_bus(self, address: str, bus: str = PCI) -> bool:
+        """Whether there is a device of that address on a bus; also if that is not known (decision D59)."""
+        return not self.watcher.sysfs.liveness(f"bus/{bus}/devices/{address}").is_gone
 
     def device_file(self, path: str) -> DeviceFile:
         """The device file at a path."""

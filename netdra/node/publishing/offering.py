@@ -17,6 +17,7 @@ from netdra.exposure import Exposer
 from netdra.exposure.grouping import HeldVF
 from netdra.exposure.registered import NOTHING, Registered
 from netdra.model.device import ExposureResult, Features, LeftOut, Problem
+from netdra.model.identity import PCI
 from netdra.model.inventory import Interface, Inventory, InventoryNode, wire
 from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.plan import PlannedDevice
@@ -42,8 +43,8 @@ class KernelView(Protocol):
     def left(self, interface: Interface) -> bool:
         """Whether an interface was seen going to another namespace."""
 
-    def on_the_bus(self, address: str) -> bool:
-        """Whether there is a PCI device of that address."""
+    def on_the_bus(self, address: str, bus: str = PCI) -> bool:
+        """Whether there is a device of that address on a bus; also if that is not known."""
 
     def device_file(self, path: str) -> DeviceFile:
         """The device file at a path."""

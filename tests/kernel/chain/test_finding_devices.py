@@ -68,7 +68,7 @@ def test_a_device_is_waited_for_while_events_are_lost_and_looked_for_when_it_may
 ) -> None:
     monkeypatch.setattr(monitor, "_RECEIVE_BUFFER", 32 * 1024)
     other.veth("back", "peer")
-    expected = identity.identity_of(link.get(other.sock, "back"))
+    expected = identity.identity_of(link.get(other.sock, "back"), Sysfs())
     looked: list[float] = []
 
     def find() -> Link | None:
@@ -77,7 +77,7 @@ def test_a_device_is_waited_for_while_events_are_lost_and_looked_for_when_it_may
             for number in range(60):  # more than the socket holds
                 machine.veth(f"a{number}", f"b{number}")
             changing.start()
-        return identity.find(machine.sock, expected, "back")
+        return identity.find(machine.sock, Sysfs(), expected, "back")
 
     def change() -> None:
         with machine.namespace.socket() as sock:
@@ -87,7 +87,7 @@ def test_a_device_is_waited_for_while_events_are_lost_and_looked_for_when_it_may
             link.change(other.sock, "back", netns_fd=machine.namespace.fd)
 
     changing = threading.Thread(target=change)
-    back = identity.await_return(machine.namespace, expected, find, time.monotonic() + 60)
+    back = identity.await_return(machine.namespace, Sysfs(), expected, find, time.monotonic() + 60)
     changing.join()
     assert back is not None
     assert back.name == "back"

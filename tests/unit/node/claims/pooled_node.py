@@ -254,7 +254,7 @@ class World:
     def left(self, interface: Interface) -> bool:
         return False
 
-    def on_the_bus(self, address: str) -> bool:
+    def on_the_bus(self, address: str, bus: str = "pci") -> bool:
         return address in self.there
 
     def device_file(self, path: str) -> DeviceFile:

@@ -53,7 +53,7 @@ class Scene:
     def left(self, interface: Interface) -> bool:
         return interface.if_name in self.left_names
 
-    def on_the_bus(self, address: str) -> bool:
+    def on_the_bus(self, address: str, bus: str = "pci") -> bool:
         return address in self.on_bus
 
     def device_file(self, path: str) -> DeviceFile:
