@@ -32,8 +32,9 @@ from netdra.model import decoders
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.model.result import StepResult
 from netdra.steps import allocated, builtin, rated
-from netdra.steps.allocated import Allocated, Returned, StrandedError
+from netdra.steps.allocated import Allocated, Returned
 from netdra.steps.contract import Order, Site
+from netdra.steps.settings import StrandedError
 
 _IN_THREADS = ("netdra.cni", "netdra.model.result", "netdra.steps")  # what is decoded beside other steps
 _CONTAINER_UNKNOWN = 3  # the CNI error that says that there is nothing to clean up

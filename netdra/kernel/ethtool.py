@@ -1,4 +1,4 @@
-"""The settings of ethtool(8): speed, features, rings, channels and coalescing, over generic netlink.
+"""The settings of ethtool(8): speed, features, rings, channels, coalescing, pause frames, over generic netlink.
 
 Follows the kernel's Documentation/networking/ethtool-netlink.rst. Discovery reads speeds, steps read and set the rest;
 names are ethtool's ("combined", "rx-usecs", "adaptive-rx"), features the kernel's ("tx-checksum-ip-generic").
@@ -6,11 +6,12 @@ names are ethtool's ("combined", "rx-usecs", "adaptive-rx"), features the kernel
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
 from netdra.kernel import genetlink
+from netdra.kernel.errors import KernelError, KernelMissingError
 from netdra.kernel.netlink import (
     DUMP_ATTEMPTS,
     Socket,
@@ -27,13 +28,14 @@ from netdra.kernel.netlink import (
 from netdra.model.errors import InvalidInputError
 
 FAMILY = "ethtool"
-_LINKMODES_GET, _FEATURES_GET, _FEATURES_SET = 4, 11, 12
+_LINKMODES_GET, _FEATURES_GET, _FEATURES_SET, _FLAGS_GET, _FLAGS_SET = 4, 11, 12, 13, 14
 _HEADER, _HEADER_INDEX, _HEADER_FLAGS = 1, 1, 3
 _COMPACT_BITSETS = 1
 _SPEED = 5
 _UNKNOWN_SPEED = 0xFFFFFFFF
 _FEATURES_HARDWARE, _FEATURES_WANTED, _FEATURES_ACTIVE, _FEATURES_FIXED = 2, 3, 4, 5
-_BITSET_BITS, _BIT, _BIT_NAME, _BIT_VALUE = 3, 1, 2, 3
+_FLAGS = 2
+_BITSET_BITS, _BITSET_VALUE, _BIT, _BIT_INDEX, _BIT_NAME, _BIT_VALUE = 3, 4, 1, 1, 2, 3
 
 # settings group -> (GET, SET, name -> attribute, names that are one byte)
 _GROUPS: Mapping[str, tuple[int, int, Mapping[str, int], frozenset[str]]] = {
@@ -70,9 +72,14 @@ _GROUPS: Mapping[str, tuple[int, int, Mapping[str, int], frozenset[str]]] = {
         },
         frozenset({"adaptive-rx", "adaptive-tx", "cqe-mode-tx", "cqe-mode-rx"}),
     ),
+    "pause": (21, 22, {"autoneg": 2, "rx": 3, "tx": 4}, frozenset({"autoneg", "rx", "tx"})),
 }
 GROUPS: tuple[str, ...] = tuple(_GROUPS)
 """The settings groups of `settings` and `change_settings`."""
+FLAGS = "flags"
+"""A driver's private flags, as a group of `read_all`."""
+OFF, ON, REQUESTED, FORCED = range(4)
+"""A feature in `read_all`: as it was requested (OFF, ON), on request but off, without a request but on."""
 
 
 class Feature(msgspec.Struct, frozen=True):
@@ -116,14 +123,40 @@ def features(sock: Socket, index: int) -> dict[str, Feature]:
     Raises:
         KernelError: there is no such link, or the kernel refused.
     """
-    reply = _get(sock, _FEATURES_GET, index, 0, "features")
-    hardware, wanted, active, fixed = (
-        _bit_names(reply.get(kind, b""))
-        for kind in (_FEATURES_HARDWARE, _FEATURES_WANTED, _FEATURES_ACTIVE, _FEATURES_FIXED)
-    )
-    changeable = hardware - fixed
-    named = _bit_names(reply.get(_FEATURES_HARDWARE, b""), only_set=False)
-    return {name: Feature(name in active, name in wanted, name not in changeable) for name in sorted(named)}
+    reply = _get(sock, _FEATURES_GET, index, _COMPACT_BITSETS, "features")
+    changeable, wanted, active = _feature_bits(reply)
+    return {
+        name: Feature(bool(active & bit), bool(wanted & bit), not changeable & bit)
+        for name, bit in _feature_names(sock, index)
+    }
+
+
+def read_all(sock: Socket, index: int, groups: Collection[str]) -> dict[str, dict[str, int]]:
+    """The changeable features of a link ("features"), and the settings of these groups and FLAGS; requested at once.
+
+    A group that the driver does not have is left out.
+
+    Raises:
+        KernelError: the kernel is short of memory, or the socket failed.
+    """
+    requests = [(_FEATURES_GET, _device(index, _COMPACT_BITSETS))]
+    requests += [(_FLAGS_GET if group == FLAGS else _GROUPS[group][0], _device(index, 0)) for group in groups]
+    try:
+        replies = genetlink.request_each(sock, FAMILY, requests, doing=f"cannot read the settings of link {index}")
+    except KernelMissingError:
+        return {}  # a kernel without ethtool netlink
+    values: dict[str, dict[str, int]] = {}
+    for group, reply in zip(("features", *groups), replies, strict=True):
+        if isinstance(reply, KernelError):
+            if reply.is_short:
+                raise reply
+        elif group == "features":
+            values[group] = _changeable(reply, _feature_names(sock, index))
+        elif group == FLAGS:
+            values[group] = {name: int(value) for _, name, value in _bits(reply.get(_FLAGS, b""))}
+        else:
+            values[group] = _values(reply, group)
+    return values
 
 
 def change_features(sock: Socket, index: int, wanted: Mapping[str, bool]) -> None:
@@ -133,11 +166,7 @@ def change_features(sock: Socket, index: int, wanted: Mapping[str, bool]) -> Non
         InvalidInputError: the driver kept a feature as it was (it is fixed, or depends on another).
         KernelError: a name is unknown to the kernel (EINVAL), or it refused.
     """
-    bits = (
-        nested(_BIT, attribute(_BIT_NAME, text(name)), attribute(_BIT_VALUE, b"") if value else b"")
-        for name, value in wanted.items()
-    )
-    payload = _device(index, 0) + nested(_FEATURES_WANTED, nested(_BITSET_BITS, *bits))
+    payload = _device(index, 0) + _bitset(_FEATURES_WANTED, wanted)
     genetlink.request(sock, FAMILY, _FEATURES_SET, payload, doing=f"cannot set features of link {index}")
     # Where a driver keeps a feature as it is, the kernel reports success all the same (ethtool-netlink.rst).
     now = features(sock, index)
@@ -155,11 +184,7 @@ def settings(sock: Socket, index: int, group: str) -> dict[str, int]:
     Raises:
         KernelError: the driver has none of them (EOPNOTSUPP), or the kernel refused.
     """
-    command, _, named, small = _GROUPS[group]
-    reply = _get(sock, command, index, 0, group)
-    return {
-        name: reply[kind][0] if name in small else to_u32(reply[kind]) for name, kind in named.items() if kind in reply
-    }
+    return _values(_get(sock, _GROUPS[group][0], index, 0, group), group)
 
 
 def change_settings(sock: Socket, index: int, group: str, wanted: Mapping[str, int]) -> None:
@@ -179,6 +204,16 @@ def change_settings(sock: Socket, index: int, group: str, wanted: Mapping[str, i
     genetlink.request(sock, FAMILY, command, payload, doing=f"cannot set {group} of link {index}")
 
 
+def change_flags(sock: Socket, index: int, wanted: Mapping[str, bool]) -> None:
+    """Set private flags of a link's driver.
+
+    Raises:
+        KernelError: the driver does not have or take one, or the kernel refused.
+    """
+    payload = _device(index, 0) + _bitset(_FLAGS, wanted)
+    genetlink.request(sock, FAMILY, _FLAGS_SET, payload, doing=f"cannot set private flags of link {index}")
+
+
 def _get(sock: Socket, command: int, index: int, flags: int, what: str) -> dict[int, bytes]:
     return genetlink.request(sock, FAMILY, command, _device(index, flags), doing=f"cannot read {what} of link {index}")[
         0
@@ -194,9 +229,54 @@ def _speed(reply: dict[int, bytes]) -> int:
     return 0 if value == _UNKNOWN_SPEED else value
 
 
-def _bit_names(data: bytes, *, only_set: bool = True) -> set[str]:
-    """The names of the bits that are set in a verbose bit set (with a mask: whose value is set), or of all bits."""
-    outer = attributes(data)
-    masked = only_set and 1 not in outer  # ETHTOOL_A_BITSET_NOMASK
-    bits = (attributes(bit) for kind, bit in attribute_list(outer.get(_BITSET_BITS, b"")) if kind == _BIT)
-    return {to_text(bit[_BIT_NAME]) for bit in bits if _BIT_NAME in bit and (not masked or _BIT_VALUE in bit)}
+def _values(reply: Mapping[int, bytes], group: str) -> dict[str, int]:
+    _, _, named, small = _GROUPS[group]
+    return {
+        name: reply[kind][0] if name in small else to_u32(reply[kind]) for name, kind in named.items() if kind in reply
+    }
+
+
+def _feature_bits(reply: Mapping[int, bytes]) -> tuple[int, int, int]:
+    """The features of compact bit sets that can be changed, are requested, and are active."""
+    hardware, wanted, active, fixed = (
+        _compact(reply.get(kind, b""))
+        for kind in (_FEATURES_HARDWARE, _FEATURES_WANTED, _FEATURES_ACTIVE, _FEATURES_FIXED)
+    )
+    return hardware & ~fixed, wanted, active
+
+
+def _changeable(reply: Mapping[int, bytes], names: Iterable[tuple[str, int]]) -> dict[str, int]:
+    changeable, wanted, active = _feature_bits(reply)
+    states = ((OFF, FORCED), (REQUESTED, ON))
+    return {name: states[bool(wanted & bit)][bool(active & bit)] for name, bit in names if changeable & bit}
+
+
+def _feature_names(sock: Socket, index: int) -> Sequence[tuple[str, int]]:
+    """The kernel's names of all features, each with its bit; a bit set with names takes the kernel 20 times as long."""
+    if not _names:
+        reply = _get(sock, _FEATURES_GET, index, 0, "features")
+        _names.extend(sorted((name, 1 << place) for place, name, _ in _bits(reply.get(_FEATURES_HARDWARE, b""))))
+    return _names
+
+
+_names: list[tuple[str, int]] = []
+
+
+def _bits(data: bytes) -> list[tuple[int, str, bool]]:
+    """The bits of a verbose bit set with a mask, each with its place, its name, and whether it is set."""
+    bits = (attributes(bit) for kind, bit in attribute_list(attributes(data).get(_BITSET_BITS, b"")) if kind == _BIT)
+    return [(to_u32(bit[_BIT_INDEX]), to_text(bit[_BIT_NAME]), _BIT_VALUE in bit) for bit in bits if _BIT_NAME in bit]
+
+
+def _compact(data: bytes) -> int:
+    """The bits of a compact bit set, which the kernel has in words of 32 bits."""
+    value = attributes(data).get(_BITSET_VALUE, b"")
+    return sum(to_u32(value[place : place + 4]) << place * 8 for place in range(0, len(value), 4))
+
+
+def _bitset(kind: int, wanted: Mapping[str, bool]) -> bytes:
+    bits = (
+        nested(_BIT, attribute(_BIT_NAME, text(name)), attribute(_BIT_VALUE, b"") if value else b"")
+        for name, value in wanted.items()
+    )
+    return nested(kind, nested(_BITSET_BITS, *bits))

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
+from netdra.kernel.errors import KernelError
 from netdra.kernel.netlink import DUMP_ATTEMPTS, Socket, attribute, attributes, text, to_u16
 
 _HEADER = struct.Struct("=BBxx")
 _CONTROL = 0x10
 _GET_FAMILY = 3
 _FAMILY_ID, _FAMILY_NAME = 1, 2
+_numbers: dict[str, int] = {}
 
 
 def family(sock: Socket, name: str) -> int:
-    """The message type of a family, asked for once a socket.
+    """The message type of a family; the kernel is asked once, for it numbers its families when it starts.
 
     Raises:
         KernelMissingError: this kernel does not have the family, or has its module not loaded.
         KernelError: the kernel refused.
     """
-    if name not in sock.families:
+    if name in sock.families:
+        return sock.families[name]
+    if name not in _numbers:
         body = _HEADER.pack(_GET_FAMILY, 1) + attribute(_FAMILY_NAME, text(name))
         reply = sock.request(_CONTROL, body, doing=f'cannot find generic netlink family "{name}"')[0]
-        sock.families[name] = to_u16(attributes(reply, _HEADER.size)[_FAMILY_ID])
-    return sock.families[name]
+        _numbers[name] = to_u16(attributes(reply, _HEADER.size)[_FAMILY_ID])
+    return _numbers[name]
 
 
 def request(sock: Socket, name: str, command: int, payload: bytes, *, doing: str) -> list[dict[int, bytes]]:
@@ -35,6 +40,19 @@ def request(sock: Socket, name: str, command: int, payload: bytes, *, doing: str
     """
     bodies = sock.request(family(sock, name), _HEADER.pack(command, 1) + payload, doing=doing)
     return [attributes(body, _HEADER.size) for body in bodies]
+
+
+def request_each(
+    sock: Socket, name: str, requests: Sequence[tuple[int, bytes]], *, doing: str
+) -> list[dict[int, bytes] | KernelError]:
+    """Send several commands to a family at once, each with its payload; return each one's reply, or its error.
+
+    Raises:
+        KernelError: the family is not there, or the socket failed.
+    """
+    bodies = [_HEADER.pack(command, 1) + payload for command, payload in requests]
+    replies = sock.request_each(family(sock, name), bodies, doing=doing)
+    return [reply if isinstance(reply, KernelError) else attributes(reply, _HEADER.size) for reply in replies]
 
 
 def dump(

@@ -21,6 +21,7 @@ from netdra.kernel.netlink import (
     NLM_F_APPEND,
     NLM_F_CREATE,
     NLM_F_EXCL,
+    Message,
     Socket,
     attribute,
     attribute_list,
@@ -71,6 +72,7 @@ class Link(msgspec.Struct, frozen=True, gc=False):
         vfs: how many VFs its device has just now.
         port_name: which port of a switch in hardware it is ("p0", "pf0vf3"), on the switch `switch_id`.
         xdp: whether an XDP program is attached to it.
+        message: all attributes if it was read by itself (`get`, `find`), for `netdra.kernel.link_settings`.
     """
 
     index: int
@@ -97,6 +99,7 @@ class Link(msgspec.Struct, frozen=True, gc=False):
     port_name: str
     switch_id: str
     xdp: bool = False
+    message: Message = Message()
 
     @property
     def is_up(self) -> bool:
@@ -180,7 +183,10 @@ class LinkSettings(TypedDict, total=False):
     netns_fd: int | None
     group: int | None
     gso_max_size: int | None
+    gso_max_segs: int | None
     gro_max_size: int | None
+    gso_ipv4_max_size: int | None
+    gro_ipv4_max_size: int | None
     index: int | None
 
 
@@ -191,8 +197,8 @@ class LinkChanges(LinkSettings, total=False):
     alias: str | None
 
 
-def parse(body: bytes) -> Link:
-    """The link in an RTM_NEWLINK or RTM_DELLINK message."""
+def parse(body: bytes, *, whole: bool = False) -> Link:
+    """The link in an RTM_NEWLINK or RTM_DELLINK message, if `whole` with all attributes."""
     _, hardware, index, flags, _ = _IFINFO.unpack_from(body)
     fields = attributes(body, _HEADER_SIZE)
     get = fields.get
@@ -223,6 +229,7 @@ def parse(body: bytes) -> Link:
         to_text(get(uapi.IFLA_PHYS_PORT_NAME, b"")),
         get(uapi.IFLA_PHYS_SWITCH_ID, b"").hex(),
         uapi.IFLA_XDP in fields and _has_program(fields[uapi.IFLA_XDP]),
+        Message(fields if whole else ()),
     )
 
 
@@ -275,7 +282,7 @@ def get(sock: Socket, which: str | int) -> Link:
         KernelMissingError: there is none.
         KernelError: the kernel refused.
     """
-    return parse(get_raw(sock, which, _NO_STATS))
+    return parse(get_raw(sock, which, _NO_STATS), whole=True)
 
 
 def get_raw(sock: Socket, which: str | int, extra: bytes) -> bytes:
@@ -424,7 +431,10 @@ _ENCODERS: dict[str, tuple[int, Callable[[Any], bytes]]] = {
     "netns_fd": (uapi.IFLA_NET_NS_FD, u32),
     "group": (uapi.IFLA_GROUP, u32),
     "gso_max_size": (uapi.IFLA_GSO_MAX_SIZE, u32),
+    "gso_max_segs": (uapi.IFLA_GSO_MAX_SEGS, u32),
     "gro_max_size": (uapi.IFLA_GRO_MAX_SIZE, u32),
+    "gso_ipv4_max_size": (uapi.IFLA_GSO_IPV4_MAX_SIZE, u32),
+    "gro_ipv4_max_size": (uapi.IFLA_GRO_IPV4_MAX_SIZE, u32),
 }
 
 

@@ -12,7 +12,7 @@ import mmap
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Self
 
 from netdra.kernel.errors import KernelError, KernelInterruptedError, kernel_error
@@ -141,6 +141,16 @@ def messages(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
         offset += (size + 3) & ~3
 
 
+class Message(dict[int, bytes]):
+    """The attributes of a message, beside what was read from them. Objects are compared without: all are equal."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Message)
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return 0
+
+
 class _Received(threading.local):
     """A thread's buffer for replies. Clearing a buffer for each socket takes longer than most requests.
 
@@ -158,7 +168,7 @@ class Socket:
     """A netlink socket of one family, in the network namespace of the thread that made it, for one thread at a time.
 
     Attributes:
-        families: the families that `netdra.kernel.genetlink` has resolved through this socket.
+        families: numbers of generic netlink families that count for this socket alone (`netdra.kernel.genetlink`).
     """
 
     def __init__(self, family: int = NETLINK_ROUTE) -> None:
@@ -212,6 +222,37 @@ class Socket:
         """
         sequence = self._send(kind, NLM_F_REQUEST | NLM_F_ACK | flags, body, doing)
         return self._collect(sequence, doing)[0]
+
+    def request_each(self, kind: int, bodies: Sequence[bytes], *, doing: str) -> list[bytes | KernelError]:
+        """Send several requests of one type at once; return the body of each one's reply (b"" for none), or its error.
+
+        The kernel takes its lock for each (RTNL), but nothing happens between them: other threads that wait for the
+        lock are passed over as a rule.
+
+        Raises:
+            KernelError: the socket failed.
+        """
+        replies: dict[int, bytes | KernelError] = {}
+        data = b""
+        for body in bodies:
+            self._sequence = self._sequence % 0xFFFFFFFF + 1
+            replies[self._sequence] = b""
+            data += _HEADER.pack(len(body) + 16, kind, NLM_F_REQUEST | NLM_F_ACK, self._sequence) + body
+        try:
+            self._socket.send(data)
+        except OSError as problem:
+            raise kernel_error(problem.errno or errno.EIO, doing) from None
+        waiting = set(replies)
+        while waiting:
+            for kind, flags, number, body in messages(self._receive(doing)):
+                if number not in waiting:
+                    continue
+                if kind != _NLMSG_ERROR:
+                    replies[number] = body
+                    continue
+                waiting.remove(number)
+                replies[number] = _failure(kind, flags, body, doing) or replies[number]
+        return list(replies.values())
 
     def dump(self, kind: int, body: bytes, *, doing: str, attempts: int = DUMP_ATTEMPTS) -> list[bytes]:
         """Ask for all objects of a kind and return the bodies of the replies, all of one moment.

@@ -14,23 +14,16 @@ import msgspec
 from netdra.kernel import address, host_use, link, pci, rdma, route, unlocked, vf
 from netdra.kernel.link import Link
 from netdra.kernel.vf import VF
-from netdra.model.errors import NetdraError, PermanentError
+from netdra.model.errors import NetdraError
 from netdra.model.identity import DeviceIdentity
 from netdra.model.plan import PlannedDevice
-from netdra.steps import identity, moving, rdma_device, sriov, vfio_pci
+from netdra.steps import identity, moving, rdma_device, settings, sriov, vfio_pci
 from netdra.steps.contract import Record, Site
 from netdra.steps.devices import netdev_for
 from netdra.steps.moving import Moved
+from netdra.steps.settings import StrandedError
 from netdra.steps.sriov import VirtualFunction
 
-# Their MAC and MTU follow their ports: they change by themselves.
-_FOLLOW_THEIR_PORTS = ("bridge", "bond", "team", "openvswitch")
-_SETTINGS = {
-    "txqlen": "a queue of",
-    "promiscuous": "promiscuous mode",
-    "all_multicast": "all multicast",
-    "alias": "alias",
-}
 _LINK_LOCAL = "fe80:"  # comes and goes with the carrier
 
 
@@ -91,10 +84,6 @@ class Returned(msgspec.Struct, frozen=True):
 
     restored: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-
-
-class StrandedError(PermanentError):
-    """A device cannot be made what it was: no other pod may have it."""
 
 
 def observe(device: PlannedDevice, if_name: str, site: Site) -> Allocated | None:
@@ -282,18 +271,14 @@ def _of_link(moved: Moved, netdev: Link, site: Site) -> Iterator[Difference]:
     for name in netdev.alt_names:
         if name not in (moved.name, *moved.alt_names):
             yield Difference(f'{called} has another name "{name}"', matters=False, benign=True)
-    yield from _other_settings(called, moved, netdev)
+    yield from _of_settings(called, moved, netdev, site)
     yield from _lost(called, moved, netdev, site)
 
 
-def _other_settings(called: str, moved: Moved, netdev: Link) -> Iterator[Difference]:
-    if moved.settings is None:
-        return
-    was, now = msgspec.structs.asdict(moved.settings), msgspec.structs.asdict(moving.lasting(netdev))
-    for key in was:
-        if was[key] != now[key]:
-            text = f"{called} has {_SETTINGS[key]} {_word(now[key])}, not {_word(was[key])}"
-            yield Difference(text, matters=False, benign=now[key] is True)
+def _of_settings(called: str, moved: Moved, netdev: Link, site: Site) -> Iterator[Difference]:
+    changes = () if moved.settings is None else settings.differences(moved.settings, netdev, site.host)
+    for changed in changes:
+        yield Difference(f"{called} has {changed.text}", matters=changed.matters, benign=changed.benign)
 
 
 def _lost(called: str, moved: Moved, netdev: Link, site: Site) -> Iterator[Difference]:
@@ -357,7 +342,7 @@ def _in_pod(moved: Moved, site: Site) -> Link | None:
 
 def _as_it_follows(moved: Moved, netdev: Link) -> Moved:
     """A netdev as it is to be restored: without values that change by themselves."""
-    if netdev.kind not in _FOLLOW_THEIR_PORTS:
+    if netdev.kind not in settings.FOLLOWERS:
         return moved
     return msgspec.structs.replace(moved, mac=netdev.address, mtu=netdev.mtu)
 
@@ -376,6 +361,8 @@ def _restored(record: Allocated, site: Site) -> tuple[list[str], list[str]]:
     def attempt(act: Callable[[], tuple[str, ...] | None]) -> None:
         try:
             notes.extend(act() or ())
+        except StrandedError as problem:
+            problems.extend(problem.reasons)  # the settings themselves are found as differences
         except NetdraError as problem:
             problems.append(problem.what)
 

@@ -27,8 +27,9 @@ from netdra.model.errors import PermanentError, TemporaryError
 from netdra.model.identity import DeviceIdentity
 from netdra.model.plan import PlannedDevice
 from netdra.model.result import CNIInterface
-from netdra.steps import identity
+from netdra.steps import identity, settings
 from netdra.steps.contract import Attempts, Order, PodSpace, Record, Site
+from netdra.steps.settings import ChangedSetting, DeviceSettings
 
 # The errors of VF drivers when the PF holds the VF to another MAC.
 _MAC_NOT_ALLOWED = (errno.EADDRNOTAVAIL, errno.EPERM)
@@ -54,15 +55,6 @@ class HostAddress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return self.valid_until is None or self.valid_until - time.monotonic() >= 1
 
 
-class Lasting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Settings of a netdev that stay with it wherever it goes."""
-
-    txqlen: int
-    promiscuous: bool = False
-    all_multicast: bool = False
-    alias: str = ""
-
-
 class Moved(Record, frozen=True, kw_only=True):
     """What a netdev was on the host, and what it is called in the pod.
 
@@ -82,7 +74,7 @@ class Moved(Record, frozen=True, kw_only=True):
     master: str = ""
     addresses: tuple[HostAddress, ...] = ()
     routes: tuple[Route, ...] = ()
-    settings: Lasting | None = None
+    settings: DeviceSettings | None = None
     index: int = 0
     lower: int = 0
 
@@ -110,8 +102,10 @@ def observe(order: Order, netdev: Link, site: Site) -> Moved:
     return seen(order.if_name, netdev, site, has)
 
 
-def seen(pod_name: str, netdev: Link, site: Site, has: Configuration) -> Moved:
+def seen(pod_name: str, netdev: Link, site: Site, has: Configuration, *, with_settings: bool = True) -> Moved:
     """The record of a netdev of the host as it is just now.
+
+    Settings can only be read where the calling thread's namespace is the netdev's.
 
     Raises:
         KernelError: the kernel refused.
@@ -139,19 +133,9 @@ def seen(pod_name: str, netdev: Link, site: Site, has: Configuration) -> Moved:
             for entry in addresses
         ),
         routes=tuple(_lasting_routes(netdev.index, has.routes)) if addresses else (),
-        settings=lasting(netdev),
+        settings=settings.read(netdev, site.host) if with_settings else None,
         index=netdev.index,
         lower=netdev.lower,
-    )
-
-
-def lasting(netdev: Link) -> Lasting:
-    """The settings of a netdev that stay with it wherever it goes."""
-    return Lasting(
-        txqlen=netdev.txqlen,
-        promiscuous=bool(netdev.flags & uapi.IFF_PROMISC),
-        all_multicast=bool(netdev.flags & uapi.IFF_ALLMULTI),
-        alias=netdev.alias,
     )
 
 
@@ -334,7 +318,7 @@ def _move_out(moved: Moved, pod: PodSpace, site: Site) -> Link | None:
     up = True if same and moved.up and not moved.master else None
     try:
         link.change(pod.sock, there.index, netns_fd=home, name=moved.name, up=up)
-        return _arrived(moved, there, site)
+        return link.get(site.host, moved.name)
     except KernelExistsError:
         # Either it stayed, because its name in the pod is taken on the host too, or it went and kept that name.
         if link.find(pod.sock, there.index) is None:
@@ -348,21 +332,12 @@ def _move_out(moved: Moved, pod: PodSpace, site: Site) -> Link | None:
         return link.get(site.host, moved.name)  # it went and could not be brought up: `restore` tells why
 
 
-def _arrived(moved: Moved, there: Link, site: Site) -> Link:
-    """The device on the host, where it has just come under its old name; `there` is what it was in the pod."""
-    sock, name = site.host, moved.name
-    # A device without a driver of its own is as it was, without a master: the kernel's lock need not be waited for.
-    index = 0 if moved.device.is_physical else unlocked.index_of(sock, name)
-    if not index or (unlocked.mac_of(sock, name), unlocked.mtu_of(sock, name)) != (there.address, there.mtu):
-        return link.get(sock, name)
-    return msgspec.structs.replace(there, index=index, name=name, master=0, alt_names=())
-
-
 def restore(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
     """Make the device, which is on the host, what it was there, and return what could not be restored, in words.
 
     Raises:
-        NetdraError: the kernel or the driver refused the name, the MTU or the MAC; all else is restored.
+        NetdraError: the kernel or the driver refused the name, the MTU, the MAC, or a setting that matters to the
+            device's next user; all else is restored.
     """
     sock, index = site.host, back.index
     attempts = Attempts()
@@ -371,15 +346,50 @@ def restore(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
     if moved.mtu != back.mtu:
         attempts.run(lambda: _restore_mtu(site, index, moved.mtu))
     attempts.run(lambda: _restore_mac(moved, back, site))
-    _restore_settings(moved, back, site, attempts)
+    _restore_alt_names(moved, back, site, attempts)
     master = link.find(sock, moved.master) if moved.master else None
     if master is not None and back.master != master.index:
         _attempt(attempts, lambda: link.change(sock, index, master=master.index))
+    # Before it is up: an address that comes by itself must not come where IPv6 was off.
+    left = _restore_settings(moved, link.get(sock, index) if _is_changed(moved, back) else back, site, attempts)
     name = moved.name if unlocked.index_of(sock, moved.name) == index else back.name
     if moved.up and not unlocked.is_up(sock, name):
         _attempt(attempts, lambda: link.change(sock, index, up=True))
+    if left:
+        # Some drivers take some settings only while the device is up.
+        attempts.run(lambda: _conclude_settings(moved, link.get(sock, index), site))
     restore_addressing(moved, index, sock, attempts)
     return attempts.result()
+
+
+def _is_changed(moved: Moved, back: Link) -> bool:
+    """Whether the device, as it came back, has been changed since, so that it must be read anew."""
+    return (
+        (moved.name, moved.mtu, moved.mac) != (back.name, back.mtu, back.address)
+        or moved.device.permanent_mac != back.permanent_address
+        or bool(moved.master)
+        or not back.message
+    )
+
+
+def _restore_settings(moved: Moved, back: Link, site: Site, attempts: Attempts) -> tuple[ChangedSetting, ...]:
+    """Restore the settings; return those that differ all the same."""
+    left: list[ChangedSetting] = []
+    if moved.settings is not None:
+        former = moved.settings
+        attempts.run(lambda: left.extend(settings.restore(former, back, site.host)[0]))
+    return tuple(left)
+
+
+def _conclude_settings(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
+    """Restore once more the settings that could not be restored; return what is not restored, in words.
+
+    Raises:
+        StrandedError: one of them matters to the device's next user.
+    """
+    if moved.settings is None:
+        return ()
+    return settings.conclude(f'netdev "{moved.name}"', *settings.restore(moved.settings, back, site.host))
 
 
 def restore_addressing(moved: Moved, index: int, sock: Socket, attempts: Attempts) -> None:
@@ -440,10 +450,7 @@ def _restore_mac(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
     return notes
 
 
-def _restore_settings(moved: Moved, back: Link, site: Site, attempts: Attempts) -> None:
-    if moved.settings is not None and moved.settings != lasting(back):
-        for name, value in msgspec.structs.asdict(moved.settings).items():
-            _attempt(attempts, partial(link.change, site.host, back.index, **{name: value}))
+def _restore_alt_names(moved: Moved, back: Link, site: Site, attempts: Attempts) -> None:
     missing = [name for name in moved.alt_names if name not in back.alt_names]
     if missing:
         _attempt(attempts, lambda: link.add_alt_names(site.host, back.index, missing))

@@ -56,7 +56,11 @@ def of_ttrpc(data: bytes) -> None:
 
 def of_netlink(data: bytes) -> None:
     """As the monitor reads: messages, and what each tells."""
-    parsers = {uapi.RTM_NEWLINK: link.parse, uapi.RTM_NEWADDR: address.parse, uapi.RTM_NEWROUTE: route.parse}
+    parsers: dict[int, Callable[[bytes], object]] = {
+        uapi.RTM_NEWLINK: link.parse,
+        uapi.RTM_NEWADDR: address.parse,
+        uapi.RTM_NEWROUTE: route.parse,
+    }
     for kind, _, _, body in netlink.messages(data):
         found = netlink.attributes(body)
         assert all(len(value) <= len(body) for value in found.values())

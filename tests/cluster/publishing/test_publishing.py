@@ -66,12 +66,12 @@ def test_a_burst_of_links_is_at_most_three_writes_a_pool(
         policy(workspace)
         async with publishing(control_plane, workspace, machine) as scene:
             names_ = [f"eth{number}" for number in range(50)]
+            slices = scene.publishing.followed.slices
             for _ in range(2):
                 since = time.monotonic()
                 for name in names_:
                     machine.veth(name, f"far{name}")
                 await scene.devices(*names_)
-                slices = scene.publishing.followed.slices
                 await slices.until(lambda: len(slices.objects) == len(names_))
                 assert len(scene.writes(since)) <= 3 * len(names_)
                 since = time.monotonic()

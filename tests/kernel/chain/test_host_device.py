@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ from netdra.chain.check import check
 from netdra.chain.checkpoint import PodIdentity
 from netdra.chain.detach import detach
 from netdra.chain.report import AttachReport
-from netdra.kernel import link, netns, uapi
+from netdra.kernel import genetlink, link, netns, uapi
+from netdra.kernel.errors import KernelError
 from netdra.kernel.link import Link
-from netdra.kernel.netlink import Socket
+from netdra.kernel.netlink import NETLINK_GENERIC, Socket
 from netdra.kernel.netns import Namespace
 from netdra.kernel.sysfs import Sysfs
 from netdra.model.errors import NetdraError, TemporaryError
@@ -91,14 +92,23 @@ def test_a_device_comes_and_goes_with_few_requests_that_wait_for_the_moves_of_ot
 
         return ask
 
-    request, dump = Socket.request, Socket.dump
+    def ask_each(sock: Socket, kind: int, bodies: Sequence[bytes], *, doing: str) -> list[bytes | KernelError]:
+        waiting.append(kind)
+        return request_each(sock, kind, bodies, doing=doing)
+
+    request, dump, request_each = Socket.request, Socket.dump, Socket.request_each
     monkeypatch.setattr(Socket, "request", counted(request))
     monkeypatch.setattr(Socket, "dump", counted(dump))
+    monkeypatch.setattr(Socket, "request_each", ask_each)
+    with Socket(NETLINK_GENERIC) as generic:
+        ethtool = genetlink.family(generic, "ethtool")
+    waiting.clear()
     moved(bed, given=device("eth7"))
-    assert waiting == [uapi.RTM_GETLINK, uapi.RTM_NEWLINK]
+    assert waiting == [uapi.RTM_GETLINK, ethtool, uapi.RTM_NEWLINK]
     waiting.clear()
     assert detach(bed.container.sandbox, bed.settings).is_clean
-    assert waiting == [uapi.RTM_GETLINK, uapi.RTM_NEWLINK]
+    # Its sysctls, which the kernel makes anew, can be read only when it is back.
+    assert waiting == [uapi.RTM_GETLINK, uapi.RTM_NEWLINK, uapi.RTM_GETLINK, ethtool]
 
 
 def test_a_port_of_a_bridge_comes_back_into_the_bridge(bed: Bed) -> None:

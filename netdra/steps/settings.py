@@ -1,0 +1,380 @@
+"""All settings of a netdev that a pod or a plugin can change and that must be again as they were: one table (D27).
+
+`moving` and `allocated` record them before a device leaves the host (`read`), compare them when it is back
+(`differences`) and restore them (`restore`), for built-in steps and binaries alike. Most are in the link's message
+or in one request for all of ethtool's; what a kind of link cannot have is not requested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from netdra.kernel import ethtool, link, link_settings, uapi
+from netdra.kernel.errors import KernelError
+from netdra.kernel.link import Link
+from netdra.kernel.netlink import NETLINK_GENERIC, Message, Socket
+from netdra.model.errors import InvalidInputError, NetdraError, PermanentError
+
+FOLLOWERS = ("bridge", "bond", "team", "openvswitch")
+"""Kinds whose MAC, MTU and active features follow their ports: these change by themselves."""
+
+Value = int | str
+
+# The groups of ethtool's settings besides features, by the kind of the link: virtual ones have few.
+_ETHTOOL = {"": (ethtool.FLAGS, "channels", "rings", "coalesce", "pause"), "veth": ("channels",), "tun": ("coalesce",)}
+# Where one of these is on, before and now, the driver or the link partner chooses the others.
+_AUTOMATIC = {
+    ("coalesce", "rx-"): "adaptive-rx",
+    ("coalesce", "tx-"): "adaptive-tx",
+    ("pause", "rx"): "autoneg",
+    ("pause", "tx"): "autoneg",
+}
+# The kernel sets these for every link when they are set for all. So a link's own value is one that is not the default.
+_INHERITED = {
+    "ipv4": ("forwarding",),
+    "ipv6": ("forwarding", "disable_ipv6", "ignore_routes_with_linkdown", "force_forwarding"),
+}
+_SECRET_MODE = 2  # IN6_ADDR_GEN_MODE_STABLE_PRIVACY
+_SECRET = "ipv6/conf/stable_secret"  # noqa: S105 (a path)
+_NEIGH = (
+    "anycast_delay", "app_solicit", "base_reachable_time_ms", "delay_first_probe_time", "gc_stale_time",
+    "interval_probe_time_ms", "locktime", "mcast_resolicit", "mcast_solicit", "proxy_delay", "proxy_qlen",
+    "retrans_time_ms", "ucast_solicit", "unres_qlen_bytes",
+)  # fmt: skip
+_FILES = (
+    *(f"{family}/neigh/{name}" for family in ("ipv4", "ipv6") for name in _NEIGH),
+    *(f"ipv6/conf/{name}" for name in link_settings.FILES_ALONE),
+)
+
+
+class DeviceSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The settings of a netdev; what is empty or None was not recorded (by an older netdra) and is left as it is.
+
+    Attributes:
+        sizes: see `link_settings.sizes`.
+        ethtool: by group of `ethtool.read_all`.
+        ipv4: the values of `link_settings.IPV4`, None for those that the link has from the default.
+        ipv6: those of `link_settings.IPV6`.
+        files: further sysctls that differ from the default, by path without the link.
+        port: the settings that a bridge has for the link as its port.
+    """
+
+    txqlen: int
+    promiscuous: bool = False
+    all_multicast: bool = False
+    alias: str = ""
+    group: int | None = None
+    sizes: Mapping[str, int] = {}
+    ethtool: Mapping[str, Mapping[str, int]] = {}
+    ipv4: tuple[int | None, ...] = ()
+    ipv6: tuple[int | None, ...] = ()
+    files: Mapping[str, str] = {}
+    port: Mapping[str, int] = {}
+
+
+class ChangedSetting(msgspec.Struct, frozen=True):
+    """A setting that is not as it was.
+
+    Attributes:
+        key: its group in the table and its name there.
+        text: in words, "feature rx-gro off, not on".
+        matters: whether it stays with the device, and so concerns its next user.
+        benign: whether others may do that to a device that pods share, at any time.
+    """
+
+    key: tuple[str, str]
+    text: str
+    matters: bool
+    benign: bool = False
+
+
+class StrandedError(PermanentError):
+    """A device cannot be made what it was: no other pod may have it. `reasons` are the kernel's."""
+
+    reasons: tuple[str, ...] = ()
+
+
+class _Target(NamedTuple):
+    sock: Socket
+    netdev: Link
+
+
+class _Write(Protocol):
+    def __call__(self, target: _Target, values: Mapping[str, Value]) -> None: ...
+
+
+class _Group(NamedTuple):
+    """Settings that are read and written together.
+
+    Attributes:
+        words: a setting in messages, by its name.
+        write: set some of them; raises KernelError.
+        matters: see `ChangedSetting`.
+    """
+
+    words: Callable[[str], str]
+    write: _Write
+    matters: bool
+
+
+def read(netdev: Link, sock: Socket) -> DeviceSettings:
+    """The settings of a netdev just now.
+
+    Args:
+        netdev: as it was read a moment ago.
+        sock: a socket in its namespace, which must be the calling thread's.
+
+    Raises:
+        KernelError: the netdev is gone, or the kernel is short of memory or descriptors.
+    """
+    message = _message(netdev, sock)
+    ipv4, ipv6 = link_settings.sysctls(message)
+    return msgspec.structs.replace(
+        _present(netdev, message, _ETHTOOL.get(netdev.kind, ())),
+        ipv4=_own("ipv4", link_settings.IPV4, ipv4, netdev),
+        ipv6=_own("ipv6", link_settings.IPV6, ipv6, netdev),
+        files=dict(_own_files(netdev, ipv6)),
+    )
+
+
+def differences(before: DeviceSettings, netdev: Link, sock: Socket) -> Iterator[ChangedSetting]:
+    """What of a netdev's settings is not as it was; `netdev` and `sock` as for `read`.
+
+    Raises:
+        KernelError: as for `read`.
+    """
+    now = _values(_again(before, netdev, sock))
+    for group, former in _values(before).items():
+        present = now.get(group, {})
+        if former and not present and group != "port":
+            yield ChangedSetting((group, ""), f"unreadable settings ({group})", matters=False)
+            continue
+        for name, was in former.items():
+            value = present.get(name)
+            if value is not None and value != was and not _is_automatic(group, name, former, present):
+                words = f"{TABLE[group].words(name)} {_word(group, name, value)}, not {_word(group, name, was)}"
+                yield ChangedSetting((group, name), words, TABLE[group].matters, _is_benign(group, name, value))
+
+
+def restore(before: DeviceSettings, netdev: Link, sock: Socket) -> tuple[tuple[ChangedSetting, ...], tuple[str, ...]]:
+    """Make a netdev's settings what they were; return those that still differ, and why the kernel refused some.
+
+    Raises:
+        KernelError: as for `read`.
+    """
+    reasons: list[str] = []
+    left = tuple(differences(before, netdev, sock))
+    # Some settings follow others, as the sizes of IPv4 follow those of all: what still differs is set once more.
+    for _ in range(2):
+        if not left:
+            break
+        reasons = []
+        former, target = _values(before), _Target(sock, netdev)
+        for group in TABLE:
+            names = [name for changed, name in (entry.key for entry in left) if changed == group and name]
+            reasons += _write(group, target, {name: former[group][name] for name in names})
+        netdev = link.get(sock, netdev.index)
+        left = tuple(differences(before, netdev, sock))
+    return left, tuple(dict.fromkeys(reasons)) if left else ()
+
+
+def conclude(called: str, left: Iterable[ChangedSetting], reasons: Sequence[str]) -> tuple[str, ...]:
+    """The notes on settings that could not be restored.
+
+    Raises:
+        StrandedError: one matters to the device's next user.
+    """
+    stays = [f"{called} has {changed.text}" for changed in left if changed.matters]
+    if stays:
+        problem = StrandedError("; ".join((*stays, *reasons)), hint="set it by hand; netdra tries again by itself")
+        problem.reasons = tuple(reasons)
+        raise problem
+    return (*(f"{called} has {changed.text}" for changed in left), *reasons)
+
+
+def _message(netdev: Link, sock: Socket) -> Message:
+    return netdev.message or link.get(sock, netdev.index).message
+
+
+def _present(netdev: Link, message: Message, groups: Sequence[str]) -> DeviceSettings:
+    """The settings that are no sysctls."""
+    with Socket(NETLINK_GENERIC) as generic:
+        values = ethtool.read_all(generic, netdev.index, groups)
+    if netdev.kind in FOLLOWERS and "features" in values:
+        requested = {ethtool.FORCED: ethtool.OFF, ethtool.REQUESTED: ethtool.ON}
+        values["features"] = {name: requested.get(state, state) for name, state in values["features"].items()}
+    return DeviceSettings(
+        txqlen=netdev.txqlen,
+        promiscuous=bool(netdev.flags & uapi.IFF_PROMISC),
+        all_multicast=bool(netdev.flags & uapi.IFF_ALLMULTI),
+        alias=netdev.alias,
+        group=link_settings.group(message),
+        sizes=link_settings.sizes(message),
+        ethtool=values,
+        port=link_settings.bridge_port(message),
+    )
+
+
+def _again(before: DeviceSettings, netdev: Link, sock: Socket) -> DeviceSettings:
+    """The settings that were recorded, as they are now."""
+    message = _message(netdev, sock)
+    ipv4, ipv6 = link_settings.sysctls(message)
+    files = dict.fromkeys(before.files, "")  # a secret that is not set cannot be read
+    for path in files:
+        with suppress(KernelError):
+            files[path] = link_settings.read_sysctl(_path(path, netdev.name))
+    present = _present(netdev, message, [group for group in before.ethtool if group != "features"])
+    return msgspec.structs.replace(present, ipv4=ipv4, ipv6=ipv6, files=files)
+
+
+def _own(family: str, names: Sequence[str], values: Sequence[int], netdev: Link) -> tuple[int | None, ...]:
+    """The values of a link's sysctls, without those that are not the link's own, and those that cannot be set."""
+    not_own = {name: _default(family, name) for name in _INHERITED[family]} | {"mtu": netdev.mtu}
+    return tuple(
+        None if name in link_settings.READ_ONLY or not_own.get(name) == value else value
+        for name, value in zip(names, values, strict=False)
+    )
+
+
+def _default(family: str, name: str) -> int | None:
+    with suppress(KernelError, ValueError):
+        return int(link_settings.read_sysctl(f"{family}/conf/default/{name}"))
+    return None
+
+
+def _own_files(netdev: Link, ipv6: Sequence[int]) -> Iterator[tuple[str, str]]:
+    """The further sysctls of a link that differ from the default; virtual links are not asked for theirs.
+
+    30 files take longer than all else together, and hardly anybody sets them for a link that does not last.
+    """
+    secret = link_settings.IPV6.index("addr_gen_mode")
+    paths = [_SECRET] if secret < len(ipv6) and ipv6[secret] == _SECRET_MODE else []
+    for path in (*paths, *(() if netdev.kind else _FILES)):
+        with suppress(KernelError):
+            value = link_settings.read_sysctl(_path(path, netdev.name))
+            if path == _SECRET or value != link_settings.read_sysctl(_path(path, "default")):
+                yield path, value
+
+
+def _path(path: str, name: str) -> str:
+    folder, _, file = path.rpartition("/")
+    return f"{folder}/{name}/{file}"
+
+
+def _values(settings: DeviceSettings) -> dict[str, Mapping[str, Value]]:
+    """Settings by group of the table and name."""
+    basic = {name: getattr(settings, name) for name in ("txqlen", "promiscuous", "all_multicast", "alias", "group")}
+    values: dict[str, Mapping[str, Value]] = {
+        "link": {name: value for name, value in basic.items() if value is not None},
+        "sizes": settings.sizes,
+        **settings.ethtool,
+        "files": settings.files,
+        "port": settings.port,
+    }
+    for family, names, numbers in (
+        ("ipv4", link_settings.IPV4, settings.ipv4),
+        ("ipv6", link_settings.IPV6, settings.ipv6),
+    ):
+        values[family] = {name: value for name, value in zip(names, numbers, strict=False) if value is not None}
+    return values
+
+
+def _is_automatic(group: str, name: str, former: Mapping[str, Value], present: Mapping[str, Value]) -> bool:
+    for (of, prefix), switch in _AUTOMATIC.items():
+        if group == of and name.startswith(prefix) and former.get(switch) and present.get(switch):
+            return True
+    return False
+
+
+def _is_benign(group: str, name: str, value: Value) -> bool:
+    """Sysctls change for all links at once; the kernel itself ends LRO where it forwards; plugins add modes."""
+    return group in {"ipv4", "ipv6", "files"} or value is True or (name in {"rx-lro", "rx-gro-hw"} and not value)
+
+
+def _word(group: str, name: str, value: Value) -> str:
+    if name == _SECRET:
+        return "another value" if value else "none"
+    if group == "features":
+        return ("off", "on", "off (requested on)", "on (requested off)")[int(value)]
+    if isinstance(value, bool) or group == ethtool.FLAGS:
+        return "on" if value else "off"
+    return str(value) or "none"
+
+
+def _write(group: str, target: _Target, values: Mapping[str, Value]) -> list[str]:
+    """Set values of a group, or each alone if the kernel refuses them together; return what it refused."""
+    if not values:
+        return []
+    try:
+        TABLE[group].write(target, values)
+    except NetdraError as problem:
+        if len(values) == 1:
+            return [problem.what]
+        return [reason for name, value in values.items() for reason in _write(group, target, {name: value})]
+    return []
+
+
+def _write_link(target: _Target, values: Mapping[str, Value]) -> None:
+    link.change(target.sock, target.netdev.index, **values)  # type: ignore[arg-type]
+
+
+def _write_ethtool(group: str) -> _Write:
+    def write(target: _Target, values: Mapping[str, Value]) -> None:
+        numbers, index = {name: int(value) for name, value in values.items()}, target.netdev.index
+        with Socket(NETLINK_GENERIC) as generic:
+            if group == ethtool.FLAGS:
+                ethtool.change_flags(generic, index, {name: bool(value) for name, value in numbers.items()})
+            elif group == "features":
+                on = {name: value in (ethtool.ON, ethtool.REQUESTED) for name, value in numbers.items()}
+                # A feature that is requested need not be active: it is compared with what it was.
+                with suppress(InvalidInputError):
+                    ethtool.change_features(generic, index, on)
+            else:
+                ethtool.change_settings(generic, index, group, numbers)
+
+    return write
+
+
+def _write_sysctls(family: str) -> _Write:
+    def write(target: _Target, values: Mapping[str, Value]) -> None:
+        for name, value in values.items():
+            text = link_settings.sysctl_text(name, int(value))
+            link_settings.write_sysctl(f"{family}/conf/{target.netdev.name}/{name}", text)
+
+    return write
+
+
+def _write_files(target: _Target, values: Mapping[str, Value]) -> None:
+    for path, value in values.items():
+        link_settings.write_sysctl(_path(path, target.netdev.name), str(value))
+
+
+def _write_port(target: _Target, values: Mapping[str, Value]) -> None:
+    numbers = {name: int(value) for name, value in values.items()}
+    link_settings.change_bridge_port(target.sock, target.netdev.index, numbers)
+
+
+def _link_words(name: str) -> str:
+    return {"txqlen": "a queue of", "promiscuous": "promiscuous mode", "all_multicast": "all multicast"}.get(name, name)
+
+
+TABLE: Mapping[str, _Group] = {
+    "link": _Group(_link_words, _write_link, matters=False),
+    "sizes": _Group(lambda name: name, _write_link, matters=True),
+    ethtool.FLAGS: _Group(lambda name: f"private flag {name}", _write_ethtool(ethtool.FLAGS), matters=True),
+    "channels": _Group(lambda name: f"channels {name}", _write_ethtool("channels"), matters=True),
+    "rings": _Group(lambda name: f"ring size {name}", _write_ethtool("rings"), matters=True),
+    "coalesce": _Group(lambda name: f"coalescing {name}", _write_ethtool("coalesce"), matters=True),
+    "pause": _Group(lambda name: f"pause frames {name}", _write_ethtool("pause"), matters=True),
+    "features": _Group(lambda name: f"feature {name}", _write_ethtool("features"), matters=True),
+    # The kernel makes these anew in each namespace: they concern the host alone.
+    "files": _Group(lambda name: f"sysctl {name}", _write_files, matters=False),
+    "ipv4": _Group(lambda name: f"sysctl ipv4/conf/{name}", _write_sysctls("ipv4"), matters=False),
+    "ipv6": _Group(lambda name: f"sysctl ipv6/conf/{name}", _write_sysctls("ipv6"), matters=False),
+    "port": _Group(lambda name: f"bridge port setting {name}", _write_port, matters=False),
+}
+"""The groups in the order in which they are restored: what makes a driver start anew comes before what it forgets."""
