@@ -34,10 +34,7 @@ _AUTOMATIC = {
     ("pause", "tx"): "autoneg",
 }
 # The kernel sets these for every link when they are set for all. So a link's own value is one that is not the default.
-_INHERITED = {
-    "ipv4": ("forwarding",),
-    "ipv6": ("forwarding", "disable_ipv6", "ignore_routes_with_linkdown", "force_forwarding"),
-}
+_INHERITED = {"ipv4": ("forwarding",), "ipv6": ("forwarding", "disable_ipv6")}
 _SECRET_MODE = 2  # IN6_ADDR_GEN_MODE_STABLE_PRIVACY
 _SECRET = "ipv6/conf/stable_secret"  # noqa: S105 (a path)
 _NEIGH = (
@@ -56,6 +53,7 @@ class DeviceSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     Attributes:
         sizes: see `link_settings.sizes`.
+        features: as `ethtool.read_all` has them.
         ethtool: by group of `ethtool.read_all`.
         ipv4: the values of `link_settings.IPV4`, None for those that the link has from the default.
         ipv6: those of `link_settings.IPV6`.
@@ -69,6 +67,7 @@ class DeviceSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     alias: str = ""
     group: int | None = None
     sizes: Mapping[str, int] = {}
+    features: tuple[str, ...] = ()
     ethtool: Mapping[str, Mapping[str, int]] = {}
     ipv4: tuple[int | None, ...] = ()
     ipv6: tuple[int | None, ...] = ()
@@ -147,9 +146,12 @@ def differences(before: DeviceSettings, netdev: Link, sock: Socket) -> Iterator[
     Raises:
         KernelError: as for `read`.
     """
-    now = _values(_again(before, netdev, sock))
-    for group, former in _values(before).items():
-        present = now.get(group, {})
+    now = _again(before, netdev, sock)
+    if now == before:
+        return
+    values = _values(now, netdev.index)
+    for group, former in _values(before, netdev.index).items():
+        present = values.get(group, {})
         if former and not present and group != "port":
             yield ChangedSetting((group, ""), f"unreadable settings ({group})", matters=False)
             continue
@@ -173,7 +175,7 @@ def restore(before: DeviceSettings, netdev: Link, sock: Socket) -> tuple[tuple[C
         if not left:
             break
         reasons = []
-        former, target = _values(before), _Target(sock, netdev)
+        former, target = _values(before, netdev.index), _Target(sock, netdev)
         for group in TABLE:
             names = [name for changed, name in (entry.key for entry in left) if changed == group and name]
             reasons += _write(group, target, {name: former[group][name] for name in names})
@@ -203,10 +205,10 @@ def _message(netdev: Link, sock: Socket) -> Message:
 def _present(netdev: Link, message: Message, groups: Sequence[str]) -> DeviceSettings:
     """The settings that are no sysctls."""
     with Socket(NETLINK_GENERIC) as generic:
-        values = ethtool.read_all(generic, netdev.index, groups)
-    if netdev.kind in FOLLOWERS and "features" in values:
-        requested = {ethtool.FORCED: ethtool.OFF, ethtool.REQUESTED: ethtool.ON}
-        values["features"] = {name: requested.get(state, state) for name, state in values["features"].items()}
+        features, values = ethtool.read_all(generic, netdev.index, groups)
+    if netdev.kind in FOLLOWERS and features:
+        hardware, requested, _, fixed = features
+        features = (hardware, requested, requested, fixed)
     return DeviceSettings(
         txqlen=netdev.txqlen,
         promiscuous=bool(netdev.flags & uapi.IFF_PROMISC),
@@ -214,6 +216,7 @@ def _present(netdev: Link, message: Message, groups: Sequence[str]) -> DeviceSet
         alias=netdev.alias,
         group=link_settings.group(message),
         sizes=link_settings.sizes(message),
+        features=features,
         ethtool=values,
         port=link_settings.bridge_port(message),
     )
@@ -227,17 +230,40 @@ def _again(before: DeviceSettings, netdev: Link, sock: Socket) -> DeviceSettings
     for path in files:
         with suppress(KernelError):
             files[path] = link_settings.read_sysctl(_path(path, netdev.name))
-    present = _present(netdev, message, [group for group in before.ethtool if group != "features"])
-    return msgspec.structs.replace(present, ipv4=ipv4, ipv6=ipv6, files=files)
+    now = msgspec.structs.replace(
+        _present(netdev, message, tuple(before.ethtool)),
+        ipv4=_recorded(before.ipv4, ipv4),
+        ipv6=_recorded(before.ipv6, ipv6),
+        files=files,
+    )
+    return now if before.group is not None else _of_older(now)
+
+
+def _recorded(before: Sequence[int | None], now: Sequence[int]) -> tuple[int | None, ...]:
+    """The values that were recorded, as they are now."""
+    return tuple(None if was is None else value for was, value in zip(before, now, strict=False))
+
+
+def _of_older(now: DeviceSettings) -> DeviceSettings:
+    """The settings that an older netdra recorded."""
+    return DeviceSettings(
+        txqlen=now.txqlen, promiscuous=now.promiscuous, all_multicast=now.all_multicast, alias=now.alias
+    )
 
 
 def _own(family: str, names: Sequence[str], values: Sequence[int], netdev: Link) -> tuple[int | None, ...]:
     """The values of a link's sysctls, without those that are not the link's own, and those that cannot be set."""
-    not_own = {name: _default(family, name) for name in _INHERITED[family]} | {"mtu": netdev.mtu}
-    return tuple(
-        None if name in link_settings.READ_ONLY or not_own.get(name) == value else value
-        for name, value in zip(names, values, strict=False)
-    )
+    own: list[int | None] = list(values)
+    if not own:
+        return ()
+    not_own: dict[str, int | None] = {name: _default(family, name) for name in _INHERITED[family]}
+    not_own |= {name: own[names.index(name)] for name in link_settings.READ_ONLY if name in names}
+    if family == "ipv6":
+        not_own["mtu"] = netdev.mtu
+    for name, value in not_own.items():
+        place = names.index(name)
+        own[place] = None if own[place] == value else own[place]
+    return tuple(own)
 
 
 def _default(family: str, name: str) -> int | None:
@@ -265,13 +291,18 @@ def _path(path: str, name: str) -> str:
     return f"{folder}/{name}/{file}"
 
 
-def _values(settings: DeviceSettings) -> dict[str, Mapping[str, Value]]:
-    """Settings by group of the table and name."""
+def _values(settings: DeviceSettings, index: int) -> dict[str, Mapping[str, Value]]:
+    """Settings of a link by group of the table and name."""
+    features: Mapping[str, int] = {}
+    if settings.features:
+        with Socket(NETLINK_GENERIC) as generic:
+            features = ethtool.named(generic, index, settings.features)
     basic = {name: getattr(settings, name) for name in ("txqlen", "promiscuous", "all_multicast", "alias", "group")}
     values: dict[str, Mapping[str, Value]] = {
         "link": {name: value for name, value in basic.items() if value is not None},
         "sizes": settings.sizes,
         **settings.ethtool,
+        "features": features,
         "files": settings.files,
         "port": settings.port,
     }
