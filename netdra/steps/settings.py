@@ -409,3 +409,20 @@ TABLE: Mapping[str, _Group] = {
     "port": _Group(lambda name: f"bridge port setting {name}", _write_port, matters=False),
 }
 """The groups in the order in which they are restored: what makes a driver start anew comes before what it forgets."""
+FUNCTION: Mapping[str, tuple[str, bool]] = {
+    "mac": ("MAC", False),
+    "vlan": ("VLAN", True),
+    "qos": ("QoS", True),
+    "protocol": ("VLAN protocol", True),
+    "spoof_check": ("spoof check", True),
+    "trust": ("trust", True),
+    "link_state": ("link state", True),
+    "min_rate": ("min rate", True),
+    "max_rate": ("max rate", True),
+    "node_guid": ("node GUID", True),
+    "port_guid": ("port GUID", True),
+}
+"""A PF's settings of a VF (`netdra.kernel.vf`): their words, and whether they matter; `sriov` restores them.
+
+The MAC does not: drivers that do not forget it let the VF's next user set another one.
+"""
