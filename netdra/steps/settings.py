@@ -7,8 +7,10 @@ or in one request for all of ethtool's; what a kind of link cannot have is not r
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -17,6 +19,7 @@ from netdra.kernel import ethtool, link, link_settings, uapi
 from netdra.kernel.errors import KernelError
 from netdra.kernel.link import Link
 from netdra.kernel.netlink import NETLINK_GENERIC, Message, Socket
+from netdra.kernel.netns import inode_at
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError
 
 FOLLOWERS = ("bridge", "bond", "team", "openvswitch")
@@ -46,6 +49,7 @@ _FILES = (
     *(f"{family}/neigh/{name}" for family in ("ipv4", "ipv6") for name in _NEIGH),
     *(f"ipv6/conf/{name}" for name in link_settings.FILES_ALONE),
 )
+_DEFAULTS_LAST = 60.0  # seconds that their defaults are remembered: nothing but a person changes them
 
 
 class DeviceSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -198,6 +202,12 @@ def conclude(called: str, left: Iterable[ChangedSetting], reasons: Sequence[str]
     return (*(f"{called} has {changed.text}" for changed in left), *reasons)
 
 
+def is_ipv6_off(before: DeviceSettings) -> bool:
+    """Whether IPv6 was off for the link by its own setting: it must be set again before the link is up."""
+    place = link_settings.IPV6.index("disable_ipv6")
+    return place < len(before.ipv6) and bool(before.ipv6[place])
+
+
 def _message(netdev: Link, sock: Socket) -> Message:
     return netdev.message or link.get(sock, netdev.index).message
 
@@ -278,12 +288,22 @@ def _own_files(netdev: Link, ipv6: Sequence[int]) -> Iterator[tuple[str, str]]:
     30 files take longer than all else together, and hardly anybody sets them for a link that does not last.
     """
     secret = link_settings.IPV6.index("addr_gen_mode")
-    paths = [_SECRET] if secret < len(ipv6) and ipv6[secret] == _SECRET_MODE else []
-    for path in (*paths, *(() if netdev.kind else _FILES)):
+    if secret < len(ipv6) and ipv6[secret] == _SECRET_MODE:
+        with suppress(KernelError):  # the secret may be the default's
+            yield _SECRET, link_settings.read_sysctl(_path(_SECRET, netdev.name))
+    if netdev.kind:
+        return
+    when = inode_at(), int(time.monotonic() // _DEFAULTS_LAST)
+    for path in _FILES:
         with suppress(KernelError):
             value = link_settings.read_sysctl(_path(path, netdev.name))
-            if path == _SECRET or value != link_settings.read_sysctl(_path(path, "default")):
+            if value != _default_file(path, *when):
                 yield path, value
+
+
+@lru_cache(maxsize=2 * len(_FILES))
+def _default_file(path: str, namespace: int, period: int) -> str:  # noqa: ARG001 (they are the cache's key)
+    return link_settings.read_sysctl(_path(path, "default"))
 
 
 def _path(path: str, name: str) -> str:
