@@ -6,7 +6,7 @@ names are ethtool's ("combined", "rx-usecs", "adaptive-rx"), features the kernel
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -33,7 +33,7 @@ _HEADER, _HEADER_INDEX, _HEADER_FLAGS = 1, 1, 3
 _COMPACT_BITSETS = 1
 _SPEED = 5
 _UNKNOWN_SPEED = 0xFFFFFFFF
-_FEATURES_HARDWARE, _FEATURES_WANTED, _FEATURES_ACTIVE, _FEATURES_FIXED = 2, 3, 4, 5
+_FEATURES_HARDWARE, _FEATURES_WANTED, _FEATURES_ACTIVE, _FEATURES_FIXED = _FEATURE_SETS = 2, 3, 4, 5
 _FLAGS = 2
 _BITSET_BITS, _BITSET_VALUE, _BIT, _BIT_INDEX, _BIT_NAME, _BIT_VALUE = 3, 4, 1, 1, 2, 3
 
@@ -79,7 +79,7 @@ GROUPS: tuple[str, ...] = tuple(_GROUPS)
 FLAGS = "flags"
 """A driver's private flags, as a group of `read_all`."""
 OFF, ON, REQUESTED, FORCED = range(4)
-"""A feature in `read_all`: as it was requested (OFF, ON), on request but off, without a request but on."""
+"""A feature in `named`: as it is requested (OFF, ON), requested but off, not requested but on."""
 
 
 class Feature(msgspec.Struct, frozen=True):
@@ -124,17 +124,17 @@ def features(sock: Socket, index: int) -> dict[str, Feature]:
         KernelError: there is no such link, or the kernel refused.
     """
     reply = _get(sock, _FEATURES_GET, index, _COMPACT_BITSETS, "features")
-    changeable, wanted, active = _feature_bits(reply)
+    hardware, wanted, active, fixed = (_compact(reply.get(kind, b"")) for kind in _FEATURE_SETS)
     return {
-        name: Feature(bool(active & bit), bool(wanted & bit), not changeable & bit)
+        name: Feature(bool(active & bit), bool(wanted & bit), bool(fixed & bit) or not hardware & bit)
         for name, bit in _feature_names(sock, index)
     }
 
 
-def read_all(sock: Socket, index: int, groups: Collection[str]) -> dict[str, dict[str, int]]:
-    """The changeable features of a link ("features"), and the settings of these groups and FLAGS; requested at once.
+def read_all(sock: Socket, index: int, groups: Sequence[str]) -> tuple[tuple[str, ...], dict[str, dict[str, int]]]:
+    """The features of a link for `named`, and the settings of these groups and FLAGS; all are requested at once.
 
-    A group that the driver does not have is left out.
+    A group that the driver does not have is left out; so are features by a kernel without ethtool netlink.
 
     Raises:
         KernelError: the kernel is short of memory, or the socket failed.
@@ -142,21 +142,37 @@ def read_all(sock: Socket, index: int, groups: Collection[str]) -> dict[str, dic
     requests = [(_FEATURES_GET, _device(index, _COMPACT_BITSETS))]
     requests += [(_FLAGS_GET if group == FLAGS else _GROUPS[group][0], _device(index, 0)) for group in groups]
     try:
-        replies = genetlink.request_each(sock, FAMILY, requests, doing=f"cannot read the settings of link {index}")
+        replies = genetlink.request_each(sock, FAMILY, requests, doing=f"cannot read settings of link {index}")
     except KernelMissingError:
-        return {}  # a kernel without ethtool netlink
+        return (), {}
+    features: tuple[str, ...] = ()
     values: dict[str, dict[str, int]] = {}
-    for group, reply in zip(("features", *groups), replies, strict=True):
+    for group, reply in zip(("", *groups), replies, strict=True):
         if isinstance(reply, KernelError):
             if reply.is_short:
                 raise reply
-        elif group == "features":
-            values[group] = _changeable(reply, _feature_names(sock, index))
+        elif not group:
+            features = tuple(reply.get(kind, b"").hex() for kind in _FEATURE_SETS)
         elif group == FLAGS:
             values[group] = {name: int(value) for _, name, value in _bits(reply.get(_FLAGS, b""))}
         else:
             values[group] = _values(reply, group)
-    return values
+    return features, values
+
+
+def named(sock: Socket, index: int, features: Sequence[str]) -> dict[str, int]:
+    """The changeable features of `read_all` by name: OFF, ON, REQUESTED or FORCED.
+
+    Raises:
+        KernelError: there is no such link, or the kernel refused.
+    """
+    hardware, wanted, active, fixed = (_compact(bytes.fromhex(data)) for data in features)
+    states = ((OFF, FORCED), (REQUESTED, ON))
+    return {
+        name: states[bool(wanted & bit)][bool(active & bit)]
+        for name, bit in _feature_names(sock, index)
+        if hardware & ~fixed & bit
+    }
 
 
 def change_features(sock: Socket, index: int, wanted: Mapping[str, bool]) -> None:
@@ -234,21 +250,6 @@ def _values(reply: Mapping[int, bytes], group: str) -> dict[str, int]:
     return {
         name: reply[kind][0] if name in small else to_u32(reply[kind]) for name, kind in named.items() if kind in reply
     }
-
-
-def _feature_bits(reply: Mapping[int, bytes]) -> tuple[int, int, int]:
-    """The features of compact bit sets that can be changed, are requested, and are active."""
-    hardware, wanted, active, fixed = (
-        _compact(reply.get(kind, b""))
-        for kind in (_FEATURES_HARDWARE, _FEATURES_WANTED, _FEATURES_ACTIVE, _FEATURES_FIXED)
-    )
-    return hardware & ~fixed, wanted, active
-
-
-def _changeable(reply: Mapping[int, bytes], names: Iterable[tuple[str, int]]) -> dict[str, int]:
-    changeable, wanted, active = _feature_bits(reply)
-    states = ((OFF, FORCED), (REQUESTED, ON))
-    return {name: states[bool(wanted & bit)][bool(active & bit)] for name, bit in names if changeable & bit}
 
 
 def _feature_names(sock: Socket, index: int) -> Sequence[tuple[str, int]]:

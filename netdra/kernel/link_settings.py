@@ -86,7 +86,7 @@ def sysctls(message: Message) -> tuple[tuple[int, ...], tuple[int, ...]]:
     families = attributes(message.get(uapi.IFLA_AF_SPEC, b""))
     ipv4 = attributes(families.get(_AF_INET, b"")).get(uapi.IFLA_INET_CONF, b"")
     ipv6 = attributes(families.get(_AF_INET6, b"")).get(uapi.IFLA_INET6_CONF, b"")
-    return struct.unpack(f"={len(ipv4) // 4}i", ipv4), struct.unpack(f"={len(ipv6) // 4}i", ipv6)
+    return struct.unpack_from(f"={len(ipv4) // 4}i", ipv4), struct.unpack_from(f"={len(ipv6) // 4}i", ipv6)
 
 
 def sysctl_text(name: str, value: int) -> str:

@@ -1,4 +1,4 @@
-"""The settings of VFs at their PF: MAC, VLAN, spoof check, trust, link state, rates.
+"""The settings of VFs at their PF: MAC, VLAN, spoof check, trust, link state, rates, GUIDs of InfiniBand.
 
 Follows include/uapi/linux/if_link.h (IFLA_VFINFO_LIST). Steps read them before they change them, to give them back;
 a driver refuses a setting that it does not have with EOPNOTSUPP.
@@ -18,6 +18,7 @@ LINK_STATES = ("auto", "enable", "disable")
 
 _VF_INFO = 1
 _MAC, _VLAN, _SPOOFCHK, _LINK_STATE, _RATE, _TRUST, _VLAN_LIST = 1, 2, 4, 5, 6, 9, 12
+_NODE_GUID, _PORT_GUID = 10, 11
 _VLAN_INFO = 1
 _IFINFO_SIZE = 16
 
@@ -26,6 +27,7 @@ _VLAN_FIELDS = struct.Struct("=III")
 _VLAN_INFO_FIELDS = struct.Struct("=III2s2x")
 _SETTING_FIELDS = struct.Struct("=II")
 _RATE_FIELDS = struct.Struct("=III")
+_GUID_FIELDS = struct.Struct("=I4xQ")  # struct ifla_vf_guid, with a 64 bit kernel's padding
 _UNSUPPORTED = 0xFFFFFFFF
 
 
@@ -41,6 +43,7 @@ class VF(msgspec.Struct, frozen=True, kw_only=True):
         link_state: one of LINK_STATES.
         min_rate: guaranteed Mbit/s, 0 for none.
         max_rate: the limit in Mbit/s, 0 for none.
+        node_guid: the GUID of its InfiniBand node, as text with colons, and `port_guid` that of its port.
     """
 
     index: int
@@ -53,6 +56,8 @@ class VF(msgspec.Struct, frozen=True, kw_only=True):
     link_state: str | None = None
     min_rate: int | None = None
     max_rate: int | None = None
+    node_guid: str | None = None
+    port_guid: str | None = None
 
 
 def read(sock: Socket, pf: str | int) -> tuple[VF, ...]:
@@ -91,6 +96,8 @@ def apart(wanted: VF) -> tuple[VF, ...]:
         VF(index=index, min_rate=wanted.min_rate, max_rate=wanted.max_rate),
         VF(index=index, spoof_check=wanted.spoof_check),
         VF(index=index, trust=wanted.trust),
+        VF(index=index, node_guid=wanted.node_guid),
+        VF(index=index, port_guid=wanted.port_guid),
     )
     return tuple(setting for setting in each if _encode(setting))
 
@@ -115,6 +122,9 @@ def _encode(wanted: VF) -> list[tuple[str, bytes]]:
     for name, kind, value in (("spoof check", _SPOOFCHK, wanted.spoof_check), ("trust", _TRUST, wanted.trust)):
         if value is not None:
             encoded.append((name, attribute(kind, _SETTING_FIELDS.pack(number, value))))
+    for name, kind, guid in (("node GUID", _NODE_GUID, wanted.node_guid), ("port GUID", _PORT_GUID, wanted.port_guid)):
+        if guid is not None:
+            encoded.append((name, attribute(kind, _GUID_FIELDS.pack(number, int(guid.replace(":", ""), 16)))))
     return encoded
 
 
@@ -136,6 +146,8 @@ def _parse(data: bytes) -> VF:
         link_state=LINK_STATES[state] if state is not None and state < len(LINK_STATES) else None,
         min_rate=min_rate,
         max_rate=max_rate,
+        node_guid=_guid(fields.get(_NODE_GUID)),
+        port_guid=_guid(fields.get(_PORT_GUID)),
     )
 
 
@@ -145,6 +157,10 @@ def _setting(data: bytes | None) -> int | None:
         return None
     value = int(_SETTING_FIELDS.unpack_from(data)[1])
     return None if value == _UNSUPPORTED else value
+
+
+def _guid(data: bytes | None) -> str | None:
+    return None if data is None else int(_GUID_FIELDS.unpack_from(data)[1]).to_bytes(8, "big").hex(":")
 
 
 def _protocol(data: bytes) -> str:

@@ -217,25 +217,11 @@ def _of_function(record: VirtualFunction, site: Site) -> Iterator[Difference]:
 
 
 def function_differences(before: VF, now: VF, called: str) -> Iterator[Difference]:
-    """The settings of a VF at its PF that differ from before, without those that its driver did not report before.
-
-    The MAC does not matter: drivers that do not forget it let the VF's next user set another one.
-    """
-    names = (
-        ("mac", "MAC"),
-        ("vlan", "VLAN"),
-        ("qos", "QoS"),
-        ("protocol", "VLAN protocol"),
-        ("spoof_check", "spoof check"),
-        ("trust", "trust"),
-        ("link_state", "link state"),
-        ("min_rate", "min rate"),
-        ("max_rate", "max rate"),
-    )
-    for field, word in names:
+    """The settings of a VF at its PF that differ from before, without those that its driver did not report before."""
+    for field, (words, matters) in settings.FUNCTION.items():
         was, is_ = getattr(before, field), getattr(now, field)
         if was is not None and was != is_:
-            yield Difference(f"{called} has {word} {_word(is_)}, not {_word(was)}", matters=field != "mac")
+            yield Difference(f"{called} has {words} {_word(is_)}, not {_word(was)}", matters=matters)
 
 
 def _of_netdev(moved: Moved, site: Site) -> Iterator[Difference]:

@@ -315,7 +315,8 @@ def _move_out(moved: Moved, pod: PodSpace, site: Site) -> Link | None:
             link.delete_alt_names(pod.sock, there.index, there.alt_names)
     # Up at once, if it need not be down for what is to be restored.
     same = (there.mtu, there.address, there.permanent_address) == (moved.mtu, moved.mac, moved.device.permanent_mac)
-    up = True if same and moved.up and not moved.master else None
+    same = same and not moved.master and not (moved.settings and settings.is_ipv6_off(moved.settings))
+    up = True if same and moved.up else None
     try:
         link.change(pod.sock, there.index, netns_fd=home, name=moved.name, up=up)
         return link.get(site.host, moved.name)

@@ -7,8 +7,10 @@ or in one request for all of ethtool's; what a kind of link cannot have is not r
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -17,6 +19,7 @@ from netdra.kernel import ethtool, link, link_settings, uapi
 from netdra.kernel.errors import KernelError
 from netdra.kernel.link import Link
 from netdra.kernel.netlink import NETLINK_GENERIC, Message, Socket
+from netdra.kernel.netns import inode_at
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError
 
 FOLLOWERS = ("bridge", "bond", "team", "openvswitch")
@@ -34,10 +37,7 @@ _AUTOMATIC = {
     ("pause", "tx"): "autoneg",
 }
 # The kernel sets these for every link when they are set for all. So a link's own value is one that is not the default.
-_INHERITED = {
-    "ipv4": ("forwarding",),
-    "ipv6": ("forwarding", "disable_ipv6", "ignore_routes_with_linkdown", "force_forwarding"),
-}
+_INHERITED = {"ipv4": ("forwarding",), "ipv6": ("forwarding", "disable_ipv6")}
 _SECRET_MODE = 2  # IN6_ADDR_GEN_MODE_STABLE_PRIVACY
 _SECRET = "ipv6/conf/stable_secret"  # noqa: S105 (a path)
 _NEIGH = (
@@ -49,6 +49,7 @@ _FILES = (
     *(f"{family}/neigh/{name}" for family in ("ipv4", "ipv6") for name in _NEIGH),
     *(f"ipv6/conf/{name}" for name in link_settings.FILES_ALONE),
 )
+_DEFAULTS_LAST = 60.0  # seconds that their defaults are remembered: nothing but a person changes them
 
 
 class DeviceSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -56,6 +57,7 @@ class DeviceSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     Attributes:
         sizes: see `link_settings.sizes`.
+        features: as `ethtool.read_all` has them.
         ethtool: by group of `ethtool.read_all`.
         ipv4: the values of `link_settings.IPV4`, None for those that the link has from the default.
         ipv6: those of `link_settings.IPV6`.
@@ -69,6 +71,7 @@ class DeviceSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     alias: str = ""
     group: int | None = None
     sizes: Mapping[str, int] = {}
+    features: tuple[str, ...] = ()
     ethtool: Mapping[str, Mapping[str, int]] = {}
     ipv4: tuple[int | None, ...] = ()
     ipv6: tuple[int | None, ...] = ()
@@ -147,9 +150,12 @@ def differences(before: DeviceSettings, netdev: Link, sock: Socket) -> Iterator[
     Raises:
         KernelError: as for `read`.
     """
-    now = _values(_again(before, netdev, sock))
-    for group, former in _values(before).items():
-        present = now.get(group, {})
+    now = _again(before, netdev, sock)
+    if now == before:
+        return
+    values = _values(now, netdev.index)
+    for group, former in _values(before, netdev.index).items():
+        present = values.get(group, {})
         if former and not present and group != "port":
             yield ChangedSetting((group, ""), f"unreadable settings ({group})", matters=False)
             continue
@@ -173,7 +179,7 @@ def restore(before: DeviceSettings, netdev: Link, sock: Socket) -> tuple[tuple[C
         if not left:
             break
         reasons = []
-        former, target = _values(before), _Target(sock, netdev)
+        former, target = _values(before, netdev.index), _Target(sock, netdev)
         for group in TABLE:
             names = [name for changed, name in (entry.key for entry in left) if changed == group and name]
             reasons += _write(group, target, {name: former[group][name] for name in names})
@@ -196,6 +202,12 @@ def conclude(called: str, left: Iterable[ChangedSetting], reasons: Sequence[str]
     return (*(f"{called} has {changed.text}" for changed in left), *reasons)
 
 
+def is_ipv6_off(before: DeviceSettings) -> bool:
+    """Whether IPv6 was off for the link by its own setting: it must be set again before the link is up."""
+    place = link_settings.IPV6.index("disable_ipv6")
+    return place < len(before.ipv6) and bool(before.ipv6[place])
+
+
 def _message(netdev: Link, sock: Socket) -> Message:
     return netdev.message or link.get(sock, netdev.index).message
 
@@ -203,10 +215,10 @@ def _message(netdev: Link, sock: Socket) -> Message:
 def _present(netdev: Link, message: Message, groups: Sequence[str]) -> DeviceSettings:
     """The settings that are no sysctls."""
     with Socket(NETLINK_GENERIC) as generic:
-        values = ethtool.read_all(generic, netdev.index, groups)
-    if netdev.kind in FOLLOWERS and "features" in values:
-        requested = {ethtool.FORCED: ethtool.OFF, ethtool.REQUESTED: ethtool.ON}
-        values["features"] = {name: requested.get(state, state) for name, state in values["features"].items()}
+        features, values = ethtool.read_all(generic, netdev.index, groups)
+    if netdev.kind in FOLLOWERS and features:
+        hardware, requested, _, fixed = features
+        features = (hardware, requested, requested, fixed)
     return DeviceSettings(
         txqlen=netdev.txqlen,
         promiscuous=bool(netdev.flags & uapi.IFF_PROMISC),
@@ -214,6 +226,7 @@ def _present(netdev: Link, message: Message, groups: Sequence[str]) -> DeviceSet
         alias=netdev.alias,
         group=link_settings.group(message),
         sizes=link_settings.sizes(message),
+        features=features,
         ethtool=values,
         port=link_settings.bridge_port(message),
     )
@@ -227,17 +240,40 @@ def _again(before: DeviceSettings, netdev: Link, sock: Socket) -> DeviceSettings
     for path in files:
         with suppress(KernelError):
             files[path] = link_settings.read_sysctl(_path(path, netdev.name))
-    present = _present(netdev, message, [group for group in before.ethtool if group != "features"])
-    return msgspec.structs.replace(present, ipv4=ipv4, ipv6=ipv6, files=files)
+    now = msgspec.structs.replace(
+        _present(netdev, message, tuple(before.ethtool)),
+        ipv4=_recorded(before.ipv4, ipv4),
+        ipv6=_recorded(before.ipv6, ipv6),
+        files=files,
+    )
+    return now if before.group is not None else _of_older(now)
+
+
+def _recorded(before: Sequence[int | None], now: Sequence[int]) -> tuple[int | None, ...]:
+    """The values that were recorded, as they are now."""
+    return tuple(None if was is None else value for was, value in zip(before, now, strict=False))
+
+
+def _of_older(now: DeviceSettings) -> DeviceSettings:
+    """The settings that an older netdra recorded."""
+    return DeviceSettings(
+        txqlen=now.txqlen, promiscuous=now.promiscuous, all_multicast=now.all_multicast, alias=now.alias
+    )
 
 
 def _own(family: str, names: Sequence[str], values: Sequence[int], netdev: Link) -> tuple[int | None, ...]:
     """The values of a link's sysctls, without those that are not the link's own, and those that cannot be set."""
-    not_own = {name: _default(family, name) for name in _INHERITED[family]} | {"mtu": netdev.mtu}
-    return tuple(
-        None if name in link_settings.READ_ONLY or not_own.get(name) == value else value
-        for name, value in zip(names, values, strict=False)
-    )
+    own: list[int | None] = list(values)
+    if not own:
+        return ()
+    not_own: dict[str, int | None] = {name: _default(family, name) for name in _INHERITED[family]}
+    not_own |= {name: own[names.index(name)] for name in link_settings.READ_ONLY if name in names}
+    if family == "ipv6":
+        not_own["mtu"] = netdev.mtu
+    for name, value in not_own.items():
+        place = names.index(name)
+        own[place] = None if own[place] == value else own[place]
+    return tuple(own)
 
 
 def _default(family: str, name: str) -> int | None:
@@ -252,12 +288,22 @@ def _own_files(netdev: Link, ipv6: Sequence[int]) -> Iterator[tuple[str, str]]:
     30 files take longer than all else together, and hardly anybody sets them for a link that does not last.
     """
     secret = link_settings.IPV6.index("addr_gen_mode")
-    paths = [_SECRET] if secret < len(ipv6) and ipv6[secret] == _SECRET_MODE else []
-    for path in (*paths, *(() if netdev.kind else _FILES)):
+    if secret < len(ipv6) and ipv6[secret] == _SECRET_MODE:
+        with suppress(KernelError):  # the secret may be the default's
+            yield _SECRET, link_settings.read_sysctl(_path(_SECRET, netdev.name))
+    if netdev.kind:
+        return
+    when = inode_at(), int(time.monotonic() // _DEFAULTS_LAST)
+    for path in _FILES:
         with suppress(KernelError):
             value = link_settings.read_sysctl(_path(path, netdev.name))
-            if path == _SECRET or value != link_settings.read_sysctl(_path(path, "default")):
+            if value != _default_file(path, *when):
                 yield path, value
+
+
+@lru_cache(maxsize=2 * len(_FILES))
+def _default_file(path: str, namespace: int, period: int) -> str:  # noqa: ARG001 (they are the cache's key)
+    return link_settings.read_sysctl(_path(path, "default"))
 
 
 def _path(path: str, name: str) -> str:
@@ -265,13 +311,18 @@ def _path(path: str, name: str) -> str:
     return f"{folder}/{name}/{file}"
 
 
-def _values(settings: DeviceSettings) -> dict[str, Mapping[str, Value]]:
-    """Settings by group of the table and name."""
+def _values(settings: DeviceSettings, index: int) -> dict[str, Mapping[str, Value]]:
+    """Settings of a link by group of the table and name."""
+    features: Mapping[str, int] = {}
+    if settings.features:
+        with Socket(NETLINK_GENERIC) as generic:
+            features = ethtool.named(generic, index, settings.features)
     basic = {name: getattr(settings, name) for name in ("txqlen", "promiscuous", "all_multicast", "alias", "group")}
     values: dict[str, Mapping[str, Value]] = {
         "link": {name: value for name, value in basic.items() if value is not None},
         "sizes": settings.sizes,
         **settings.ethtool,
+        "features": features,
         "files": settings.files,
         "port": settings.port,
     }
@@ -378,3 +429,20 @@ TABLE: Mapping[str, _Group] = {
     "port": _Group(lambda name: f"bridge port setting {name}", _write_port, matters=False),
 }
 """The groups in the order in which they are restored: what makes a driver start anew comes before what it forgets."""
+FUNCTION: Mapping[str, tuple[str, bool]] = {
+    "mac": ("MAC", False),
+    "vlan": ("VLAN", True),
+    "qos": ("QoS", True),
+    "protocol": ("VLAN protocol", True),
+    "spoof_check": ("spoof check", True),
+    "trust": ("trust", True),
+    "link_state": ("link state", True),
+    "min_rate": ("min rate", True),
+    "max_rate": ("max rate", True),
+    "node_guid": ("node GUID", True),
+    "port_guid": ("port GUID", True),
+}
+"""A PF's settings of a VF (`netdra.kernel.vf`): their words, and whether they matter; `sriov` restores them.
+
+The MAC does not: drivers that do not forget it let the VF's next user set another one.
+"""

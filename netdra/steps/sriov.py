@@ -397,6 +397,8 @@ def _differing(before: VF, now: VF) -> VF:
         link_state=None if before.link_state == now.link_state else before.link_state,
         min_rate=None if same_rates else before.min_rate,
         max_rate=None if same_rates else before.max_rate,
+        node_guid=None if before.node_guid == now.node_guid else before.node_guid,
+        port_guid=None if before.port_guid == now.port_guid else before.port_guid,
     )
 
 

@@ -20,8 +20,8 @@ import pytest
 from google.protobuf.message import DecodeError
 
 from netdra.cni import results
-from netdra.kernel import address, link, netlink, route, uapi
-from netdra.kernel.netlink import attribute, nested, u32
+from netdra.kernel import address, link, link_settings, netlink, route, uapi
+from netdra.kernel.netlink import Message, attribute, nested, u32
 from netdra.model import documents
 from netdra.model.errors import InvalidInputError
 from netdra.nri import nri_pb2, ttrpc_pb2
@@ -66,6 +66,14 @@ def of_netlink(data: bytes) -> None:
         assert all(len(value) <= len(body) for value in found.values())
         if kind in parsers:
             parsers[kind](body)
+        if kind == uapi.RTM_NEWLINK:
+            of_link_settings(link.parse(body, whole=True).message)
+
+
+def of_link_settings(message: Message) -> None:
+    """As steps read the settings of a device."""
+    for read in (link_settings.sizes, link_settings.group, link_settings.sysctls, link_settings.bridge_port):
+        read(message)
 
 
 def of_yaml(data: bytes) -> None:
@@ -89,7 +97,14 @@ LINK = message(
     attribute(uapi.IFLA_IFNAME, b"eth0\0"),
     attribute(uapi.IFLA_MTU, u32(1500)),
     attribute(uapi.IFLA_OPERSTATE, b"\6"),
-    nested(uapi.IFLA_LINKINFO, attribute(uapi.IFLA_INFO_KIND, b"veth\0")),
+    nested(
+        uapi.IFLA_LINKINFO,
+        attribute(uapi.IFLA_INFO_KIND, b"veth\0"),
+        attribute(uapi.IFLA_INFO_SLAVE_KIND, b"bridge\0"),
+        nested(uapi.IFLA_INFO_SLAVE_DATA, attribute(2, b"\0\x20"), attribute(3, u32(2)), attribute(8, b"\1")),
+    ),
+    attribute(uapi.IFLA_GSO_MAX_SIZE, u32(65536)),
+    nested(uapi.IFLA_AF_SPEC, nested(2, attribute(uapi.IFLA_INET_CONF, bytes(132)))),
     nested(uapi.IFLA_PROP_LIST, attribute(uapi.IFLA_ALT_IFNAME, b"enp0s1\0")),
 )
 ADDRESS = message(uapi.RTM_NEWADDR, struct.pack("=BBBBi", 2, 24, 0, 0, 7), attribute(uapi.IFA_ADDRESS, b"\n\0\0\1"))

@@ -138,6 +138,8 @@ def vf_info(*, index: int, mac: str, vlan: int, spoof_check: int, trust: int) ->
         attribute(5, struct.pack("=II", index, 2)),
         attribute(6, struct.pack("=III", index, 10, 200)),
         attribute(9, struct.pack("=II", index, trust)),
+        attribute(10, struct.pack("@IQ", index, 0x0011223344556677)),
+        attribute(11, struct.pack("@IQ", index, 0x0011223344556678)),
         nested(12, attribute(1, struct.pack("=III", index, vlan, 3) + bytes.fromhex("88a8") + b"\0\0")),
     )
 
@@ -174,17 +176,20 @@ def test_the_settings_of_vfs_are_read_from_their_pf() -> None:
         link_state="disable",
         min_rate=10,
         max_rate=200,
+        node_guid="00:11:22:33:44:55:66:77",
+        port_guid="00:11:22:33:44:55:66:78",
     )
     assert (second.spoof_check, second.trust, second.vlan) == (None, True, 0)
 
 
 def test_only_the_settings_that_are_wanted_are_sent_to_the_pf() -> None:
     with OneReply() as sock:
-        vf.change(sock, 7, vf.VF(index=2, mac="02:00:00:00:00:09", trust=True))
+        vf.change(sock, 7, vf.VF(index=2, mac="02:00:00:00:00:09", trust=True, node_guid="00:11:22:33:44:55:66:77"))
         sent = [attributes(attributes(attributes(body, 16)[uapi.IFLA_VFINFO_LIST])[1]) for body in sock.sent]
     assert sent == [
         {1: struct.pack("=I32s", 2, bytes.fromhex("020000000009"))},
         {9: struct.pack("=II", 2, 1)},
+        {10: struct.pack("@IQ", 2, 0x0011223344556677)},
     ]
 
 

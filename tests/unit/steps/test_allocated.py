@@ -17,6 +17,8 @@ BEFORE = VF(
     link_state="auto",
     min_rate=0,
     max_rate=0,
+    node_guid="00:11:22:33:44:55:66:77",
+    port_guid="00:11:22:33:44:55:66:78",
 )
 
 
@@ -30,6 +32,8 @@ BEFORE = VF(
         ({"trust": True}, "trust on, not off", True),
         ({"link_state": "enable"}, "link state enable, not auto", True),
         ({"min_rate": 10, "max_rate": 200}, "min rate 10, not 0; max rate 200, not 0", True),
+        ({"node_guid": "0:0"}, "node GUID 0:0, not 00:11:22:33:44:55:66:77", True),
+        ({"port_guid": "0:0"}, "port GUID 0:0, not 00:11:22:33:44:55:66:78", True),
         ({"trust": None}, "trust unknown, not off", True),
         ({"mac": "02:00:00:00:00:99"}, "MAC 02:00:00:00:00:99, not 02:00:00:00:00:01", False),
     ],
