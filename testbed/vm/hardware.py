@@ -1,8 +1,9 @@
 """The machine's hardware as QEMU arguments: two NUMA nodes, each with a PCIe root of its own and an SR-IOV NIC on it.
 
 Read by `testbed.vm.machine`. The NICs are Intel 82576 (igb, 7 VFs each); their wires meet in one hub, so packets travel
-between the two, and to a virtio NIC, as virtual machines have them. There is an IOMMU with interrupt remapping, as vfio needs. A further, plain NIC leads to the loopback
-outside, where a control plane may run, and a disk keeps what is written to it from one boot to the next. All is
+between the two, and to a virtio NIC, as virtual machines have them. There is an IOMMU with interrupt remapping, as vfio
+needs. A further, plain NIC leads to the loopback outside, where a control plane may run, and a disk keeps what is
+written to it from one boot to the next. All is
 emulated: no KVM is asked for.
 """
 

@@ -16,6 +16,7 @@ from netdra.chain.report import AttachError
 from netdra.kernel import netns
 from netdra.kernel.liveness import Liveness
 from netdra.kernel.netns import Namespace
+from netdra.model.plan import PlannedDevice
 from netdra.steps import builtin
 from tests.kernel.chain.conftest import Bed, differences
 from tests.kernel.chain.posing import Hardware, hardware
@@ -48,10 +49,12 @@ def two_ports(hardware: Hardware) -> None:
     hardware.plug("p1", "pci", FUNCTION, port=1)
 
 
-def give(bed: Bed, hardware: Hardware, kind: str, name: str, **facts: object) -> None:
-    """Attach a pod whose one device is a netdev of the host, as it was allocated before."""
-    device = facts.pop("device", None) or hardware.allocated(name)
-    attach((plan(step("dev", kind, "net1", device=device, **facts)),), bed.container, bed.pod.path, bed.settings)
+def give(
+    bed: Bed, kind: str, device: PlannedDevice, config: dict[str, str] | None = None, *, binary: bool = False
+) -> None:
+    """Attach a pod with one device."""
+    only = step("dev", kind, "net1", config, device=device, binary=binary)
+    attach((plan(only),), bed.container, bed.pod.path, bed.settings)
 
 
 def held(bed: Bed) -> list[str]:
@@ -64,7 +67,7 @@ def test_a_published_device_and_its_link_have_one_identity(bed: Bed, hardware: H
     hardware.plug("nic0", *PLACES[place][:2], below=PLACES[place][2])
     device = hardware.allocated("nic0")
     assert device.identity is not None
-    give(bed, hardware, "host-device", "nic0", device=device)
+    give(bed, "host-device", device)
     assert held(bed) == [device.identity.key.replace("/", "_")]
     saved = checkpoint.load(bed.settings.state, bed.container.sandbox)
     (recorded,) = [builtin.written(state.undo)["device"] for state in saved.steps.values()]
@@ -80,7 +83,7 @@ def test_two_ports_of_one_function_are_used_by_two_pods_at_once(bed: Bed, other_
     for name, new in (("p0", "x"), ("p1", "p0"), ("x", "p1")):  # names that were swapped since
         bed.run("ip", "link", "set", name, "name", new)
     for pod, device in zip((bed, other_pod), devices, strict=True):
-        give(pod, hardware, "host-device", "", device=device)
+        give(pod, "host-device", device)
     assert [pod.link("net1", inside=True)["address"] for pod in (bed, other_pod)] == macs
     assert held(bed) == [FUNCTION, f"{FUNCTION}_1"]
     assert [holders.holder(bed.settings.state, key) for key in (FUNCTION, f"{FUNCTION}/1")] == [
@@ -100,9 +103,9 @@ def test_a_port_that_a_pod_has_is_refused_to_another_one_and_the_free_port_stays
 ) -> None:
     two_ports(hardware)
     device = hardware.allocated("p0")
-    give(bed, hardware, "host-device", "p0", device=device)
+    give(bed, "host-device", device)
     with pytest.raises(AttachError) as refused:
-        give(other_pod, hardware, "host-device", "p0", device=device, binary=binary, config={"device": "p0"})
+        give(other_pod, "host-device", device, {"device": "p0"}, binary=binary)
     text = str(refused.value)
     if not binary:
         assert f"device {FUNCTION} is not on the host; sandbox {bed.container.sandbox} has it" in text
@@ -117,14 +120,14 @@ def test_vfio_is_refused_while_the_host_uses_another_port_or_a_pod_has_it(
     two_ports(hardware)
     (bed.settings.state.parent / "sys/bus/pci/drivers/uio_pci_generic").mkdir()
     first, second = hardware.allocated("p0"), hardware.allocated("p1")
-    generic = {"config": {"driver": "uio_pci_generic"}}
+    generic = {"driver": "uio_pci_generic"}
     bed.run("ip", "address", "add", "10.9.0.1/24", "dev", "p1")
     with pytest.raises(AttachError, match='the host uses device "p1"'):
-        give(bed, hardware, "vfio-pci", "p0", device=first, **generic)
+        give(bed, "vfio-pci", first, generic)
     bed.run("ip", "address", "del", "10.9.0.1/24", "dev", "p1")
-    give(other_pod, hardware, "host-device", "p1", device=second)
+    give(other_pod, "host-device", second)
     with pytest.raises(AttachError) as refused:
-        give(bed, hardware, "vfio-pci", "p0", device=first, **generic)
+        give(bed, "vfio-pci", first, generic)
     assert f"device {FUNCTION} has a port that sandbox {other_pod.container.sandbox} has" in str(refused.value)
     assert "netdra detach" not in str(refused.value)
     assert held(bed) == [f"{FUNCTION}_1"]
@@ -140,7 +143,7 @@ def test_a_device_that_is_unplugged_in_a_pod_is_released_and_reported(
     device = hardware.allocated("nic0")
     if binary:  # the program looks into this machine's /sys for an address
         device = msgspec.structs.replace(device, pci_address="")
-    give(bed, hardware, "host-device", "nic0", device=device, binary=binary, config={"device": "nic0"})
+    give(bed, "host-device", device, {"device": "nic0"}, binary=binary)
     hardware.unplug("net1", bed.pod)
     report = detach(bed.container.sandbox, bed.settings)
     assert report.is_undone, str(report)
@@ -153,7 +156,7 @@ def test_a_device_of_which_nobody_knows_whether_it_is_gone_stays_held(
     bed: Bed, hardware: Hardware, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     hardware.plug("nic0", *PLACES[place][:2])
-    give(bed, hardware, "host-device", "nic0")
+    give(bed, "host-device", hardware.allocated("nic0"))
     hardware.unplug("net1", bed.pod)
     with monkeypatch.context() as failing:
         failing.setattr(type(hardware.sysfs), "liveness", lambda *_: Liveness("unknown", "EIO"))
@@ -169,7 +172,7 @@ def test_a_record_of_an_older_netdra_is_undone(bed: Bed, hardware: Hardware) -> 
     """It names the parent alone, as netlink has it."""
     hardware.plug("nic0", "virtio", "virtio2", below="0000:00:03.0")
     before = bed.state()["host"]
-    give(bed, hardware, "host-device", "nic0")
+    give(bed, "host-device", hardware.allocated("nic0"))
     path = checkpoint.path_of(bed.settings.state, bed.container.sandbox)
     text = path.read_text().replace('"bus":"pci","parent":"0000:00:03.0","port":""', '"parent":"virtio2"')
     assert '"parent":"virtio2"' in text
