@@ -6,6 +6,7 @@ Discovered, given to a pod by the built-in step and by programs, restored, and u
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -42,19 +43,26 @@ def device() -> PlannedDevice:
 
 @pytest.fixture
 def vnic() -> Iterator[Function]:
-    """The NIC, with an address and a route on the host; plugged in again if a test took it away."""
+    """The NIC, with an MTU of its own."""
     function = Function(pci_address())
     ip("link", "set", VNIC, "mtu", "1400")
     before = links()[VNIC]
     yield function
-    if not function.folder.exists():
-        Path("/sys/bus/pci/rescan").write_text("1")
-        until(lambda: VIRTIO_MAC in {each["address"] for each in links().values()}, "the NIC", seconds=PATIENCE)
-        (name,) = [name for name, each in links().items() if each["address"] == VIRTIO_MAC]
-        ip("link", "set", name, "down")
-        ip("link", "set", name, "name", VNIC, "mtu", "1400")
     assert links()[VNIC]["address"] == before["address"]
     ip("link", "set", VNIC, "mtu", "1500", "down")
+
+
+@contextmanager
+def unplugged(function: Function) -> Iterator[None]:
+    """Without the NIC, which is plugged in again in the end."""
+    (function.folder / "remove").write_text("1")
+    until(lambda: not function.folder.exists(), "the NIC to go", seconds=PATIENCE)
+    yield
+    Path("/sys/bus/pci/rescan").write_text("1")
+    until(lambda: VIRTIO_MAC in {each["address"] for each in links().values()}, "the NIC", seconds=PATIENCE)
+    (name,) = [name for name, each in links().items() if each["address"] == VIRTIO_MAC]
+    ip("link", "set", name, "down")
+    ip("link", "set", name, "name", VNIC, "mtu", "1400")
 
 
 def test_netlink_has_another_parent_than_the_claim_and_both_are_one_device(vnic: Function) -> None:
@@ -100,9 +108,8 @@ def test_another_pod_is_refused_while_one_has_the_nic(vnic: Function, new_pod: C
 @pytest.mark.parametrize("binary", [False, True], ids=["built in", "program"])
 def test_unplugged_inside_a_pod_it_is_released_and_reported(vnic: Function, pod: Pod, binary: bool) -> None:
     pod.attach(plan(step("nic", "host-device", "net1", device=device(), binary=binary)))
-    (vnic.folder / "remove").write_text("1")
-    until(lambda: not vnic.folder.exists(), "the NIC to go", seconds=PATIENCE)
-    report = pod.detach()
+    with unplugged(vnic):
+        report = pod.detach()
     notes = [note for each in report.undone for note in each.notes]
     assert any(f"({vnic.pci}) is gone from the machine" in note for note in notes), str(report)
     assert report.is_undone, str(report)
