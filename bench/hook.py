@@ -50,6 +50,7 @@ from netdra.model.resource import ResourceSlice
 from netdra.model.topology import NetworkTopology
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore, KeptDevice, PreparedClaim, PreparedDevice, cdi_id
+from netdra.node.hardware import HardwareTable
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.parts import Dependencies, Pods
 from netdra.node.sandboxes.hooks import Threads
@@ -114,6 +115,7 @@ class View:
     topologies: Mapping[str, NetworkTopology]
     slices: tuple[ResourceSlice, ...] = ()
     vfs: Mapping[DeviceKey, Sequence[PlannedDevice]] = field(default_factory=dict)
+    hardware: HardwareTable = field(default_factory=HardwareTable)
     ready: bool = True
 
 

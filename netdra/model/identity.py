@@ -56,6 +56,17 @@ class DeviceIdentity(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
         is_pci = self.bus == PCI or (not self.bus and texts.fits(self.address, "pci"))
         return self.address if is_pci else ""
 
+    def is_same(self, other: DeviceIdentity) -> bool:
+        """Whether two identities, perhaps of two boots, are of the same hardware.
+
+        The permanent MAC decides where both have one: addresses on PCI change too when a card is added. Without, it is
+        the place.
+        """
+        if self.permanent_mac and other.permanent_mac:
+            return self.permanent_mac == other.permanent_mac
+        is_port = None in (self.port, other.port) or self.port == other.port
+        return is_port and (self.bus, self.address) == (other.bus, other.address)
+
     def __str__(self) -> str:
         """The device, as messages call it."""
         place = self.address if self.pci_address or not self.bus else f"{self.bus} {self.address}"

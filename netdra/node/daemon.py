@@ -29,6 +29,8 @@ from netdra.kube.health import reachable, synced
 from netdra.model import decoders
 from netdra.model.errors import NetdraError, PermanentError
 from netdra.model.inventory import InventoryNode
+from netdra.node.hardware import FILE as HARDWARE_FILE
+from netdra.node.hardware import HardwareTable
 from netdra.node.publishing.service import Publishing
 from netdra.node.registry.table import FILE, RegistrationTable
 from netdra.node.settings import NodeSettings
@@ -64,6 +66,7 @@ async def run(client: Client, process: Process, settings: NodeSettings) -> None:
         plugins=settings.plugins,
         leased=lambda: registrations.registrations if registrations is not None else (),
         files=settings.device_files,
+        hardware=HardwareTable(settings.state_dir / HARDWARE_FILE),
     )
     signals.held_changed.subscribe(publishing.look_again)
     signals.registrations_changed.subscribe(publishing.look_again)

@@ -14,6 +14,7 @@ import msgspec
 from netdra.model.plan import ClaimReference, PlannedDevice
 from netdra.model.resource import ResourceSlice
 from netdra.model.topology import NetworkTopology
+from netdra.node.hardware import HardwareTable
 from netdra.topology.devices import DeviceKey
 
 
@@ -27,6 +28,10 @@ class NodeView(Protocol):
     @property
     def vfs(self) -> Mapping[DeviceKey, Sequence[PlannedDevice]]:
         """By device of pooled VFs, the facts of the VFs that a claim of it can be given, held or not."""
+
+    @property
+    def hardware(self) -> HardwareTable:
+        """The hardware of each published device, and that which had its name before."""
 
     @property
     def slices(self) -> Sequence[ResourceSlice]:

@@ -20,8 +20,13 @@ mkdir -p /lib/modules
 ln -sfn "$MODULES" "/lib/modules/$(uname -r)"
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
 ip link set lo up
-uplink=$(ls /sys/bus/virtio/drivers/virtio_net/virtio*/net) || die "no uplink"
-ip link set "$uplink" name uplink up && ip address add 10.0.2.15/24 dev uplink || die "no address on the uplink"
+for net in /sys/bus/virtio/drivers/virtio_net/virtio*/net/*; do
+  case $(cat "$net/address") in
+    "$UPLINK_MAC") ip link set "${net##*/}" name uplink up || die "no uplink" ;;
+    *) ip link set "${net##*/}" name vnic || die "no name for $net" ;;
+  esac
+done
+ip address add 10.0.2.15/24 dev uplink || die "no address on the uplink"
 hostname sriov-machine
 echo "machine: kernel $(uname -r) up after $(uptime) s"
 

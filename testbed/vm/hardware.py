@@ -1,8 +1,9 @@
 """The machine's hardware as QEMU arguments: two NUMA nodes, each with a PCIe root of its own and an SR-IOV NIC on it.
 
 Read by `testbed.vm.machine`. The NICs are Intel 82576 (igb, 7 VFs each); their wires meet in one hub, so packets travel
-between the two. There is an IOMMU with interrupt remapping, as vfio needs. A further, plain NIC leads to the loopback
-outside, where a control plane may run, and a disk keeps what is written to it from one boot to the next. All is
+between the two, and to a virtio NIC, as virtual machines have them. There is an IOMMU with interrupt remapping, as vfio
+needs. A further, plain NIC leads to the loopback outside, where a control plane may run, and a disk keeps what is
+written to it from one boot to the next. All is
 emulated: no KVM is asked for.
 """
 
@@ -20,6 +21,7 @@ OUTSIDE = "10.0.2.2"
 GUEST = "10.0.2.15"
 # What the disk is in the guest, where nothing is mounted from it unless a test asks for it, and where it is then.
 DISK, DISK_FOLDER = "/dev/vda", "/disk"
+UPLINK_MAC, VIRTIO_MAC = "52:54:00:aa:01:00", "52:54:00:aa:01:01"
 # bus number of the PCIe root -> NUMA node; the NIC is the first device on the bus after it
 PCIE_ROOTS = {0x40: 0, 0x80: 1}
 
@@ -45,8 +47,10 @@ def command(
         *_share("root", Path("/"), "readonly=on,multidevs=remap"),
         *_share("extras", ingredients.extras, "readonly=on"),
         *_share("results", results, "readonly=off"),
-        *("-netdev", "user,id=uplink,ipv6=off", "-device", "virtio-net-pci,netdev=uplink,romfile="),
+        *("-netdev", "user,id=uplink,ipv6=off", "-device", f"virtio-net-pci,netdev=uplink,mac={UPLINK_MAC},romfile="),
         *(argument for bus, node in PCIE_ROOTS.items() for argument in _numa_node(bus, node)),
+        *("-netdev", "hubport,id=wire-virtio,hubid=0"),
+        *("-device", f"virtio-net-pci,bus=pcie.0,netdev=wire-virtio,mac={VIRTIO_MAC},romfile="),
     ]
 
 

@@ -121,6 +121,7 @@ def _settings(command: Sequence[str], ingredients: Ingredients, environment: Map
     """The shell assignments that the guest's script reads."""
     values = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ} | dict(environment)
     values |= {"MODULES": str(ingredients.kernel.modules), "FOLDER": str(Path.cwd()), "COMMAND": shlex.join(command)}
+    values["UPLINK_MAC"] = hardware.UPLINK_MAC
     return "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
 
 

@@ -7,14 +7,16 @@ a device is in a pod already. Reasons in the node are in `netdra.slices.exclusio
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 from netdra.model import names
 from netdra.model.claim import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
 from netdra.model.errors import InvalidInputError, PermanentError, TemporaryError
 from netdra.model.findings import refuse
-from netdra.model.plan import Binding, ClaimReference, Plan
+from netdra.model.plan import Binding, ClaimReference, Plan, PlannedDevice
 from netdra.model.topology import MOVING_TYPES
 from netdra.node.claims.store import PreparedClaim
+from netdra.node.hardware import lasting
 from netdra.node.view import NodeView
 from netdra.rules.claims import check_own_configuration
 from netdra.slices.nodes import parse_selector
@@ -128,6 +130,57 @@ def check_shared(claim: ClaimReference, plans: Sequence[Plan], pods: Sequence[st
                     f'device "{step.device.device}" into one pod',
                     hint="give each pod a claim of its own: a ResourceClaimTemplate",
                 )
+
+
+HARDWARE_SECONDS = 60.0
+"""How long after other hardware was published under a name an allocation may still be of the former one: the
+scheduler may not have the new slice yet, and its clock may differ from the node's."""
+
+
+def check_hardware(
+    claim: ResourceClaim, devices: Iterable[PlannedDevice], former: PreparedClaim | None, view: NodeView
+) -> None:
+    """A claim gets the hardware that it was allocated, also after a boot with other kernel names (decision D60).
+
+    Args:
+        claim: the claim.
+        devices: its devices as they are now.
+        former: its record of an earlier boot, which has its hardware.
+        view: the node.
+
+    Raises:
+        PermanentError: a device's name belongs to other hardware by now.
+    """
+    had = {(*device.key, device.told.share_id): device.facts for device in former.devices} if former is not None else {}
+    for device in devices:
+        if device.pooled or device.identity is None:
+            continue
+        known = had.get((device.pool, device.device, device.share_id))
+        entry = view.hardware.of((device.pool, device.device))
+        if known is not None:
+            was = None if not known.key or lasting(known).is_same(lasting(device)) else lasting(known)
+        elif entry is not None and entry.former is not None and _allocated(claim) <= entry.since + HARDWARE_SECONDS:
+            was = entry.former
+        else:
+            was = None
+        if was is not None:
+            raise PermanentError(
+                f'{named(claim)}: device "{device.device}" of pool "{device.pool}" is {device.identity} now; it was '
+                f"{was} when the claim was allocated",
+                hint="delete the pod, and the claim if it is not the pod's own: the scheduler then allocates a device "
+                "as it is now; network interfaces keep their names over boots if udev names them",
+            )
+
+
+def _allocated(claim: ResourceClaim) -> float:
+    """When a claim was allocated, in seconds since the epoch: at the latest, as far as the API server has it.
+
+    The scheduler writes the time only with the feature gate DRADeviceBindingConditions (KEP-5007). Without it, a claim
+    counts as allocated when it was created.
+    """
+    allocation = claim.status.allocation
+    text = (allocation.allocation_timestamp if allocation is not None else None) or claim.metadata.creation_timestamp
+    return datetime.fromisoformat(text).timestamp() if text else 0.0
 
 
 def changed_topologies(records: Iterable[PreparedClaim], view: NodeView) -> tuple[str, ...]:

@@ -373,6 +373,8 @@ class Claims:
     async def _checked(self, claim: ResourceClaim, pods: Sequence[PodReference]) -> PreparedClaim:
         """The claim to be written down, checked against the node as it is."""
         binding, plan = self.bind(claim, self._vfs.choose(claim))
+        former = self._store.get(claim.metadata.uid) if self._store.has(claim.metadata.uid) else None
+        checks.check_hardware(claim, _facts(binding).values(), former, self._view)
         checks.check_shared(claim.reference, plan.plans, [pod.name for pod in pods])
         return PreparedClaim(
             boot_id=boot_id(),

@@ -22,6 +22,7 @@ from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import TaintEffect, Taints
 from netdra.model.resource import Device, DeviceTaint, ResourceSlice
+from netdra.node.hardware import Hardware
 from netdra.topology.devices import DeviceKey, is_pooled, supported_cnis
 
 _TYPES: dict[str, type] = {field.name: field.type for field in msgspec.structs.fields(Interface)}
@@ -62,12 +63,24 @@ def of_part(part: ExposureResult, by_identity: Mapping[str, Interface]) -> dict[
     }
 
 
-def of_slices(slices: Iterable[ResourceSlice], reported: NodeNetworkStatus) -> dict[DeviceKey, DeviceFacts]:
-    """The facts of devices as slices have them, with the policies that the node's report has."""
+def of_slices(
+    slices: Iterable[ResourceSlice],
+    reported: NodeNetworkStatus,
+    hardware: Callable[[DeviceKey], Hardware | None] = lambda _: None,
+) -> dict[DeviceKey, DeviceFacts]:
+    """The facts of devices as slices have them, with the policies that the node's report has.
+
+    Args:
+        slices: the node's.
+        reported: its report.
+        hardware: the hardware of a device, of which slices have the PCI address alone.
+    """
     policies = {name: device.policy for group in reported.interfaces for name, device in group.published()}
     return {
         (one.spec.pool.name, device.name): DeviceFacts(
-            _interface(device), policies.get(device.name, ""), plugins=supported_cnis(device)
+            _with_identity(_interface(device), hardware((one.spec.pool.name, device.name))),
+            policies.get(device.name, ""),
+            plugins=supported_cnis(device),
         )
         for one in slices
         for device in one.spec.devices
@@ -124,6 +137,16 @@ def _interface(device: Device) -> Interface:
     # Only the device's name has its provider's name for it, or that of pooled VFs.
     named = fields.get("device_file") or is_pooled(device)
     return Interface(**fields, called=device.name) if named else Interface(**fields)
+
+
+def _with_identity(interface: Interface, hardware: Hardware | None) -> Interface:
+    """An interface with the parts of its identity that a slice does not have."""
+    now = hardware.now if hardware is not None else None
+    if now is None or interface.is_pool or interface.pci_address != now.pci_address or interface.type == "representor":
+        return interface
+    port = int(now.port) if now.port and now.port.isdecimal() else 0
+    place = {} if now.pci_address else {"bus": now.bus, "bus_address": now.address}
+    return msgspec.structs.replace(interface, dev_port=port, permanent_mac=now.permanent_mac, **place)
 
 
 class Recalled(msgspec.Struct, frozen=True):

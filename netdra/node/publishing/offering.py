@@ -24,6 +24,7 @@ from netdra.model.plan import PlannedDevice
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.registration import DeviceFile, RegistrationOutcome
 from netdra.model.resource import ResourceSlice
+from netdra.node.hardware import HardwareTable
 from netdra.node.publishing import facts, held_vfs, reports
 from netdra.node.publishing.facts import DeviceFacts, Gone, PfNames, frozen_names, recall
 from netdra.node.publishing.interfaces import Damper
@@ -102,13 +103,20 @@ _NOTHING = ExposureResult()
 class Offering:
     """The pools as they were made last. For one thread."""
 
-    def __init__(self, node: str, published: Mapping[str, Slices], reported: NodeNetworkStatus | None = None) -> None:
+    def __init__(
+        self,
+        node: str,
+        published: Mapping[str, Slices],
+        reported: NodeNetworkStatus | None = None,
+        hardware: HardwareTable | None = None,
+    ) -> None:
         """Begin.
 
         Args:
             node: the node's name.
             published: the slices that it publishes already, by pool: claims may hold some of their devices.
             reported: the status that it reports already: it has the policy of each device.
+            hardware: the hardware of its devices.
         """
         self._node = node
         self._exposer: Exposer | None = None
@@ -123,6 +131,7 @@ class Offering:
         restored = facts.of_slices(
             (resource_slice for slices in published.values() for resource_slice in slices),
             reported or NodeNetworkStatus(),
+            (hardware or HardwareTable()).of,
         )
         self._last: dict[DeviceKey, DeviceFacts] = restored
         self._gone = facts.published_gone(published.values())

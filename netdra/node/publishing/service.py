@@ -41,6 +41,7 @@ from netdra.model.resource import ResourceSlice, newest
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.node import metrics
+from netdra.node.hardware import HardwareTable
 from netdra.node.priority import PriorityGate
 from netdra.node.publishing.announce import ProblemEvents, PublishedHealth
 from netdra.node.publishing.followed import FollowedObjects
@@ -75,6 +76,7 @@ class Publishing:
     Attributes:
         health: the health of the published devices.
         followed: the cluster's objects that the node follows.
+        hardware: see `NodeView`.
         outcomes: the outcomes of the providers' registrations.
         vf_troubles: the troubles of pooled VFs that claims have; `vf_troubles_changed` tells when they are others.
         passes: how many passes there were.
@@ -90,6 +92,7 @@ class Publishing:
         plugins: PluginPath | None = None,
         leased: Callable[[], tuple[Registration, ...]] = tuple,
         files: DeviceFiles | None = None,
+        hardware: HardwareTable | None = None,
     ) -> None:
         """Prepare.
 
@@ -99,6 +102,7 @@ class Publishing:
             plugins: where the node has its CNI plugins; without it, all that policies list count as there.
             leased: the registrations of the node's device registry; the same object while nothing changes.
             files: the device files that pods may be given; without it none.
+            hardware: where the hardware of published devices is noted.
         """
         self._client = client
         self._node = node
@@ -111,6 +115,7 @@ class Publishing:
         self.followed = FollowedObjects(node)
         self._facts = NodeRegistrations(leased)
         self._files = files or DeviceFiles()
+        self.hardware = hardware or HardwareTable()
         self.health = PublishedHealth()
         self.passes = 0
         self.outcomes: tuple[RegistrationOutcome, ...] = ()
@@ -193,7 +198,7 @@ class Publishing:
         owner = owner_of(self._node, self.followed.nodes.objects[self._node].metadata.uid)
         publisher = Publisher(self._client, self.followed.slices, owner, self._on_write)
         published = newest([stored.read() for stored in self.followed.slices.objects.values()])
-        offering = Offering(self._node, published, reported)
+        offering = Offering(self._node, published, reported, self.hardware)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(publisher.run())
             tasks.create_task(self._follow(interfaces))
@@ -295,9 +300,11 @@ class Publishing:
         def make() -> Offered:
             offering.follow(policies, features, presence)
             discovered.update(interfaces.inventory)
-            return offering.update(
+            offered = offering.update(
                 interfaces.inventory, labels, held_devices, interfaces, time.monotonic(), registered, allocatable
             )
+            self.hardware.note({key: device for pool in offered.devices.values() for key, device in pool.items()})
+            return offered
 
         return make
 

@@ -23,6 +23,7 @@ from netdra.model.topology import NetworkTopology
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.prepare import Claims
 from netdra.node.claims.store import ClaimStore
+from netdra.node.hardware import HardwareTable
 from netdra.node.view import HeldDevice
 from netdra.slices.pack import layout
 from netdra.topology.classes import device_classes
@@ -60,6 +61,7 @@ class View:
     slices: Sequence[ResourceSlice]
     topologies: Mapping[str, NetworkTopology] = field(default_factory=dict)
     vfs: Mapping[DeviceKey, Sequence[PlannedDevice]] = field(default_factory=dict)
+    hardware: HardwareTable = field(default_factory=HardwareTable)
     ready: bool = True
 
     @property

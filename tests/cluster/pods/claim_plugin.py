@@ -22,6 +22,7 @@ from netdra.model.topology import NetworkTopology
 from netdra.node import metrics
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore
+from netdra.node.hardware import HardwareTable
 from netdra.node.kubelet.plugin import KubeletPlugin, sockets
 from netdra.node.kubelet.services import ClaimServices
 from netdra.node.priority import PriorityGate, Turns
@@ -40,6 +41,7 @@ class Slices:
     topologies: Mapping[str, NetworkTopology] = {}
     held: Sequence[HeldDevice] = ()
     vfs: Mapping[DeviceKey, Sequence[PlannedDevice]] = {}
+    hardware = HardwareTable()
 
     def __init__(self, slices: Sequence[ResourceSlice]) -> None:
         self.slices = slices

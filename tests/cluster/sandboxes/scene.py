@@ -32,6 +32,7 @@ from netdra.model.resource import ResourceSlice
 from netdra.model.topology import NetworkTopology
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore
+from netdra.node.hardware import HardwareTable
 from netdra.node.nri.hooks import Runner, Sandbox
 from netdra.node.parts import Dependencies, Pods
 from netdra.node.permits import EVERYTHING, NodePermits
@@ -63,6 +64,7 @@ class View:
     topologies: Mapping[str, NetworkTopology] = field(default_factory=dict)
     slices: Sequence[ResourceSlice] = ()
     vfs: Mapping[DeviceKey, Sequence[PlannedDevice]] = field(default_factory=dict)
+    hardware: HardwareTable = field(default_factory=HardwareTable)
     ready: bool = True
 
 

@@ -38,6 +38,7 @@ from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims import prepare as preparing
 from netdra.node.claims.prepare import Claims
 from netdra.node.claims.store import ClaimStore, PodUser, PreparedClaim, PreparedDevice
+from netdra.node.hardware import HardwareTable
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.permits import EVERYTHING
 from netdra.node.priority import PriorityGate, Turns
@@ -178,6 +179,7 @@ class Daemon:
         self.network = Network(ChainSettings(state=folder / "checkpoints"), self.table)
         self.offering = Offering(NODE, server.slices)
         self.made: dict[str, Slices] = {}
+        self.hardware = HardwareTable(folder / "state" / "hardware.json")
         self.devices: dict[DeviceKey, PlannedDevice] = {}
         self.vfs: dict[DeviceKey, Sequence[PlannedDevice]] = {}
         self.last: Offered | None = None
@@ -204,6 +206,7 @@ class Daemon:
         offered = self.last = self.offering.update(
             inventory(*world.interfaces, node=NODE), {}, self.network.held, world, world.now
         )
+        self.hardware.note({key: device for pool in offered.devices.values() for key, device in pool.items()})
         changed = False
         for pool, slices in offered.slices.items():
             for former in self.made.pop(pool, ()):

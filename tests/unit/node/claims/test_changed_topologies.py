@@ -14,6 +14,7 @@ from netdra.model.resource import ResourceSlice
 from netdra.model.topology import NetworkTopology
 from netdra.node.claims.checks import changed_topologies
 from netdra.node.claims.store import PreparedClaim, PreparedPlan, TopologyVersion
+from netdra.node.hardware import HardwareTable
 from netdra.topology.devices import DeviceKey
 from tests import builders
 
@@ -27,6 +28,7 @@ class View:
     devices: Mapping[DeviceKey, PlannedDevice] = field(default_factory=dict)
     slices: tuple[ResourceSlice, ...] = ()
     vfs: Mapping[DeviceKey, tuple[PlannedDevice, ...]] = field(default_factory=dict)
+    hardware: HardwareTable = field(default_factory=HardwareTable)
 
 
 def topology(mtu: int, uid: str = "first", generation: int = 1) -> NetworkTopology:
