@@ -77,8 +77,14 @@ class RegistryClient:
 
     def registrations(self) -> list[wire.Registration]:
         """What is said on the node, by this provider or by all without one."""
+        listed: list[wire.Registration] = []
         request = wire.ListRegistrationsRequest(provider=self._provider)
-        return list(self._call("ListRegistrations", request, wire.ListRegistrationsResponse).registrations)
+        while True:
+            page = self._call("ListRegistrations", request, wire.ListRegistrationsResponse)
+            listed += page.registrations
+            if not page.next_page_token:
+                return listed
+            request.page_token = page.next_page_token
 
     def _call(self, name: str, request: Any, gives: type[Any]) -> Any:
         method: Any = UnaryUnaryMethod(self._channel, f"{_SERVICE}/{name}", type(request), gives)
