@@ -8,28 +8,21 @@ service, and a full disk no more than that registrations outlive a restart.
 from __future__ import annotations
 
 import asyncio
-import grp
 import logging
-import os
 import socket
-import stat
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol
 
-import msgspec
 from google.protobuf.message import Message
 
 from netdra.kernel.device_files import DeviceFiles
 from netdra.kube.backoff import Backoff
-from netdra.model.errors import NetdraError, PermanentError, TemporaryError
+from netdra.model.errors import NetdraError
 from netdra.model.plan import PlannedDevice
 from netdra.model.registration import DeviceFile, Registration, RegistrationOutcome, path_error
 from netdra.node import metrics
 from netdra.node.kubelet import presence
-from netdra.node.kubelet.plugin import answers
 from netdra.node.kubelet.server import Methods, Server
 from netdra.node.priority import PriorityGate
 from netdra.node.publishing.interfaces import Bucket
@@ -38,6 +31,7 @@ from netdra.node.registry.connections import Caller, Places, RegistryServer, of_
 from netdra.node.registry.listing import Listing
 from netdra.node.registry.messages import from_request, wire_device
 from netdra.node.registry.owners import ROOT
+from netdra.node.registry.place import Place, listening
 from netdra.node.registry.shares import RefusedRegistrationError
 from netdra.node.registry.table import DEFAULT_TTL, RegistrationTable
 from netdra.node.view import DeviceHealth
@@ -56,21 +50,9 @@ LISTS_OF_CALLER, LISTS = 4, 16
 WATCHES_OF_CALLER, WATCHES = 8, 32
 """How many calls may watch; more are refused."""
 GRACE_SECONDS = 2.0
+REMADE_SECONDS = 0.2
+"""After how long a socket that somebody has deleted is made anew: another program may serve in its place by then."""
 LONGEST_WAIT = 30.0
-
-
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the socket is, and its permissions.
-
-    Attributes:
-        path: the socket.
-        mode: its permissions.
-        group: the group that it belongs to, by name or number; "" for the driver's own.
-    """
-
-    path: Path
-    mode: int = 0o660
-    group: str = ""
 
 
 class View(Protocol):
@@ -150,21 +132,20 @@ class Registry:
         backoff = Backoff(most=LONGEST_WAIT)
         while True:
             try:
-                opened = listening(self._place)
+                opened, made = listening(self._place)
             except NetdraError as problem:
                 if str(problem) != self.problem:
                     log.warning("the device registry does not serve: %s", problem)
                 self.problem = str(problem)
                 await asyncio.sleep(backoff.next(0.0))
                 continue
-            await self._serve_on(opened)
-            log.warning("%s was deleted: it is made anew", self._place.path)
-            await asyncio.sleep(backoff.next(0.0))
+            await self._serve_on(opened, made)
+            log.warning("%s was deleted or replaced: it is made anew", self._place.path)
+            await asyncio.sleep(REMADE_SECONDS)
 
-    async def _serve_on(self, opened: socket.socket) -> None:
-        """Serve on a socket until somebody deletes it."""
+    async def _serve_on(self, opened: socket.socket, made: presence.Identity) -> None:
+        """Serve on a socket until somebody deletes it or puts another in its place."""
         path = self._place.path
-        made = presence.identity(path)
         server = Server(self.methods, partial(RegistryServer, limits=LIMITS, gate=self._view.gate))
         await server.start(opened)
         self.problem = ""
@@ -261,50 +242,3 @@ def _refused(gives: type[Any], message: str) -> Message:
     metrics.REGISTRY_CALLS.labels("refused").inc()
     answer: Message = gives(success=False, message=message)
     return answer
-
-
-def listening(place: Place) -> socket.socket:
-    """The socket, with its permissions from the first moment on, in the place of one that no process serves any more.
-
-    Raises:
-        PermanentError: something else is in its place, or the group is unknown.
-        TemporaryError: another process serves it, or it cannot be made.
-    """
-    path = place.path
-    with suppress(FileNotFoundError):
-        if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise PermanentError(f"{path} is there and is no socket", hint="choose another --registry-socket")
-        if answers(path):
-            raise TemporaryError(f"{path} is served by another process", hint="one daemon a node")
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
-        fresh.unlink(missing_ok=True)
-        opened.bind(str(fresh))
-        # No program can connect before the socket listens, and then its mode is set.
-        if place.group:
-            os.chown(fresh, -1, _group(place.group))
-        fresh.chmod(place.mode)
-        opened.listen(64)
-        fresh.rename(path)
-    except OSError as problem:
-        opened.close()
-        fresh.unlink(missing_ok=True)
-        raise TemporaryError(f"{path} cannot be made: {problem.strerror or problem}") from None
-    except NetdraError:
-        opened.close()
-        fresh.unlink(missing_ok=True)
-        raise
-    return opened
-
-
-def _group(name: str) -> int:
-    if name.isdecimal():
-        return int(name)
-    try:
-        return grp.getgrnam(name).gr_gid
-    except KeyError:
-        raise PermanentError(
-            f'there is no group "{name}"', hint="give a group of this machine, or its number"
-        ) from None
