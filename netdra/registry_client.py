@@ -10,21 +10,32 @@ rules; other languages make a client of protos/registry.proto.
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
+import struct
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Self
 
 from grpclib.client import Channel, UnaryUnaryMethod
 from grpclib.exceptions import GRPCError, StreamTerminatedError
+from grpclib.protocol import H2Protocol
 
-from netdra.model.errors import InvalidInputError, TemporaryError
+from netdra.model.errors import InvalidInputError, PermanentError, TemporaryError
 from netdra.node.wire import registry_pb2 as wire
 
 SOCKET = "/run/netdra/registry.sock"
 _SERVICE = "/netdra.registry.v1alpha1.DeviceRegistry"
+_CREDENTIALS = struct.Struct("3i")
+_MAP, _OTHERS = Path("/proc/self/uid_map"), Path("/proc/sys/kernel/overflowuid")  # user_namespaces(7)
 
 
 class RegistryClient:
-    """One provider's connection. Not for several threads; every method raises TemporaryError if nobody answers."""
+    """One provider's connection. Not for several threads.
+
+    Every method raises TemporaryError if nobody answers, and PermanentError, before anything is sent, if the process
+    that serves the socket is not root's.
+    """
 
     def __init__(self, provider: str = "", path: str = SOCKET, token: str = "", timeout: float = 10.0) -> None:
         """Connect with the first call; `token` is a pod's, projected for the audience dra.networking."""
@@ -34,7 +45,7 @@ class RegistryClient:
         self._channel = self._runner.run(self._made())
 
     async def _made(self) -> Channel:
-        return Channel(path=self._path)
+        return _Channel(path=self._path)
 
     def __enter__(self) -> Self:
         return self
@@ -77,8 +88,14 @@ class RegistryClient:
 
     def registrations(self) -> list[wire.Registration]:
         """What is said on the node, by this provider or by all without one."""
+        listed: list[wire.Registration] = []
         request = wire.ListRegistrationsRequest(provider=self._provider)
-        return list(self._call("ListRegistrations", request, wire.ListRegistrationsResponse).registrations)
+        while True:
+            page = self._call("ListRegistrations", request, wire.ListRegistrationsResponse)
+            listed += page.registrations
+            if not page.next_page_token:
+                return listed
+            request.page_token = page.next_page_token
 
     def _call(self, name: str, request: Any, gives: type[Any]) -> Any:
         method: Any = UnaryUnaryMethod(self._channel, f"{_SERVICE}/{name}", type(request), gives)
@@ -86,6 +103,32 @@ class RegistryClient:
             return self._runner.run(method(request, timeout=self._timeout, metadata=self._metadata))
         except (OSError, GRPCError, StreamTerminatedError) as problem:
             raise TemporaryError(f"{self._path}: {problem}", hint="is netdra node --registry-socket there?") from None
+
+
+class _Channel(Channel):
+    """A channel to a process of root: one that puts a socket into the folder gets no token."""
+
+    async def _create_connection(self) -> H2Protocol:
+        protocol = await super()._create_connection()
+        transport: Any = protocol.connection._transport  # noqa: SLF001 (it names addresses alone)
+        opened = transport.get_extra_info("socket")
+        # unix(7), SO_PEERCRED: the user of the process that listens.
+        peer = opened.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        uid = _CREDENTIALS.unpack(peer)[1]
+        if uid not in (0, os.getuid(), _other_users()):
+            protocol.processor.close()
+            raise PermanentError(
+                f"{self._path} is served by user {uid}, not by root",
+                hint="only the node's driver may write to the socket's folder; mount it readOnly everywhere else",
+            )
+        return protocol
+
+
+def _other_users() -> int:
+    """The number by which a user namespace shows users that it does not have, root of the node among them; else 0."""
+    if _MAP.read_text().split() == ["0", "0", str(2**32 - 1)]:
+        return 0
+    return int(_OTHERS.read_text())
 
 
 def _attribute(value: Any) -> wire.DeviceAttribute:

@@ -12,15 +12,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections import deque
-from collections.abc import Awaitable, Callable, Hashable
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Hashable
+from contextlib import aclosing, asynccontextmanager, nullcontext
 from typing import Any, NamedTuple, cast
 
 from google.protobuf.message import Message
 from grpclib.const import Cardinality, Handler, Status
 from grpclib.exceptions import GRPCError
-from grpclib.protocol import Connection, EventsProcessor, H2Protocol
+from grpclib.protocol import AbstractHandler, Connection, EventsProcessor, H2Protocol
+from grpclib.protocol import Stream as H2Stream
 from h2.connection import H2Connection
+from h2.events import RequestReceived
 from h2.settings import SettingCodes, Settings
 
 from netdra.node.kubelet.server import ClosingServer, Stream, received
@@ -37,12 +40,20 @@ CALLS = 32
 """How many a connection may have at one time, as it is told; all of them are cancelled at once when it is closed."""
 SHARE_SECONDS = 0.002
 """For how long turns follow one another; then everything else has as long."""
-_WINDOW = 1024 * 1024
+_WINDOW = 256 * 1024
 """Bytes that a connection's calls may send without being answered."""
+_HEADERS = 24 * 1024
+"""Bytes of a call's headers: a token has up to 16 KiB."""
+_FRAGMENTS = 4
+"""Frames that one call's headers may come in; 16 KiB fit into each."""
+_CALL_BYTES = 8 * 1024
+"""What a call costs, whatever it has sent: its task and its objects, about."""
+_FRAME_BYTES = 512
+"""What a frame costs that waits for the rest of its message, whatever it holds, about."""
 _SETTINGS = {
     SettingCodes.MAX_CONCURRENT_STREAMS: CALLS,
     SettingCodes.INITIAL_WINDOW_SIZE: 128 * 1024,
-    SettingCodes.MAX_HEADER_LIST_SIZE: H2Connection.DEFAULT_MAX_HEADER_LIST_SIZE,
+    SettingCodes.MAX_HEADER_LIST_SIZE: _HEADERS,
 }
 
 log = logging.getLogger(__name__)
@@ -58,24 +69,92 @@ class Caller(NamedTuple):
     is_root: bool = False
 
 
+class Places:
+    """How many answers there may be at one time, of one user and of all."""
+
+    def __init__(self, of_user: int, most: int) -> None:
+        self._of_user, self._most = of_user, most
+        self._users: Counter[int] = Counter()
+        self._freed = asyncio.Condition()
+
+    def is_free(self, uid: int) -> bool:
+        """Whether a user may have another one now."""
+        return self._users[uid] < self._of_user and self._users.total() < self._most
+
+    @asynccontextmanager
+    async def place(self, uid: int) -> AsyncIterator[None]:
+        """Wait for a place, and have it while the body runs."""
+        async with self._freed:
+            await self._freed.wait_for(lambda: self.is_free(uid))
+            self._users[uid] += 1
+        try:
+            yield
+        finally:
+            self._users[uid] -= 1
+            if not self._users[uid]:
+                del self._users[uid]
+            async with self._freed:
+                self._freed.notify_all()
+
+
 def of_caller(
     takes: type[Message],
     gives: type[Message],
     call: Callable[[Any, Caller], Awaitable[Message]],
     limits: ConnectionLimits,
+    places: Places | None = None,
 ) -> Handler:
-    """A method with one answer to one request, whose function also gets the caller."""
+    """A method with one answer to one request, whose function also gets the caller.
+
+    Args:
+        takes, gives: the messages.
+        call: makes the answer.
+        limits: how long the request and the answer may take on their way.
+        places: how many answers may be on their way; without it any number.
+    """
 
     async def answer(stream: Stream) -> None:
-        try:
-            async with asyncio.timeout(limits.request):
-                request = await received(takes, stream, MAX_REQUEST)
-        except TimeoutError:
-            what = f"the request did not come within {limits.request:.0f} s"
-            raise GRPCError(Status.DEADLINE_EXCEEDED, what) from None
-        await stream.send_message(await call(request, _caller(stream)))
+        async with _within(limits.request, "the request did not come"):
+            request = await received(takes, stream, MAX_REQUEST)
+        caller = _caller(stream)
+        async with places.place(caller.uid) if places is not None else nullcontext():
+            message = await call(request, caller)
+            async with _within(limits.request, "the answer was not read"):
+                await stream.send_message(message)
 
     return Handler(answer, Cardinality.UNARY_UNARY, takes, gives)
+
+
+def streaming_to_caller(
+    takes: type[Message],
+    gives: type[Message],
+    call: Callable[[Any], AsyncGenerator[Message, None]],
+    limits: ConnectionLimits,
+    places: Places,
+) -> Handler:
+    """A method with a stream of answers to one request; a call for which there is no place is refused."""
+
+    async def answer(stream: Stream) -> None:
+        uid = _caller(stream).uid
+        async with _within(limits.request, "the request did not come"):
+            request = await received(takes, stream, MAX_REQUEST)
+        if not places.is_free(uid):
+            raise GRPCError(Status.RESOURCE_EXHAUSTED, "too many calls of this user, or of all, have open streams")
+        async with places.place(uid), aclosing(call(request)) as answers:
+            async for message in answers:
+                async with _within(limits.request, "the answer was not read"):
+                    await stream.send_message(message)
+
+    return Handler(answer, Cardinality.UNARY_STREAM, takes, gives)
+
+
+@asynccontextmanager
+async def _within(seconds: float, late: str) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise GRPCError(Status.DEADLINE_EXCEEDED, f"{late} within {seconds:.0f} s") from None
 
 
 def _caller(stream: Stream) -> Caller:
@@ -156,8 +235,37 @@ class RegistryServer(ClosingServer):
         await super().end()
 
 
+class _Events(EventsProcessor):
+    """What comes on a connection, with the size of each call's headers."""
+
+    def __init__(self, handler: AbstractHandler, connection: Connection, changed: Callable[[], None]) -> None:
+        super().__init__(handler, connection)
+        self.headers: dict[int, int] = {}
+        self._changed = changed
+
+    def register(self, stream: H2Stream) -> Callable[[], None]:
+        """Note a call, which has ended when what this returns is called."""
+        release = super().register(stream)
+
+        def end() -> None:
+            release()
+            self.headers.pop(stream.id or 0, None)
+            self._changed()
+
+        return end
+
+    def process_request_received(self, event: RequestReceived) -> None:
+        """Begin a call; its headers are kept as text, and once more without what is gRPC's own."""
+        self.headers[event.stream_id] = 2 * sum(len(name) + len(value) for name, value in event.headers)
+        super().process_request_received(event)
+
+
 class _Calls(H2Protocol):
     """The calls of a connection, fewer at a time than grpclib allows."""
+
+    processor: _Events
+    changed: Callable[[], None]
+    """Called when a call has ended."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Not as grpclib does it: its first word allows 100 calls at a time, and a client takes it at that.
@@ -168,7 +276,24 @@ class _Calls(H2Protocol):
         self.connection = Connection(http2, cast(asyncio.Transport, _Answers(transport)), config=self.config)
         self.connection.flush()
         self.connection.initialize()
-        self.processor = EventsProcessor(self.handler, self.connection)
+        self.processor = _Events(self.handler, self.connection, self.changed)
+
+    @property
+    def held(self) -> int:
+        """Bytes that its calls use, about: a message of single bytes costs much more than it has."""
+        # grpclib and h2 have no public names for what they keep.
+        size = 0
+        for number, stream in self.processor.streams.items():
+            frames = stream.buffer._unacked.qsize() + len(stream.buffer._acked)  # noqa: SLF001
+            size += _CALL_BYTES + frames * _FRAME_BYTES + stream.buffer._acked_size  # noqa: SLF001
+            size += self.processor.headers.get(number, 0)
+        http2 = self.connection._connection  # noqa: SLF001
+        return size + max(0, _WINDOW - http2.inbound_flow_control_window)
+
+    @property
+    def fragments(self) -> int:
+        """Frames of headers whose last one has not come."""
+        return len(self.connection._connection.incoming_buffer._headers_buffer)  # noqa: SLF001
 
 
 class _Connection(BoundedConnection, asyncio.BufferedProtocol):
@@ -177,6 +302,7 @@ class _Connection(BoundedConnection, asyncio.BufferedProtocol):
     def __init__(self, server: BoundedServer, uid: Hashable, calls: _Calls) -> None:
         super().__init__(server, uid, calls)
         self._calls = calls
+        calls.changed = self._count
         self._buffer = bytearray(BUFFER)
         self._begin_at = self._end_at = 0
         self._unread = False
@@ -216,10 +342,17 @@ class _Connection(BoundedConnection, asyncio.BufferedProtocol):
         except Exception as problem:  # noqa: BLE001 (h2 and hpack raise more than grpclib expects)
             log.debug("a connection is closed: %r", problem)
             self.transport.abort()
-        if len(self._calls.processor.streams) > CALLS + CALLS // 4:
-            log.debug("a connection is closed: it has %d calls at a time", len(self._calls.processor.streams))
+        calls = len(self._calls.processor.streams)
+        if calls > CALLS + CALLS // 4 or self._calls.fragments > _FRAGMENTS:
+            log.debug("a connection is closed: it has %d calls at a time, or headers in many frames", calls)
             self.transport.abort()
+        self._count()
         self._go_on()
+
+    def _count(self) -> None:
+        if not self.gone and not self.transport.is_closing():
+            before, self.held = self.held, self._calls.held
+            self.server.hold(self.held - before)
 
     def pause_writing(self) -> None:
         """The other end does not read."""

@@ -8,41 +8,30 @@ service, and a full disk no more than that registrations outlive a restart.
 from __future__ import annotations
 
 import asyncio
-import grp
 import logging
-import os
 import socket
-import stat
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol
 
-import msgspec
 from google.protobuf.message import Message
 
 from netdra.kernel.device_files import DeviceFiles
 from netdra.kube.backoff import Backoff
-from netdra.model.errors import NetdraError, PermanentError, TemporaryError
+from netdra.model.errors import NetdraError
 from netdra.model.plan import PlannedDevice
 from netdra.model.registration import DeviceFile, Registration, RegistrationOutcome, path_error
-from netdra.model.resource import (
-    CapacityRequestPolicy,
-    CapacityRequestPolicyRange,
-    DeviceAttribute,
-    DeviceCapacity,
-)
 from netdra.node import metrics
 from netdra.node.kubelet import presence
-from netdra.node.kubelet.plugin import answers
-from netdra.node.kubelet.server import Methods, Server, streaming
+from netdra.node.kubelet.server import Methods, Server
 from netdra.node.priority import PriorityGate
 from netdra.node.publishing.interfaces import Bucket
 from netdra.node.registry.callers import Callers
-from netdra.node.registry.connections import Caller, RegistryServer, of_caller
-from netdra.node.registry.journal import Grant
+from netdra.node.registry.connections import Caller, Places, RegistryServer, of_caller, streaming_to_caller
+from netdra.node.registry.listing import Listing
+from netdra.node.registry.messages import from_request, wire_device
 from netdra.node.registry.owners import ROOT
+from netdra.node.registry.place import Place, listening
 from netdra.node.registry.shares import RefusedRegistrationError
 from netdra.node.registry.table import DEFAULT_TTL, RegistrationTable
 from netdra.node.view import DeviceHealth
@@ -53,25 +42,17 @@ from netdra.topology.devices import DeviceKey
 log = logging.getLogger(__name__)
 
 SERVICE = "/netdra.registry.v1alpha1.DeviceRegistry"
-LIMITS = ConnectionLimits(connections=64, of_peer=48, first=15.0, idle=300.0, request=10.0)
+LIMITS = ConnectionLimits(connections=64, of_peer=48, first=15.0, idle=300.0, request=10.0, held=16 * 1024 * 1024)
 CALLS_PER_SECOND = 2000
 """How many calls are worked on; a caller that sends more is answered later."""
+LISTS_OF_CALLER, LISTS = 4, 16
+"""How many pages of registrations are made and not read yet at one time; other calls wait."""
+WATCHES_OF_CALLER, WATCHES = 8, 32
+"""How many calls may watch; more are refused."""
 GRACE_SECONDS = 2.0
+REMADE_SECONDS = 0.2
+"""After how long a socket that somebody has deleted is made anew: another program may serve in its place by then."""
 LONGEST_WAIT = 30.0
-
-
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the socket is, and its permissions.
-
-    Attributes:
-        path: the socket.
-        mode: its permissions.
-        group: the group that it belongs to, by name or number; "" for the driver's own.
-    """
-
-    path: Path
-    mode: int = 0o660
-    group: str = ""
 
 
 class View(Protocol):
@@ -113,6 +94,8 @@ class Registry:
         self._place, self._table, self._callers = place, table, callers
         self._view, self._states = view, states
         self._files = files or DeviceFiles()
+        self._listing = Listing(table, view, lambda path: self._files.look(path).text)
+        self._answers, self._watches = Places(LISTS_OF_CALLER, LISTS), Places(WATCHES_OF_CALLER, WATCHES)
         self._turn = asyncio.Lock()
         self._bucket = Bucket(CALLS_PER_SECOND, 0.0, CALLS_PER_SECOND, 1 / CALLS_PER_SECOND)
         self.problem = "not begun yet"
@@ -125,14 +108,18 @@ class Registry:
             "RegisterAttributes": (wire.RegisterAttributesRequest, wire.RegisterAttributesResponse, self._attributes),
             "RegisterDevice": (wire.RegisterDeviceRequest, wire.RegisterDeviceResponse, self._device),
             "Deregister": (wire.DeregisterRequest, wire.DeregisterResponse, self._deregister),
-            "ListRegistrations": (wire.ListRegistrationsRequest, wire.ListRegistrationsResponse, self._list),
         }
         methods = {
             f"{SERVICE}/{name}": of_caller(takes, gives, call, LIMITS)
             for name, (takes, gives, call) in changing.items()
         }
-        watch = streaming(wire.WatchDevicesRequest, wire.WatchDevicesResponse, self._watch)
-        return {**methods, f"{SERVICE}/WatchDevices": watch}
+        list_ = of_caller(
+            wire.ListRegistrationsRequest, wire.ListRegistrationsResponse, self._list, LIMITS, self._answers
+        )
+        watch = streaming_to_caller(
+            wire.WatchDevicesRequest, wire.WatchDevicesResponse, self._watch, LIMITS, self._watches
+        )
+        return {**methods, f"{SERVICE}/ListRegistrations": list_, f"{SERVICE}/WatchDevices": watch}
 
     async def run(self) -> None:
         """Serve until cancelled; a problem with the socket is logged, and tried again."""
@@ -145,21 +132,20 @@ class Registry:
         backoff = Backoff(most=LONGEST_WAIT)
         while True:
             try:
-                opened = listening(self._place)
+                opened, made = listening(self._place)
             except NetdraError as problem:
                 if str(problem) != self.problem:
                     log.warning("the device registry does not serve: %s", problem)
                 self.problem = str(problem)
                 await asyncio.sleep(backoff.next(0.0))
                 continue
-            await self._serve_on(opened)
-            log.warning("%s was deleted: it is made anew", self._place.path)
-            await asyncio.sleep(backoff.next(0.0))
+            await self._serve_on(opened, made)
+            log.warning("%s was deleted or replaced: it is made anew", self._place.path)
+            await asyncio.sleep(REMADE_SECONDS)
 
-    async def _serve_on(self, opened: socket.socket) -> None:
-        """Serve on a socket until somebody deletes it."""
+    async def _serve_on(self, opened: socket.socket, made: presence.Identity) -> None:
+        """Serve on a socket until somebody deletes it or puts another in its place."""
         path = self._place.path
-        made = presence.identity(path)
         server = Server(self.methods, partial(RegistryServer, limits=LIMITS, gate=self._view.gate))
         await server.start(opened)
         self.problem = ""
@@ -244,191 +230,15 @@ class Registry:
 
     async def _list(self, request: wire.ListRegistrationsRequest, caller: Caller) -> Message:
         await self._admitted(caller)
-        outcomes: dict[tuple[str, str], list[RegistrationOutcome]] = {}
-        for outcome in self._view.outcomes:
-            outcomes.setdefault((outcome.provider, outcome.custom_device), []).append(outcome)
-        wanted = request.provider
-        registrations = [
-            _wire_registration(
-                grant,
-                self._table.left(grant),
-                outcomes.get((grant.registration.provider, ""), ()),
-                self._problem(grant),
-            )
-            for grant in self._table.grants
-            if wanted in ("", grant.registration.provider)
-        ]
-        for (provider, name), listed in outcomes.items():
-            if name and wanted in ("", provider):
-                registrations.append(
-                    wire.Registration(
-                        provider=provider,
-                        device=listed[0].meant,
-                        custom_device=name,
-                        outcomes=[_outcome(entry) for entry in listed],
-                    )
-                )
-        return wire.ListRegistrationsResponse(registrations=registrations)
-
-    def _problem(self, grant: Grant) -> str:
-        """Why a registered device file is not given to pods now."""
-        path = grant.registration.device_file
-        return self._files.look(path).text if path else ""
+        return self._listing.page(request)
 
     async def _watch(self, _: wire.WatchDevicesRequest) -> AsyncGenerator[Message, None]:
         async for listed in self._states():
             devices = self._view.devices
-            yield wire.WatchDevicesResponse(devices=[_device(entry, devices) for entry in listed])
+            yield wire.WatchDevicesResponse(devices=[wire_device(entry, devices) for entry in listed])
 
 
 def _refused(gives: type[Any], message: str) -> Message:
     metrics.REGISTRY_CALLS.labels("refused").inc()
     answer: Message = gives(success=False, message=message)
     return answer
-
-
-def from_request(request: Any, *, adds: bool, device_file: str = "") -> Registration:
-    """A request's registration; the table checks the rules."""
-    return Registration(
-        provider=request.provider,
-        device=request.device,
-        adds=adds,
-        device_file=device_file,
-        attributes={name: _attribute(value) for name, value in request.attributes.items()},
-        capacity={name: _capacity(value) for name, value in request.capacity.items()},
-    )
-
-
-def _given(message: Message, field: str) -> Any:
-    return getattr(message, field) if message.HasField(field) else None
-
-
-def _attribute(value: wire.DeviceAttribute) -> DeviceAttribute:
-    return DeviceAttribute(
-        int_=_given(value, "int"),
-        bool_=_given(value, "bool"),
-        string=_given(value, "string"),
-        version=_given(value, "version"),
-    )
-
-
-def _capacity(value: wire.DeviceCapacity) -> DeviceCapacity:
-    policy = None
-    if value.HasField("request_policy"):
-        given = value.request_policy
-        span = given.valid_range if given.HasField("valid_range") else None
-        policy = CapacityRequestPolicy(
-            default=_given(given, "default"),
-            valid_values=tuple(given.valid_values),
-            valid_range=CapacityRequestPolicyRange(min=span.min, max=_given(span, "max"), step=_given(span, "step"))
-            if span is not None
-            else None,
-        )
-    return DeviceCapacity(value=value.value, request_policy=policy)
-
-
-def _wire_registration(
-    grant: Grant, left: float, outcomes: Sequence[RegistrationOutcome], file_problem: str
-) -> wire.Registration:
-    registration = grant.registration
-    return wire.Registration(
-        provider=registration.provider,
-        device=registration.device,
-        attributes={name: _wire_attribute(value) for name, value in registration.attributes.items()},
-        capacity={name: _wire_capacity(value) for name, value in registration.capacity.items()},
-        owner=grant.owner,
-        ttl_seconds=int(left),
-        adds=registration.adds,
-        device_file=registration.device_file,
-        device_file_problem=file_problem,
-        outcomes=[_outcome(outcome) for outcome in outcomes if outcome.meant == registration.device],
-    )
-
-
-def _outcome(outcome: RegistrationOutcome) -> wire.Outcome:
-    return wire.Outcome(device=outcome.device, problem=outcome.problem)
-
-
-def _wire_attribute(value: DeviceAttribute) -> wire.DeviceAttribute:
-    return wire.DeviceAttribute(int=value.int_, bool=value.bool_, string=value.string, version=value.version)
-
-
-def _wire_capacity(value: DeviceCapacity) -> wire.DeviceCapacity:
-    policy = value.request_policy
-    if policy is None:
-        return wire.DeviceCapacity(value=str(value.value))
-    span = policy.valid_range
-    return wire.DeviceCapacity(
-        value=str(value.value),
-        request_policy=wire.CapacityRequestPolicy(
-            default=None if policy.default is None else str(policy.default),
-            valid_values=map(str, policy.valid_values),
-            valid_range=None
-            if span is None
-            else wire.CapacityRequestPolicyRange(
-                min=str(span.min),
-                max=None if span.max is None else str(span.max),
-                step=None if span.step is None else str(span.step),
-            ),
-        ),
-    )
-
-
-def _device(state: DeviceHealth, devices: Mapping[DeviceKey, PlannedDevice]) -> wire.Device:
-    device = devices.get((state.pool, state.device))
-    return wire.Device(
-        pool=state.pool,
-        name=state.device,
-        interface=device.if_name if device is not None else "",
-        type=device.type if device is not None else "",
-        device_file=device.device_file if device is not None else "",
-        healthy=state.healthy,
-        message=state.message,
-    )
-
-
-def listening(place: Place) -> socket.socket:
-    """The socket, with its permissions from the first moment on, in the place of one that no process serves any more.
-
-    Raises:
-        PermanentError: something else is in its place, or the group is unknown.
-        TemporaryError: another process serves it, or it cannot be made.
-    """
-    path = place.path
-    with suppress(FileNotFoundError):
-        if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise PermanentError(f"{path} is there and is no socket", hint="choose another --registry-socket")
-        if answers(path):
-            raise TemporaryError(f"{path} is served by another process", hint="one daemon a node")
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
-        fresh.unlink(missing_ok=True)
-        opened.bind(str(fresh))
-        # No program can connect before the socket listens, and then its mode is set.
-        if place.group:
-            os.chown(fresh, -1, _group(place.group))
-        fresh.chmod(place.mode)
-        opened.listen(64)
-        fresh.rename(path)
-    except OSError as problem:
-        opened.close()
-        fresh.unlink(missing_ok=True)
-        raise TemporaryError(f"{path} cannot be made: {problem.strerror or problem}") from None
-    except NetdraError:
-        opened.close()
-        fresh.unlink(missing_ok=True)
-        raise
-    return opened
-
-
-def _group(name: str) -> int:
-    if name.isdecimal():
-        return int(name)
-    try:
-        return grp.getgrnam(name).gr_gid
-    except KeyError:
-        raise PermanentError(
-            f'there is no group "{name}"', hint="give a group of this machine, or its number"
-        ) from None

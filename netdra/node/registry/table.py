@@ -12,10 +12,12 @@ import asyncio
 import logging
 import re
 import time
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -154,6 +156,10 @@ class RegistrationTable:
         row = self._devices.get(device)
         return row.grants.get(provider) if row is not None else None
 
+    def after(self, key: Key) -> Iterator[Key]:
+        """The keys of registrations after a key, in their order."""
+        return islice(self._keys, bisect_right(self._keys, key), None)
+
     async def register(self, registration: Registration, owner: str, ttl: float) -> tuple[Grant, str]:
         """Grant a registration; returns when it is on the disk, or with the reason why it is not.
 
@@ -286,6 +292,7 @@ class RegistrationTable:
         self._shares = Shares(self._limits)
         self._owners = ProviderOwners(self._pinned, lambda provider: self._shares.of_provider[provider])
         self._files: dict[str, Key] = {}
+        self._keys: list[Key] = []
         for device in self._devices.values():
             device.grants.clear()
         granted: dict[Key, Grant] = {}
@@ -338,6 +345,8 @@ class RegistrationTable:
         if before is not None:
             self._files.pop(before.registration.device_file, None)
             self._shares.remove(before)
+        else:
+            insort(self._keys, grant.key)
         self._shares.add(grant)
         if grant.registration.device_file:
             self._files[grant.registration.device_file] = grant.key
@@ -353,6 +362,7 @@ class RegistrationTable:
             del self._devices[name].grants[provider]
             self._files.pop(grant.registration.device_file, None)
             self._shares.remove(grant)
+            del self._keys[bisect_left(self._keys, grant.key)]
             if not self._shares.of_provider[provider]:
                 self._owners.release(provider, self._clock())
         self._publish({grant.registration.device for grant in grants})

@@ -101,16 +101,20 @@ class DeregisterResponse(_message.Message):
     def __init__(self, success: _Optional[bool] = ..., message: _Optional[str] = ...) -> None: ...
 
 class ListRegistrationsRequest(_message.Message):
-    __slots__ = ("provider",)
+    __slots__ = ("provider", "page_token")
     PROVIDER_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     provider: str
-    def __init__(self, provider: _Optional[str] = ...) -> None: ...
+    page_token: str
+    def __init__(self, provider: _Optional[str] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListRegistrationsResponse(_message.Message):
-    __slots__ = ("registrations",)
+    __slots__ = ("registrations", "next_page_token")
     REGISTRATIONS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     registrations: _containers.RepeatedCompositeFieldContainer[Registration]
-    def __init__(self, registrations: _Optional[_Iterable[_Union[Registration, _Mapping]]] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, registrations: _Optional[_Iterable[_Union[Registration, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class Registration(_message.Message):
     __slots__ = ("provider", "device", "attributes", "capacity", "owner", "custom_device", "ttl_seconds", "adds", "outcomes", "device_file", "device_file_problem")

@@ -273,7 +273,7 @@ class TestStrangers:
         path.write_text("somebody's")
 
         async def story(scene: Scene) -> None:
-            await until_async(lambda: "is no socket" in scene.registry.problem, "the problem to be told")
+            await until_async(lambda: "is not a socket" in scene.registry.problem, "the problem to be told")
             assert path.read_text() == "somebody's"
             path.unlink()
             await asyncio.wait_for(scene.registry.serving.wait(), 20)
