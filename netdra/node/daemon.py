@@ -31,6 +31,7 @@ from netdra.model.errors import NetdraError, PermanentError
 from netdra.model.inventory import InventoryNode
 from netdra.node.hardware import FILE as HARDWARE_FILE
 from netdra.node.hardware import HardwareTable
+from netdra.node.permits import permits_of
 from netdra.node.publishing.service import Publishing
 from netdra.node.registry.table import FILE, RegistrationTable
 from netdra.node.settings import NodeSettings
@@ -64,10 +65,12 @@ async def run(client: Client, process: Process, settings: NodeSettings) -> None:
         settings.node,
         lambda: Watcher(InventoryNode(name=settings.node, physnets=settings.physnets), sysfs=sysfs),
         plugins=settings.plugins,
+        allowed=lambda plugin: permits.may_run(plugin),
         leased=lambda: registrations.registrations if registrations is not None else (),
         files=settings.device_files,
         hardware=HardwareTable(settings.state_dir / HARDWARE_FILE),
     )
+    permits = permits_of(settings, lambda: publishing.schemas)
     signals.held_changed.subscribe(publishing.look_again)
     signals.registrations_changed.subscribe(publishing.look_again)
     _add_checks(process, client, publishing)

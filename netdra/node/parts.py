@@ -26,7 +26,7 @@ from netdra.node.claims.store import ClaimStore
 from netdra.node.kubelet.plugin import KubeletPlugin, sockets
 from netdra.node.kubelet.services import ClaimServices
 from netdra.node.nri.plugin import NriSettings, Plugin
-from netdra.node.permits import EVERYTHING, NodePermits
+from netdra.node.permits import EVERYTHING, NodePermits, permits_of
 from netdra.node.priority import PriorityGate, Turns
 from netdra.node.publishing.service import Publishing
 from netdra.node.registry.callers import Callers
@@ -202,12 +202,7 @@ class Parts:
                 emit=recorder.emit,
                 gate=publishing.gate,
                 turns=turns,
-                permits=NodePermits(
-                    plugins=settings.allow_plugins,
-                    folders=settings.allow_host_paths,
-                    root=settings.cni_root,
-                    schemas=lambda: publishing.schemas,
-                ),
+                permits=permits_of(settings, lambda: publishing.schemas),
                 signals=signals,
             )
         )

@@ -16,6 +16,7 @@ from netdra.model.findings import refuse
 from netdra.model.plan import Plan
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
+from netdra.node.settings import NodeSettings
 from netdra.rules import confine
 from netdra.rules.plans import CheckedPlans, check, permits_digest, schemas_digest
 from netdra.rules.pod import check_plans
@@ -76,6 +77,10 @@ class NodePermits:
             return checked
         return self.check(checked.plans)
 
+    def may_run(self, plugin: str) -> bool:
+        """Whether the program of a type may be run here, as far as the cluster's schemas are known."""
+        return confine.is_runnable(plugin, self._permits, self.schemas() or ())
+
     @cached_property
     def _permits_digest(self) -> str:
         return permits_digest(self._permits)
@@ -95,6 +100,11 @@ class NodePermits:
             return ""
         allowed = ", ".join(map(str, self.folders))
         return f"this node allows only {allowed}" if allowed else "this node allows none"
+
+
+def permits_of(settings: NodeSettings, schemas: Callable[[], Iterable[CNIPluginSchema] | None]) -> NodePermits:
+    """What a node's driver allows by its options, and by the cluster's schemas."""
+    return NodePermits(settings.allow_plugins, settings.allow_host_paths, settings.cni_root, schemas)
 
 
 EVERYTHING = NodePermits(plugins=(confine.ANY_PLUGIN,), folders=(Path("/"),))

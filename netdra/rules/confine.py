@@ -180,6 +180,13 @@ def _plugin(kind: Any, path: Path, contracts: Contracts, permits: Permits | None
         yield Finding(f'plugin "{kind}" is none that may be run on this node: {why}', hint, path)
 
 
+def is_runnable(kind: str, permits: Permits, own: Iterable[CNIPluginSchema]) -> bool:
+    """Whether the program of a type may be run, with a cluster's own schemas."""
+    schemas = (schema for schema in shipped.own_of(own) if schema.spec.cni_type == kind)
+    contracts = filter(None, map(_contract, schemas))
+    return _is_allowed(kind, {kind: (*shipped.of_type(kind), *contracts)}, permits)
+
+
 def _is_allowed(kind: str, contracts: Contracts, permits: Permits) -> bool:
     if permits.plugins:
         return kind in permits.plugins or ANY_PLUGIN in permits.plugins

@@ -30,6 +30,7 @@ def template(name: str) -> list[Object]:
 INSTALLED = (
     "rights.yaml",
     "own-node.yaml",
+    "own-controller.yaml",
     "own-schemas.yaml",
     "own-daemonsets.yaml",
     "own-neutron-ports.yaml",

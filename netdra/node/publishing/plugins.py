@@ -1,7 +1,8 @@
 """The node's CNI plugins: programs in the CNI path that answer VERSION, followed as they come and go.
 
 Run by `netdra.node.publishing.service`, which publishes those of a policy's plugins that the node has (decision D45).
-The folders are watched. A program is asked once for as long as it is the same file, by a thread of its own, so a plugin
+The folders are watched. Only programs that the node allows are asked: whoever can put a file there is not root yet.
+A program is asked once for as long as it is the same file, by a thread of its own, so a plugin
 that hangs costs the others nothing. A program that does not answer is left out, with the reason, and asked again after
 a while.
 """
@@ -36,6 +37,7 @@ FIRST_SECONDS = 2.0
 """How long the first slices wait for plugins that do not answer."""
 PROBES_AT_ONCE = 4
 ANSWER_SECONDS = protocol.VERSION_TIMEOUT
+FORBIDDEN = "it is not allowed on this node: write a CNIPluginSchema for it, or list it by --allow-plugin"
 RETRY_SECONDS, MOST_RETRY_SECONDS = 30.0, 3600.0
 """Seconds until a program that did not answer is asked again; they double each time."""
 
@@ -74,17 +76,22 @@ class NodePlugins:
         presence: the present plugins.
     """
 
-    def __init__(self, where: PluginPath, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, where: PluginPath, changed: Callable[[], None], is_allowed: Callable[[str], bool] = lambda _: True
+    ) -> None:
         """Look nowhere yet.
 
         Args:
             where: the CNI path.
             changed: is called after `presence` has changed.
+            is_allowed: whether a plugin may be run on the node at all; no other program is asked.
         """
         self._where = where
         self._changed = changed
+        self._is_allowed = is_allowed
         self.presence = Presence()
         self._installed: dict[str, Binary] = {}
+        self._forbidden: dict[str, str] = {}
         self._answers: dict[str, _Answer] = {}
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(PROBES_AT_ONCE)
@@ -98,6 +105,10 @@ class NodePlugins:
                 await self._scanned.wait()
                 while self._asking:
                     await asyncio.wait(self._asking.values())
+
+    def look_again(self) -> None:
+        """Other plugins may be allowed now."""
+        self._turn.set()
 
     async def run(self) -> None:
         """Follow the CNI path until cancelled."""
@@ -145,7 +156,8 @@ class NodePlugins:
         except TemporaryError as problem:
             log.warning("%s; the plugins that were there count", problem)
             return False
-        self._installed = {binary.name: binary for binary in programs}
+        self._installed = {binary.name: binary for binary in programs if self._is_allowed(binary.name)}
+        self._forbidden = {binary.name: FORBIDDEN for binary in programs if binary.name not in self._installed}
         now = time.monotonic()
         for name, binary in self._installed.items():
             answer = self._answers.get(name)
@@ -185,7 +197,7 @@ class NodePlugins:
     def _update_presence(self) -> None:
         """Work out the present plugins."""
         answers = {name: self._answers[name] for name in sorted(self._answers) if name in self._installed}
-        unusable = {name: answer.problem for name, answer in answers.items() if answer.problem}
+        unusable = {name: answer.problem for name, answer in answers.items() if answer.problem} | self._forbidden
         # A program that is being replaced counts until the new one has answered.
         usable = tuple(name for name in answers if name not in unusable)
         before = self.presence
@@ -193,13 +205,15 @@ class NodePlugins:
         self.presence = Presence(usable, unusable, dict(sorted(lost.items())))
         if self.presence != before:
             for name, why in unusable.items():
-                if before.unusable.get(name) != why:
+                if before.unusable.get(name) != why and name not in self._forbidden:
                     log.warning('CNI plugin "%s" is not offered: %s', name, why)
             self._changed()
 
     def _lost(self, name: str) -> str:
         answer = self._answers.get(name)
-        return answer.problem if answer is not None and answer.problem else missing(self._where)
+        if answer is not None and answer.problem:
+            return answer.problem
+        return self._forbidden.get(name) or missing(self._where)
 
 
 def missing(where: PluginPath) -> str:

@@ -90,6 +90,7 @@ class Publishing:
         node: str,
         watch: Callable[[], Watcher],
         plugins: PluginPath | None = None,
+        allowed: Callable[[str], bool] = lambda _: True,
         leased: Callable[[], tuple[Registration, ...]] = tuple,
         files: DeviceFiles | None = None,
         hardware: HardwareTable | None = None,
@@ -100,6 +101,7 @@ class Publishing:
             node: the node's name.
             watch: opens the kernel; called in the thread that then reads it.
             plugins: where the node has its CNI plugins; without it, all that policies list count as there.
+            allowed: whether a plugin may be run, asked when the cluster's schemas are known.
             leased: the registrations of the node's device registry; the same object while nothing changes.
             files: the device files that pods may be given; without it none.
             hardware: where the hardware of published devices is noted.
@@ -109,7 +111,7 @@ class Publishing:
         self._watch = watch
         self._holder: Holder | None = None
         self._held: tuple[HeldDevice, ...] | None = None
-        self._plugins = NodePlugins(plugins, self.look_again) if plugins is not None else None
+        self._plugins = NodePlugins(plugins, self.look_again, allowed) if plugins is not None else None
         self._recorder = Recorder(client, f"{names.DRIVER}/node", node)
         self._problem_events = ProblemEvents(self._recorder, node)
         self.followed = FollowedObjects(node)
@@ -170,6 +172,12 @@ class Publishing:
         """See `NodeView`."""
         return self._first_pass.is_set() and self.followed.topologies.synced
 
+    async def _follow_plugins(self, followed: NodePlugins) -> None:
+        """Follow the CNI path from when the schemas are known, which say what may be run."""
+        await self._schemas.wait_synced()
+        with self._schemas.following(lambda _: followed.look_again()):
+            await followed.run()
+
     def look_again(self) -> None:
         """The held devices, the registrations or the node's plugins have changed."""
         self._work.set()
@@ -189,7 +197,7 @@ class Publishing:
                     knowing.create_task(reflector.run())
                 knowing.create_task(self._recorder.run())
                 if self._plugins is not None:
-                    knowing.create_task(self._plugins.run())
+                    knowing.create_task(self._follow_plugins(self._plugins))
                 reported = knowing.create_task(self._begin())
                 async with Interfaces.watching(self._watch, self._files) as interfaces:
                     await self._publish(interfaces, await reported)

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 import yaml
 
-from netdra.controller.installers import PLUGIN_LABEL, InstallerSettings, daemon_set
+from netdra.controller.installers import PLUGIN_LABEL, InstallerSettings, Mode, daemon_set
 from netdra.model.cni_plugin import CNIPlugin
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
@@ -85,12 +85,12 @@ def test_a_cniplugins_schema_has_its_name(stolen: Path, workspace: Workspace) ->
     assert denial(stolen, "create", "--dry-run=server", "-f", "-", text=yaml.safe_dump(made)) == ""
 
 
-def installer(image: str) -> Object:
+def installer(image: str, mode: Mode = "install", **more: Any) -> Object:
     """A DaemonSet as the controller makes it."""
     head = {"apiVersion": "networking.dra.io/v1alpha1", "kind": "CNIPlugin"}
-    spec = {"image": "registry.example.com/ovs:1", "binaryPath": "/ovs"}
+    spec = {"image": "registry.example.com/ovs:1", "binaryPath": "/ovs", **more}
     plugin = msgspec.convert({**head, "metadata": {"name": "ovs", "uid": "u"}, "spec": spec}, CNIPlugin)
-    return daemon_set(plugin, InstallerSettings(image=image), "install")
+    return daemon_set(plugin, InstallerSettings(image=image), mode)
 
 
 def _changed(made: Object, path: str, value: Any) -> Object:

@@ -41,9 +41,15 @@ def asked(path: Path) -> int:
     return len(Path(f"{path}.asked").read_text().splitlines())
 
 
+def was_asked(path: Path) -> bool:
+    return Path(f"{path}.asked").exists()
+
+
 @asynccontextmanager
-async def followed(*folders: Path, root: str = "/") -> AsyncIterator[NodePlugins]:
-    found = NodePlugins(PluginPath(directories=tuple(map(str, folders)), root=root), lambda: None)
+async def followed(
+    *folders: Path, root: str = "/", allowed: Callable[[str], bool] = lambda _: True
+) -> AsyncIterator[NodePlugins]:
+    found = NodePlugins(PluginPath(directories=tuple(map(str, folders)), root=root), lambda: None, allowed)
     task = asyncio.create_task(found.run())
     try:
         await found.first()
@@ -93,6 +99,30 @@ def test_a_plugin_comes_is_replaced_and_goes(tmp_path: Path) -> None:
             await there(found)
             assert found.presence.lost == {"macvlan": f"there is no program of that name in {tmp_path}"}
 
+    asyncio.run(story())
+
+
+def test_a_program_that_is_not_allowed_is_never_run_and_is_asked_when_it_is(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with followed(tmp_path, allowed=lambda name: name in allowed) as found:
+            await there(found, "macvlan")
+            install(tmp_path / "late")
+            await until_async(lambda: "late" in found.presence.unusable, "the late one", seconds=SOON)
+            assert "not allowed on this node" in found.presence.unusable["placed"]
+            assert not was_asked(placed)
+            allowed.add("placed")
+            found.look_again()
+            await there(found, "macvlan", "placed")
+            assert asked(placed) == 1
+            allowed.discard("placed")
+            found.look_again()
+            await there(found, "macvlan")
+            assert "not allowed" in found.presence.lost["placed"]
+        assert not was_asked(tmp_path / "late")
+
+    allowed = {"macvlan"}
+    placed = install(tmp_path / "placed")
+    install(tmp_path / "macvlan")
     asyncio.run(story())
 
 

@@ -1,0 +1,269 @@
+"""Whoever has stolen the token of one of the chart's accounts changes nothing that is somebody's.
+
+Each verb that RBAC gives an account on a kind is tried on somebody's object of that kind. What is tried comes from the
+chart's roles: a right that is added without an attack here fails the test.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from testbed.api import Api, Object
+from testbed.control_plane import ControlPlane
+from testbed.kubectl import denial
+from testbed.objects import CLASS, SLICE, manifest
+from testbed.waiting import until
+from testbed.workspace import Workspace
+from tests.cluster import identities
+from tests.cluster.daemons import POLICY
+from tests.cluster.identities import NETDRA
+from tests.cluster.install.rendering import Case
+from tests.cluster.test_controller import SCHEMA, TOPOLOGY
+from tests.cluster.test_rights import REPORT
+
+WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+PLUGIN = "networking.dra.io/v1alpha1/CNIPlugin"
+DAEMON_SET, LEASE, EVENT = "apps/v1/DaemonSet", "coordination.k8s.io/v1/Lease", "events.k8s.io/v1/Event"
+
+Right = tuple[str, str]
+"""A verb, and a resource with its subresource."""
+
+WORK: dict[str, dict[Right, str]] = {
+    "controller": {
+        **{
+            (verb, f"{kind}/status"): "statuses are its work, and a subresource has nothing else"
+            for kind in ("networktopologies", "deviceexposurepolicies", "customdevices", "cniplugins")
+            for verb in ("patch",)
+        },
+        ("patch", "cnipluginschemas/status"): "the same",
+        **{(verb, "neutronports"): "it alone writes them" for verb in ("create", "update", "patch", "delete")},
+        **{(verb, "neutronports/status"): "it alone writes them" for verb in ("update", "patch")},
+        **{
+            ("update", f"{kind}/finalizers"): "nothing is stored there: it lets owners be set"
+            for kind in ("neutronports", "cniplugins", "networktopologies")
+        },
+        ("update", "leases"): "by name in RBAC: that of its leaders",
+    },
+    "uninstall": {
+        ("delete", "nodenetworks"): "all are netdra's",
+        ("delete", "leases"): "by name in RBAC: that of the leaders",
+        ("delete", "secrets"): "by name in RBAC: the webhook's certificate",
+        ("patch", "neutronports"): "tried in test_neutron_ports.py",
+    },
+    "presets": {},
+}
+"""Rights that are used for what they are meant for, on any object, with why that is no attack."""
+
+
+def theirs(name: str) -> dict[str, tuple[Object, Object]]:
+    """Somebody's object of each kind, and what an attacker would make of it."""
+    steps = [{"name": "a", "type": "sriov", "selector": {"cel": "true"}}]
+    other = [{"name": "a", "type": "attacker", "selector": {"cel": "true"}}]
+    pod = {"containers": [{"name": "main", "image": "none"}]}
+    template = {"metadata": {"labels": {"a": name}}, "spec": pod}
+    daemons = {"selector": {"matchLabels": {"a": name}}, "template": template}
+    pool = {"name": f"{name}/a", "generation": 1, "resourceSliceCount": 1}
+    slices = {"driver": "gpu.example.com", "nodeName": "node-1", "pool": pool, "devices": []}
+    event: Object = {
+        "eventTime": "2026-01-01T00:00:00.000000Z",
+        "reportingController": "kubelet",
+        "reportingInstance": "node-1",
+        "action": "Start",
+        "reason": "Started",
+        "type": "Normal",
+        "regarding": {"apiVersion": "v1", "kind": "Node", "name": "node-1"},
+    }
+    selector = {"selectors": [{"cel": {"expression": 'device.driver == "gpu.example.com"'}}]}
+    false: Object = {"selectors": [{"cel": {"expression": "false"}}]}
+    return {
+        "networktopologies": (
+            manifest(TOPOLOGY, name, spec={"steps": steps}),
+            manifest(TOPOLOGY, name, spec={"steps": other}),
+        ),
+        "cniplugins": (
+            manifest(PLUGIN, name, spec={"image": "example.com/a:1", "binaryPath": "/a"}),
+            manifest(PLUGIN, name, spec={"image": "example.com/attacker:1", "binaryPath": "/a"}),
+        ),
+        "deviceclasses": (manifest(CLASS, name, spec=selector), manifest(CLASS, name, spec=false)),
+        "cnipluginschemas": (
+            manifest(SCHEMA, name, spec={"cniType": name}),
+            manifest(SCHEMA, name, spec={"cniType": "attacker"}),
+        ),
+        "resourceslices": (manifest(SLICE, name, spec=slices), manifest(SLICE, name, spec=slices)),
+        "nodenetworks": (manifest(REPORT, name), manifest(REPORT, name)),
+        "daemonsets": (
+            manifest(DAEMON_SET, name, NETDRA, spec=daemons),
+            manifest(DAEMON_SET, name, NETDRA, spec={**daemons, "minReadySeconds": 5}),
+        ),
+        "leases": (
+            manifest(LEASE, name, NETDRA, spec={"holderIdentity": "a"}),
+            manifest(LEASE, name, NETDRA, spec={"holderIdentity": "attacker"}),
+        ),
+        "events": (
+            manifest(EVENT, name, "default", **event),
+            manifest(EVENT, name, "default", **event, series={"count": 2, "lastObservedTime": event["eventTime"]}),
+        ),
+        "deviceexposurepolicies": (
+            manifest(POLICY, name, spec={"selector": {"cel": "true"}, "action": "exclude"}),
+            manifest(POLICY, name, spec={"selector": {"cel": "false"}, "action": "exclude"}),
+        ),
+    }
+
+
+@pytest.fixture(scope="module")
+def templates(api: Api, custom_kinds: None) -> Iterator[dict[str, list[Object]]]:
+    """The objects of the chart that have to do with each account, installed."""
+    identities.install(api)
+    objects = Case(values={"presets": {"shared": True}}).objects()
+    kinds = {"ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding", "ServiceAccount"}
+    kinds |= {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+    hooks = [each for each in objects if each["kind"] in kinds and "helm.sh/hook" in _annotations(each)]
+    for each in hooks:
+        api.apply(each)
+    yield {account: [each for each in objects if _is_of(account, each)] for account in WORK}
+    for each in hooks:
+        version, metadata = each["apiVersion"], each["metadata"]
+        api.delete(f"{version}/{each['kind']}", metadata["name"], metadata.get("namespace", ""))
+
+
+def _annotations(item: Object) -> Object:
+    found: Object = item["metadata"].get("annotations") or {}
+    return found
+
+
+def _is_of(account: str, item: Object) -> bool:
+    return item["kind"] in {"ClusterRole", "Role"} and item["metadata"]["name"] == f"netdra-{account}"
+
+
+def rights(roles: list[Object]) -> set[Right]:
+    """What RBAC lets an account write."""
+    return {
+        (verb, resource)
+        for role in roles
+        for rule in role["rules"]
+        for verb in rule["verbs"]
+        for resource in rule["resources"]
+        if verb in WRITES
+    }
+
+
+class Stolen:
+    """Requests with an account's token, as bare as a thief makes them: kubectl would read the object first."""
+
+    def __init__(self, plane: ControlPlane, api: Api, account: str) -> None:
+        config = json.loads(identities.kubeconfig(plane, api, f"netdra-{account}").read_text())
+        self._api, self._token = api, config["users"][0]["user"]["token"]
+        self._server = config["clusters"][0]["cluster"]
+        self._trust = ssl.create_default_context(cafile=self._server["certificate-authority"])
+
+    def send(self, method: str, item: Object, name: str, body: Object | None, how: str = "application/json") -> str:
+        """What the API server says against a request, "" if it takes it."""
+        kind, namespace = f"{item['apiVersion']}/{item['kind']}", item["metadata"].get("namespace", "")
+        request = urllib.request.Request(
+            f"{self._server['server']}{self._api.path(kind, namespace, name)}?dryRun=All",
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Authorization": f"Bearer {self._token}", "Content-Type": how},
+            method=method,
+        )
+        try:
+            urllib.request.urlopen(request, context=self._trust).close()
+        except urllib.error.HTTPError as problem:
+            message: str = json.load(problem)["message"]
+            return message
+        return ""
+
+    def attack(self, verb: str, before: Object, after: Object) -> str:
+        """What the API server says against an attack on somebody's object, "" if it succeeds."""
+        name = before["metadata"]["name"]
+        match verb:
+            case "create":
+                made = {**after, "metadata": {**after["metadata"], "name": f"{name}-new"}}
+                return self.send("POST", after, "", made)
+            case "update":
+                kind, namespace = f"{before['apiVersion']}/{before['kind']}", before["metadata"].get("namespace", "")
+                stored = self._api.get(kind, name, namespace)
+                return self.send("PUT", before, name, {**stored, **after, "metadata": stored["metadata"]})
+            case "patch":
+                return self.send("PATCH", before, name, after, "application/merge-patch+json")
+            case "deletecollection":
+                return self.send("DELETE", before, "", None)
+        return self.send("DELETE", before, name, None)
+
+
+@pytest.mark.parametrize("account", WORK)
+def test_no_verb_on_anybodys_object_succeeds(
+    control_plane: ControlPlane,
+    workspace: Workspace,
+    templates: dict[str, list[Object]],
+    account: str,
+) -> None:
+    stolen = Stolen(control_plane, workspace.api, account)
+    tried = rights(templates[account]) - WORK[account].keys()
+    assert WORK[account].keys() <= rights(templates[account])
+    name = workspace.name("theirs")
+    objects = {plural: pair for plural, pair in theirs(name).items() if plural in {kind for _, kind in tried}}
+    assert {plural for _, plural in tried} == objects.keys(), "a right has no attack"
+    for before, _ in objects.values():
+        workspace.create(before)
+    probe = objects[min(tried)[1]]
+    until(lambda: "ValidatingAdmissionPolicy" in stolen.attack(min(tried)[0], *probe), "the policies to be heeded")
+    succeeded = []
+    for verb, plural in sorted(tried):
+        said = stolen.attack(verb, *objects[plural])
+        if "ValidatingAdmissionPolicy 'netdra-" not in said:
+            succeeded.append((verb, plural, said))
+    assert succeeded == []
+
+
+@pytest.mark.parametrize("field", ["labels", "annotations", "ownerReferences", "finalizers"])
+@pytest.mark.parametrize("account", ["controller", "uninstall"])
+def test_of_a_topology_it_writes_its_finalizer_alone(
+    control_plane: ControlPlane,
+    workspace: Workspace,
+    templates: dict[str, list[Object]],
+    account: str,
+    field: str,
+) -> None:
+    stolen = Stolen(control_plane, workspace.api, account)
+    name = workspace.name("theirs")
+    own, another = "networking.dra.io/in-use", "example.com/theirs"
+    topology = theirs(name)["networktopologies"][0]
+    topology["metadata"]["finalizers"] = [own, another]
+    workspace.create(topology)
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "a", "uid": "b"}
+    metadata: dict[str, Any] = {"labels": {"a": "b"}, "annotations": {"a": "b"}, "ownerReferences": [owner]}
+    metadata["finalizers"] = [own]
+    patch = "application/merge-patch+json"
+
+    def write(value: Any) -> str:
+        return stolen.send("PATCH", topology, name, {"metadata": {field: value}}, patch)
+
+    assert "ValidatingAdmissionPolicy 'netdra-" in write(metadata[field])
+    if field == "finalizers":
+        assert "ValidatingAdmissionPolicy 'netdra-" in write([])
+        assert write([another]) == ""
+    workspace.api.patch(TOPOLOGY, name, {"metadata": {"finalizers": []}})
+
+
+def test_the_job_of_presets_creates_the_preset(
+    control_plane: ControlPlane, workspace: Workspace, templates: dict[str, list[Object]]
+) -> None:
+    token = identities.kubeconfig(control_plane, workspace.api, "netdra-presets")
+    command = (sys.executable, "-m", "netdra", "preset", "shared")
+    done = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert denial(token, "create", "--dry-run=server", "-f", "-", text=done) == ""
+    for wrong in (("macvlan", "host-device"), ("shared}", "other}"), ("ipv4", "ipv6"), ('== "nic"', '!= "nic"')):
+        text = done.replace(*wrong)
+        assert text != done
+        assert "ValidatingAdmissionPolicy 'netdra-presets'" in denial(
+            token, "create", "--dry-run=server", "-f", "-", text=text
+        )
