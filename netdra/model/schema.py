@@ -44,9 +44,9 @@ class Property(_Wire, frozen=True, kw_only=True):
 
     Attributes:
         type: `string`, `integer`, `number`, `boolean`, `object` or `any`. With `[]` before it, a list of them; with
-            `map[string]` before it, a map from names to them. Alternatives are separated by `|`, in parentheses for those
-            of a list's elements, e.g. `[](string | object)`. If absent, the schema is rejected, except in `items`, where
-            the list's type applies.
+            `map[string]` before it, a map from names to them. Alternatives are separated by `|`, in parentheses for
+            those of a list's elements, e.g. `[](string | object)`. If absent, the schema is rejected, except in
+            `items`, where the list's type applies.
         description: The purpose of the value, e.g. `the VLAN's id`. If absent, none.
         format: What a text names, so that no step names an object that it was not given: `interface` (by name, in the
             pod for a step with `dependOn`, else the allocated device), `hostInterface` (by name, on the node),
