@@ -33,18 +33,21 @@ class CNIPluginSpec(
     """Where the plugin comes from, and which nodes get it.
 
     Attributes:
-        image: The image that holds the plugin.
-        binary_path: The plugin's binary in the image; on the node it has the object's name, which is the `type` of
-            steps.
-        digest: The SHA-256 that the binary must have, in hexadecimal; any, if the field is absent.
-        schema_path: The plugin's CNIPluginSchema in the image, as YAML; if the field is absent, `schema.yaml` beside
-            the binary, if the image has it.
-        schema: The plugin's CNIPluginSchema, in place of the image's.
-        image_pull_policy: When the image is pulled.
-        image_pull_secrets: Names of pull secrets in netdra's namespace.
-        node_selector: Labels that a node must have to get the plugin; every node gets it if there are none.
-        tolerations: Taints that the installing pods tolerate, as in a pod; all, if the field is absent.
-        max_unavailable: On how many nodes the plugin is replaced at the same time, as a number or a percentage.
+        image: The image that contains the plugin, e.g. `registry.example.com/ovs-cni:1.2.0`.
+        binary_path: The path of the plugin's program in the image, e.g. `/usr/bin/ovs`. On the nodes the program has
+            the object's name, which is the `type` of steps.
+        digest: The SHA-256 that the program must have, in hexadecimal, e.g. `9f86d081…` (64 digits). If absent, any.
+        schema_path: The path of the plugin's CNIPluginSchema in the image, as YAML, e.g. `/usr/share/ovs/schema.yaml`.
+            If absent, `schema.yaml` beside the program, if the image has it.
+        schema: The plugin's CNIPluginSchema, in place of the image's. If absent, the image's.
+        image_pull_policy: When the nodes pull the image.
+        image_pull_secrets: Names of pull secrets in netdra's namespace, e.g. `[registry]`. If absent, none.
+        node_selector: Labels that a node must have to get the plugin, e.g. `{example.com/ovs: "true"}`. If absent,
+            every node gets it.
+        tolerations: Taints that the installing pods tolerate, as in a pod, e.g. `[{key: gpu, operator: Exists}]`. If
+            absent, all taints.
+        max_unavailable: The number of nodes on which the plugin is replaced at the same time, as a number or a
+            percentage, e.g. `1`.
     """
 
     image: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_IMAGE)]

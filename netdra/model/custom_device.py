@@ -23,8 +23,8 @@ class CustomDeviceSelector(
     """Where to look for the device; everything that is given must hold.
 
     Attributes:
-        pool_name: The device's pool, as ResourceSlices name it.
-        node_selector: The nodes that have the device, by their labels.
+        pool_name: The device's pool in ResourceSlices, e.g. `node-1/enp1s0f0`. If absent, any pool.
+        node_selector: The nodes that have the device, by their labels. If absent, all nodes.
     """
 
     pool_name: Annotated[str, msgspec.Meta(max_length=MAX_SUBDOMAIN)] = msgspec.field(default="", name="pool.name")
@@ -37,13 +37,13 @@ class CustomDeviceSpec(
     """Which device is meant, and what there is to add to it.
 
     Attributes:
-        provider: Who says so: the domain of every attribute and capacity below, e.g. `bctl`.
-        device: The device's name, as ResourceSlices name it.
-        selector: Where to look for the device; on every node if it is absent.
-        add_if_not_exist: Where a selected node has an interface of that name which no policy exposes, offer it as a
-            device of its own.
-        attributes: Attributes to add, by name without a domain.
-        capacity: Capacities to add, by name without a domain.
+        provider: The author of the facts, e.g. `bctl`: the domain of every attribute and capacity below.
+        device: The device's name in ResourceSlices, e.g. `enp1s0f0`.
+        selector: Where the device is. If absent, on every node.
+        add_if_not_exist: If a selected node has an interface of that name which no policy exposes, offer it as a device
+            of its own.
+        attributes: Attributes to add, by name without a domain, e.g. `{rack: {string: r7}}`. If absent, none.
+        capacity: Capacities to add, by name without a domain, e.g. `{queues: {value: 16}}`. If absent, none.
     """
 
     provider: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_LABEL)]

@@ -65,9 +65,9 @@ class LabelSelectorRequirement(
     """One condition on a label.
 
     Attributes:
-        key: The label's key.
-        operator: How the label and the values must stand to each other.
-        values: The values of In and NotIn; none with Exists and DoesNotExist.
+        key: The label's key, e.g. `topology.kubernetes.io/zone`.
+        operator: The relation between the label and the values: `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt`, `Lt`.
+        values: The values of In and NotIn, e.g. `[a, b]`. If absent, none, as Exists and DoesNotExist require.
     """
 
     key: str
@@ -90,8 +90,10 @@ class LabelSelector(
     """Conditions on labels, all of which must hold; none holds always.
 
     Attributes:
-        match_labels: Labels that must have exactly these values.
-        match_expressions: Further conditions.
+        match_labels: Labels that an object must have with exactly these values, e.g. `{node-role.kubernetes.io/worker:
+            ""}`. If absent, any.
+        match_expressions: Further conditions, all of which must hold, e.g. `[{key: gpu, operator: Exists}]`. If absent,
+            none.
     """
 
     match_labels: Mapping[str, str] = {}

@@ -11,6 +11,7 @@ but of integer and string.
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -102,7 +103,15 @@ def _property(owner: type, field: mi.Field, described: Mapping[str, str]) -> Sch
         raise TypeError(f"{owner.__qualname__}.{field.name}: describe it under Attributes: in the docstring")
     # Absent and empty mean the same in the model, so only a default that says something is written into objects.
     default = None if field.default is msgspec.NODEFAULT else msgspec.json.decode(msgspec.json.encode(field.default))
-    return _schema(field.type) | ({"default": default} if default else {}) | {"description": described[field.name]}
+    description = " ".join(filter(None, (described[field.name], _default_text(default))))
+    return _schema(field.type) | ({"default": default} if default else {}) | {"description": description}
+
+
+def _default_text(default: Any) -> str:
+    """A scalar default in words, also one that the server does not write into objects; of others the text says it."""
+    if default is None or default == "" or isinstance(default, list | dict):
+        return ""
+    return f"Default: `{default if isinstance(default, str) else json.dumps(default)}`."
 
 
 # Which version and kind it may be is the server's business.

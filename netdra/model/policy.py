@@ -27,7 +27,7 @@ class CapacityValueFrom(
     """Where a capacity's value is read.
 
     Attributes:
-        node_allocatable: Of the node's allocatable resources, by name, e.g. `pods`.
+        node_allocatable: The name of one of the node's allocatable resources, e.g. `pods`.
     """
 
     node_allocatable: Annotated[str, msgspec.Meta(min_length=1, max_length=316)]
@@ -39,9 +39,11 @@ class CapacityCounter(
     """How much of something a shared device has, and how a claim may ask for it.
 
     Attributes:
-        value: All that the device has of it, shared among the claims that have the device at one time.
-        value_from: Where that is read on each node, in the place of `value`.
-        request_policy: What a claim consumes when it names no amount, and which amounts it may name.
+        value: The whole amount of the device, shared among the claims that have the device at one time, e.g. `8` or
+            `10G`. If absent, `valueFrom` is required.
+        value_from: Where the amount is read on each node, in place of `value`. If absent, `value` is required.
+        request_policy: The amount that a claim consumes if it names none, and the amounts that it may name. If absent,
+            a claim that names no amount consumes the whole, and may name any amount.
     """
 
     value: QuantityText = ""
@@ -55,9 +57,10 @@ class SupportedCNIPlugin(
     """A CNI plugin that the device may be attached with.
 
     Attributes:
-        name: The plugin's type: the `type` of a NetworkTopology's root step.
-        exclusive: The plugin takes the whole device, so nobody else can have any persona of it meanwhile.
-        consume_per_allocation: How much of each capacity one allocation through this plugin takes.
+        name: The plugin's type, e.g. `macvlan`: the `type` of a NetworkTopology's root step.
+        exclusive: The plugin takes the whole device, so no other claim can have any persona of the interface meanwhile.
+        consume_per_allocation: The amount of each capacity that one allocation through this plugin consumes, e.g.
+            `{shares: "1"}`. If absent, the default of the capacity's `requestPolicy`.
     """
 
     name: str
@@ -97,27 +100,30 @@ class Exposure(
     """How a device that the policy matches is offered.
 
     Attributes:
-        device_name_suffix: Put behind the interface's name to make the device's, so that several policies can each
-            publish a persona of one interface.
-        allow_multiple_allocations: Several claims may have the device at once, each consuming some of its capacity.
-        capacity: What the device has to share, by name.
-        supported_cni_plugins: The CNI plugins that may attach the device, published as the attribute supportedCNIs.
-        exclusion_group: Shared personas of one interface that name the same group exclude each other: while one is
-            in use, the others cannot be allocated.
-        additional_attributes: Attributes that are published beside the interface's own; a value is a boolean, an
-            integer, a string, or a list of strings.
-        additional_facts: Facts that devices carry beside those that all do, of those that only policies can ask for,
-            e.g. `ipv4`; on devices of other policies they are empty.
+        device_name_suffix: Appended to the interface's name to form the device's name, e.g. `-shared`, so that several
+            policies can each publish a persona of one interface. If absent, the device has the interface's name.
+        allow_multiple_allocations: Several claims may have the device at the same time, each consuming some of its
+            capacity.
+        capacity: The capacities of the device, by name, e.g. `{shares: {value: "8"}}`. If absent, those that netdra
+            publishes by itself.
+        supported_cni_plugins: The CNI plugins that may attach the device, e.g. `[{name: macvlan}]`; published as the
+            attribute supportedCNIs. If absent, none: no topology's DeviceClass selects the device.
+        exclusion_group: Shared personas of one interface that name the same group, e.g. `mode`, exclude each other:
+            while one is in use, the others cannot be allocated. If absent, the persona excludes no shared persona.
+        additional_attributes: Attributes that are published beside the interface's own, e.g. `{example.com/rack: r7}`.
+            A value is a boolean, an integer, a string, or a list of strings. If absent, none.
+        additional_facts: Facts that devices carry only if a policy asks for them, e.g. `[ipv4]`. If absent, none; the
+            attributes are empty then.
         allow_bandwidth_overcommit: Let claims have more bandwidth of the devices than the link has. Without this, a
             device takes its capacity `bandwidth` from its NIC's link, so that all devices together never lend more.
-        allow_host_uplink: Offer the interface even if the node's own traffic depends on it. Without this, an
-            uplink, what it stands on and what stands on it are hidden whatever the policies say.
+        allow_host_uplink: Offer the interface even if the node's own traffic depends on it. Without this, an uplink,
+            what it stands on and what stands on it are hidden whatever the policies say.
         allow_host_use: Offer the interface whole even if the host itself uses it: it is a port of a bridge or a bond,
             has an address, a route or a VLAN on it ... Without this, only shares of it are offered meanwhile.
-        pooled_vfs: Offer the VFs of each PF that the policy selects as one device, or a few, with the capacities
-            `vfs` and `bandwidth`. A claim gets one VF, which the node chooses, and as much bandwidth as it asks for.
-            Without this, each VF is a device.
-        taints: What the devices' taints do to pods that have them.
+        pooled_vfs: Offer the VFs of each PF that the policy selects as one device, or a few, with the capacities `vfs`
+            and `bandwidth`. A claim gets one VF, which the node chooses, and as much bandwidth as it requests. If
+            absent, each VF is a device.
+        taints: The effect of the devices' taints on pods that have the devices. If absent, the defaults of its fields.
     """
 
     device_name_suffix: str = ""
@@ -151,12 +157,13 @@ class DeviceExposurePolicySpec(
     """The devices that the policy speaks of, and what it says of them.
 
     Attributes:
-        selector: Which interfaces of a node the policy speaks of.
-        node_selector: Which nodes the policy holds on, by their labels; all of them if it is absent.
-        priority: Of several expose policies with the same deviceNameSuffix, the one with the highest priority wins;
-            between equals, the one whose name sorts first.
-        action: `expose` offers what is selected, `exclude` hides it and wins over every expose.
-        exposure: How the device is offered; only with `action: expose`.
+        selector: Which interfaces of a node the policy is about.
+        node_selector: Which nodes the policy is about, by their labels. If absent, all nodes.
+        priority: If several expose policies with the same deviceNameSuffix match an interface, the one with the highest
+            priority applies; of equal ones, the one whose name sorts first.
+        action: `expose` offers the selected interfaces. `exclude` hides them and wins over every expose.
+        exposure: How the devices are offered; only with `action: expose`. If absent, each interface is one device, for
+            one claim at a time.
     """
 
     selector: PolicySelector

@@ -41,9 +41,10 @@ class CapacityRequestPolicyRange(Wire, frozen=True):
     """The least and the most that a claim may consume, and the step between.
 
     Attributes:
-        min: The least; a claim that asks for less gets this.
-        max: The most; all that the device has, if it is absent.
-        step: What is asked for is rounded up to `min` and a multiple of this.
+        min: The least amount, e.g. `100M`; a claim that requests less gets this.
+        max: The greatest amount, e.g. `10G`. If absent, the whole capacity.
+        step: A request is rounded up to `min` plus a multiple of this amount, e.g. `100M`. If absent, it is not
+            rounded.
     """
 
     min: QuantityText
@@ -55,9 +56,10 @@ class CapacityRequestPolicy(Wire, frozen=True):
     """What a claim consumes of a shared device's capacity: `default`, or what it asks for, rounded up.
 
     Attributes:
-        default: What a claim consumes that names no amount.
-        valid_values: The amounts that a claim can consume, ascending; what it asks for is rounded up to the next.
-        valid_range: The amounts that a claim can consume, as a range.
+        default: The amount that a claim consumes if it names none, e.g. `1`. If absent, the whole capacity.
+        valid_values: The amounts that a claim can consume, ascending, e.g. `[1G, 10G]`; a request is rounded up to the
+            next. If absent, `validRange` applies, or any amount.
+        valid_range: The amounts that a claim can consume, as a range. If absent, `validValues` applies, or any amount.
     """
 
     default: QuantityText | None = None
@@ -69,8 +71,9 @@ class DeviceCapacity(Wire, frozen=True):
     """How much of something a device has; consumable only where the device allows several allocations.
 
     Attributes:
-        value: All that the device has of it.
-        request_policy: What a claim consumes when it names no amount, and which amounts it may name.
+        value: The whole amount of the device, e.g. `16`.
+        request_policy: The amount that a claim consumes if it names none, and the amounts that it may name. If absent,
+            a claim that names no amount consumes the whole.
     """
 
     value: QuantityText
@@ -81,14 +84,15 @@ class DeviceAttribute(Wire, frozen=True):
     """One attribute's value: exactly one field is set. The list forms need the DRAListTypeAttributes gate.
 
     Attributes:
-        int_: An integer.
-        bool_: A truth value.
-        string: A text of at most 64 characters.
-        version: A semantic version (semver.org 2.0.0) of at most 64 characters.
-        ints: A list of integers.
-        bools: A list of truth values.
-        strings: A list of texts.
-        versions: A list of semantic versions.
+        int_: An integer, e.g. `4`. If absent, the value is of another type.
+        bool_: A truth value, e.g. `true`. If absent, the value is of another type.
+        string: A text of at most 64 characters, e.g. `r7`. If absent, the value is of another type.
+        version: A semantic version (semver.org 2.0.0) of at most 64 characters, e.g. `1.2.3`. If absent, the value is
+            of another type.
+        ints: A list of integers, e.g. `[1, 2]`. If absent, the value is of another type.
+        bools: A list of truth values, e.g. `[true, false]`. If absent, the value is of another type.
+        strings: A list of texts, e.g. `[blue, green]`. If absent, the value is of another type.
+        versions: A list of semantic versions, e.g. `[1.2.3]`. If absent, the value is of another type.
     """
 
     int_: int | None = msgspec.field(default=None, name="int")

@@ -44,25 +44,29 @@ class Property(_Wire, frozen=True, kw_only=True):
     """What a value may be. Attributes that do not apply to its type have no meaning and are refused.
 
     Attributes:
-        type: `string`, `integer`, `number`, `boolean`, `object` or `any`, with `[]` before it a list of them, with
-            `map[string]` before it a map from names to them; alternatives are separated by `|`, in parentheses for
-            those of a list's elements: `[](string | object)`.
-        description: What the value is for.
-        format: What a text names, so that no step names what it was not given: `interface` (by name, in the pod for a
-            step with `dependOn`, the allocated device else), `hostInterface` (by name, on the node), `pciAddress`,
-            `hostMac`, `rdmaDevice` and `devicePath` (of the node), `hostPath` (a file or folder of the node),
-            `hostSocket` (a Unix socket of the node: its path, with or without `unix:` before it). Or how it is
+        type: `string`, `integer`, `number`, `boolean`, `object` or `any`. With `[]` before it, a list of them; with
+            `map[string]` before it, a map from names to them. Alternatives are separated by `|`, in parentheses for
+            those of a list's elements, e.g. `[](string | object)`. If absent, the schema is rejected, except in
+            `items`, where the list's type applies.
+        description: The purpose of the value, e.g. `the VLAN's id`. If absent, none.
+        format: What a text names, so that no step names an object that it was not given: `interface` (by name, in the
+            pod for a step with `dependOn`, else the allocated device), `hostInterface` (by name, on the node),
+            `pciAddress`, `hostMac`, `rdmaDevice` and `devicePath` (of the node), `hostPath` (a file or folder of the
+            node), `hostSocket` (a Unix socket of the node: its path, with or without `unix:` before it). Or how it is
             written: `cidr` (an address with its prefix length), `ip` (one without), `mac`, `ifname` (an interface's
-            name), `pci` (a PCI address). Of alternatives it counts for the texts; objects say it of their own.
-        enum: All values that it may have.
-        default: What the plugin takes if there is none.
-        minimum: The least number that it may be.
-        maximum: The greatest number that it may be.
-        min_items: The least length of a list.
-        max_items: The greatest length of a list.
-        items: What a list's elements may be, as a property whose type is already said.
-        properties: What an object may hold, by name; without any it may hold everything.
-        additional_properties: Whether an object may hold more than `properties`.
+            name), `pci` (a PCI address). It applies to the texts of alternatives; objects have formats of their own. If
+            absent, any text.
+        enum: All values that it may have, e.g. `[bridge, private]`. If absent, every value of the type.
+        default: The value that the plugin uses if the configuration has none, e.g. `bridge`. If absent, none is
+            documented.
+        minimum: The least number, e.g. `1`. If absent, any.
+        maximum: The greatest number, e.g. `4094`. If absent, any.
+        min_items: The least length of a list, e.g. `1`. If absent, a list may be empty.
+        max_items: The greatest length of a list, e.g. `2`. If absent, any length.
+        items: What a list's elements may be, as a property whose type is already known, e.g. `{enum: [a, b]}`. If
+            absent, every value of the type.
+        properties: What an object may contain, by name, e.g. `{mtu: {type: integer}}`. If absent, every key.
+        additional_properties: Whether an object may contain keys that are not in `properties`.
     """
 
     type: str = ""
@@ -83,8 +87,8 @@ class Parameter(Property, frozen=True, kw_only=True):
     """One key of a plugin's configuration.
 
     Attributes:
-        name: The key.
-        aliases: Other keys for the same, of which only one may be given.
+        name: The key, e.g. `mode`.
+        aliases: Other keys with the same meaning, of which only one may be given, e.g. `[vlanId]`. If absent, none.
     """
 
     name: str
@@ -95,8 +99,8 @@ class ConfigParameters(_Wire, frozen=True, kw_only=True):
     """The keys of a plugin's configuration. Those that CNI gives every plugin (`ipam`, `dns` …) need not be listed.
 
     Attributes:
-        required: Keys that must be there.
-        optional: Keys that may be there.
+        required: Keys that a step's configuration must contain. If absent, none.
+        optional: Keys that a step's configuration may contain. If absent, none.
         additional_parameters: Whether other keys are accepted as well.
     """
 
@@ -110,7 +114,7 @@ class InterfaceInput(_Wire, frozen=True, kw_only=True):
 
     Attributes:
         min_items: The least number.
-        max_items: The greatest number.
+        max_items: The greatest number, e.g. `1`. If absent, any number.
     """
 
     min_items: int = 0
@@ -132,9 +136,9 @@ class PrevResult(_Wire, frozen=True, kw_only=True):
 
     Attributes:
         required: Whether it must come after another step.
-        interfaces: What it needs of the interfaces.
-        ips: Whether it needs addresses.
-        routes: Whether it needs routes.
+        interfaces: The number of interfaces that it needs. If absent, none.
+        ips: Whether it needs addresses. If absent, it does not.
+        routes: Whether it needs routes. If absent, it does not.
     """
 
     required: bool = False
@@ -147,7 +151,7 @@ class PluginInput(_Wire, frozen=True, kw_only=True):
     """What the plugin needs.
 
     Attributes:
-        prev_result: What it needs of the results before it.
+        prev_result: What it needs of the results before it. If absent, nothing.
     """
 
     prev_result: PrevResult = PrevResult()
@@ -185,8 +189,8 @@ class DeviceOutput(_Wire, frozen=True, kw_only=True):
     """What the plugin hands to the pod as device files.
 
     Attributes:
-        appends: Whether it does at all.
-        properties: What can be referenced of them.
+        appends: Whether it creates device files.
+        properties: The properties of the device files that steps can refer to. If absent, none.
     """
 
     appends: bool = False
@@ -197,10 +201,10 @@ class PluginOutput(_Wire, frozen=True, kw_only=True):
     """What the plugin makes.
 
     Attributes:
-        interfaces: What becomes of the interfaces.
-        ips: What becomes of the addresses.
-        routes: What becomes of the routes.
-        devices: What it makes of device files.
+        interfaces: What becomes of the interfaces. If absent, the plugin adds none and returns none.
+        ips: What becomes of the addresses. If absent, the plugin adds none and returns none.
+        routes: What becomes of the routes. If absent, the plugin adds none and returns none.
+        devices: The device files that it creates. If absent, none.
     """
 
     interfaces: InterfaceOutput = InterfaceOutput()
@@ -213,13 +217,13 @@ class CNIPluginSchemaSpec(_Wire, frozen=True, kw_only=True):
     """The plugin and its contract.
 
     Attributes:
-        cni_type: The plugin's name: what steps say as their `type`.
+        cni_type: The plugin's name, e.g. `macvlan`: the `type` of steps.
         execution: Which steps of that type: those that say nothing (`Auto`), which of a type that netdra has built in
             are its own, or those that take the program of that name (`Binary`). Of other types both are the program.
-        version: The version of the plugin that this describes.
-        config_parameters: What its configuration may hold.
-        input: What it needs.
-        output: What it makes.
+        version: The version of the plugin that this describes, e.g. `1.7.1`. If absent, any version.
+        config_parameters: The keys of its configuration. If absent, none are accepted.
+        input: What it needs. If absent, nothing: the plugin can be a root step.
+        output: What it creates. If absent, nothing that steps can refer to.
     """
 
     cni_type: str

@@ -41,15 +41,17 @@ class NeutronRequest(
     A text may be the value of a parameter, `{{ params.<name> }}`, so that claims give it within the author's bounds.
 
     Attributes:
-        network: The network's id or name; without it, the one that netdra's controller has for the VF's physical
-            network, or the only one there is.
-        subnet: The id or name of the network's subnet that the addresses are to be of.
-        security_groups: The ids of security groups; without the field those that Neutron gives each port.
-        qos_policy: The id of a QoS policy.
-        fixed_ips: The addresses that the port is to have, without prefix lengths.
-        port: The id of a port that is there already, in the place of a new one; nothing else may be given then.
-        assign_addresses: Whether the VF is given the port's addresses and routes. Where they are for an interface that
-            is made of the VF, such as a bond, say false and use `{{ <step>.ips[0].address }}` there.
+        network: The network's id or name, e.g. `blue`. If absent, the network that netdra's controller has for the VF's
+            physical network, or the only network there is.
+        subnet: The id or name of the network's subnet for the addresses, e.g. `blue-4`. If absent, Neutron chooses one.
+        security_groups: The ids of security groups, e.g. `[5b6d2a4e-7c1f-4f0b-9d3e-2a1c8e7f6b50]`; `[]` for none. If
+            absent, those that Neutron gives each port.
+        qos_policy: The id of a QoS policy, e.g. `0c7e41d2-93ab-4b1e-8f65-d4a2b7c9e310`. If absent, the network's.
+        fixed_ips: The addresses of the port, without prefix lengths, e.g. `[10.77.0.5]`. If absent, Neutron chooses.
+        port: The id of an existing port, e.g. `f2a9d7c4-1e3b-46d8-a5c0-7b8e9d6f4a21`, in place of a new one; then no
+            other field may be given. If absent, a new port is created.
+        assign_addresses: Whether the VF gets the port's addresses and routes. If they are for an interface on top of
+            the VF, such as a bond, set it to false and use `{{ <step>.ips[0].address }}` there.
     """
 
     network: str = ""
@@ -67,19 +69,23 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     """One node of the graph: a device to allocate and attach, or a CNI plugin to run on what others made.
 
     Attributes:
-        name: The step's name: a DNS label, unique in the topology.
-        type: The CNI plugin that does the step, e.g. `sriov`, `bond`, `vlan`, `tuning`.
-        depend_on: The steps that must be done before, and whose results the plugin is given. A step without any is a
-            root step: a device that the scheduler allocates.
-        selector: Which devices will do; root steps only.
-        config: The plugin's configuration. Values may refer to the results of earlier steps: `{{ vf0.interfaceName }}`.
-        execution: `Binary` runs the plugin's binary even where netdra has the type built in.
-        network: The network that the step is on, by a name of the author's choice: all steps of one network share the
-            leases of their IPAM plugins, also those of other topologies. Without it, each step is a network of its own.
-        extended_resource_name: A resource name, e.g. `example.com/vf`, by which containers can ask for the root
-            step's device in their limits, without writing a claim.
-        neutron: The port of OpenStack's Neutron that the VF gets its MAC address, VLAN, rates and addresses from; root
-            steps of type `sriov` only.
+        name: The step's name, e.g. `vf0`: a DNS label, unique in the topology.
+        type: The CNI plugin of the step, e.g. `sriov`, `bond`, `vlan`, `tuning`.
+        depend_on: The steps that must run before, e.g. `[vf0, vf1]`, and whose results the plugin gets. If absent, the
+            step is a root step: a device that the scheduler allocates.
+        selector: Which devices the step accepts; root steps only. If absent, every device that supports the step's
+            type.
+        config: The plugin's configuration, e.g. `{mode: bridge}`. Values may refer to the results of earlier steps: `{{
+            vf0.interfaceName }}`. If absent, the plugin's defaults apply.
+        execution: `Binary` runs the plugin's program even if netdra has the type built in. `Auto` runs the built-in
+            type, and the program of every other type.
+        network: The network of the step, by a name of the author's choice, e.g. `storage`: all steps of one network
+            share the leases of their IPAM plugins, also those of other topologies. If absent, the step is a network of
+            its own.
+        extended_resource_name: A resource name, e.g. `example.com/vf`, by which containers can request the root step's
+            device in their limits, without a claim. If absent, a claim is required.
+        neutron: The port of OpenStack's Neutron that the VF gets its MAC address, VLAN, rates and addresses from, e.g.
+            `{network: blue}`; root steps of type `sriov` only. If absent, the VF has no port.
     """
 
     name: str
@@ -114,18 +120,21 @@ class DeclaredParameter(
     """A value that a claim gives, within bounds that the topology's author sets (decision D32).
 
     Attributes:
-        name: The name by which steps refer to it, `{{ params.<name> }}`, and claims give it: letters and digits.
-        type: What the value is; of a list, every text in it is of the format.
+        name: The name by which steps refer to the value, `{{ params.<name> }}`, and by which claims give it, e.g.
+            `address`: letters and digits.
+        type: The type of the value. Every text in a list is of the format.
         format: How a text is written: `cidr` (an address with its prefix length), `ip` (an address), `subnet` (a
-            network), `mac` (the MAC address of one interface). A text needs a format or an `enum`.
-        enum: All values that a text may have.
-        within: The networks in which an address, with its prefix, or a subnet must lie; any if there is none.
-        minimum: The least number that it may be; required for an integer.
-        maximum: The greatest number that it may be; required for an integer.
-        min_items: The least length of a list.
-        max_items: The greatest length of a list.
-        default: The value if a claim gives none; without it every claim must.
-        description: What the value is for.
+            network), `mac` (the MAC address of one interface). If absent, a text requires an `enum`.
+        enum: All values that a text may have, e.g. `[fast, slow]`. If absent, every value of the format.
+        within: The networks in which an address, with its prefix, or a subnet must lie, e.g. `[10.77.0.0/16]`. If
+            absent, any network.
+        minimum: The least value of an integer, e.g. `1`. If absent, an integer is rejected: it requires bounds.
+        maximum: The greatest value of an integer, e.g. `4094`. If absent, an integer is rejected: it requires bounds.
+        min_items: The least length of a list, e.g. `1`. If absent, a list may be empty.
+        max_items: The greatest length of a list, e.g. `4`. If absent, any length.
+        default: The value if a claim gives none, e.g. `10.77.0.5/24`. If absent, every claim must give a value.
+        description: The purpose of the value, for people, e.g. `the pod's address in the storage network`. If absent,
+            none.
     """
 
     name: str
@@ -147,8 +156,9 @@ class NetworkTopologySpec(
     """The graph's steps, and what claims may say of them.
 
     Attributes:
-        steps: The steps, in any order; which one runs when follows from `dependOn`.
-        parameters: The values that claims may give; all others are refused.
+        steps: The steps, e.g. `[{name: lan, type: macvlan}]`, in any order; `dependOn` determines which step runs when.
+        parameters: The values that claims may give, e.g. `[{name: address, format: cidr}]`. If absent, claims may give
+            none. Other values are rejected.
     """
 
     steps: Annotated[tuple[Step, ...], msgspec.Meta(min_length=1, max_length=MAX_STEPS)]

@@ -2,10 +2,14 @@
 {{- define "netdra.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride -}}
-{{- else if contains "netdra" .Release.Name -}}
-{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-netdra" (.Release.Name | trunc 33 | trimSuffix "-") -}}
+{{- /* A release's name may have dots, those of Services and accounts in admission policies not. */ -}}
+{{- $release := .Release.Name | replace "." "-" -}}
+{{- if contains "netdra" $release -}}
+{{- $release | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-netdra" ($release | trunc 33 | trimSuffix "-") -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
@@ -17,9 +21,10 @@
 
 {{/* The labels of an object, as JSON. netdra doctor reads part-of, component and version of pods. */}}
 {{- define "netdra.labels" -}}
-{{- dict "app.kubernetes.io/name" "netdra" "app.kubernetes.io/instance" .Release.Name "app.kubernetes.io/part-of" "netdra"
+{{- $own := dict "app.kubernetes.io/name" "netdra" "app.kubernetes.io/instance" .Release.Name "app.kubernetes.io/part-of" "netdra"
   "app.kubernetes.io/version" .Chart.AppVersion "app.kubernetes.io/managed-by" .Release.Service
-  "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_") | toJson -}}
+  "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_") -}}
+{{- merge $own .Values.commonLabels | toJson -}}
 {{- end -}}
 
 {{/* The labels of a component's pods, as JSON: (list . COMPONENT LABELS). */}}
@@ -30,7 +35,7 @@
 
 {{- define "netdra.image" -}}
 {{- with .Values.image -}}
-{{- .repository -}}
+{{- with .registry }}{{ . }}/{{ end }}{{ .repository -}}
 {{- if .digest -}}@{{ .digest }}{{- else -}}:{{ .tag | default $.Chart.AppVersion }}{{- end -}}
 {{- end -}}
 {{- end -}}
@@ -46,4 +51,11 @@ else that applies them would run them at once. `helm template` finds no cluster,
 {{- define "netdra.kept" -}}
 {{- dict "helm.sh/resource-policy" "keep" "argocd.argoproj.io/sync-options" "Prune=false,Delete=false"
   "kustomize.toolkit.fluxcd.io/prune" "disabled" | toJson -}}
+{{- end -}}
+
+{{/* The annotations that the values add to an object, if any: (list . ANNOTATIONS). */}}
+{{- define "netdra.annotations" -}}
+{{- with merge (dict) (index . 1) (index . 0).Values.commonAnnotations -}}
+annotations: {{ toJson . }}
+{{- end -}}
 {{- end -}}

@@ -28,9 +28,10 @@ topologySpreadConstraints:
     matchLabelKeys: [pod-template-hash]
 {{- end -}}
 
-{{/* What a process that needs nothing of its node is held to. */}}
+{{/* What a process that needs nothing of its node is held to: VALUES. */}}
 {{- define "netdra.nobody" -}}
-{runAsNonRoot: true, runAsUser: 65532, runAsGroup: 65532, seccompProfile: {type: RuntimeDefault}}
+{{- $own := dict "runAsNonRoot" true "runAsUser" 65532 "runAsGroup" 65532 "seccompProfile" (dict "type" "RuntimeDefault") -}}
+{{- mergeOverwrite $own .podSecurityContext | toJson -}}
 {{- end -}}
 {{- define "netdra.hardened" -}}
 {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
@@ -44,6 +45,18 @@ topologySpreadConstraints:
 - {name: NETDRA_LOG_FORMAT, value: {{ $root.Values.logFormat }}}
 - {name: NETDRA_LOG_LEVEL, value: {{ $root.Values.logLevel }}}
 {{- range (index . 1).extraEnv }}
+- {{ toJson . }}
+{{- end }}
+{{- end -}}
+
+{{/* The volumes and mounts that the values add to a component's: VALUES. */}}
+{{- define "netdra.volumes" -}}
+{{- range .extraVolumes }}
+- {{ toJson . }}
+{{- end }}
+{{- end -}}
+{{- define "netdra.volumeMounts" -}}
+{{- range .extraVolumeMounts }}
 - {{ toJson . }}
 {{- end }}
 {{- end -}}

@@ -34,6 +34,12 @@ class Case:
 
 HOOKS = {"hooks": {"render": "always"}}
 """The value with which helm renders without a cluster what it renders with one."""
+EXTENSIONS = {
+    "extraVolumes": [{"name": "ca", "configMap": {"name": "ca"}}],
+    "extraVolumeMounts": [{"name": "ca", "mountPath": "/etc/ssl/ca", "readOnly": True}],
+    "podSecurityContext": {"fsGroup": 4242, "supplementalGroups": [4243]},
+}
+"""Values that every component has."""
 CASES = {
     "defaults": Case(),
     "hooks": Case(values=HOOKS),
@@ -47,6 +53,8 @@ CASES = {
         values={
             **HOOKS,
             "presets": {"shared": True},
+            "commonLabels": {"team": "network", "app.kubernetes.io/name": "other"},
+            "commonAnnotations": {"example.com/owner": "network"},
             "image": {
                 "repository": "registry.example.com/netdra",
                 "digest": f"sha256:{'0' * 64}",
@@ -101,8 +109,29 @@ CASES = {
             "networkPolicy": {"neutronServers": ["10.2.0.0/24"], "neutronPorts": [5000, 9696]},
         }
     ),
+    "dots": Case("net.dra.prod", values=HOOKS),
+    "host-network": Case(
+        values={
+            "webhook": {"hostNetwork": True, "port": 9443, "healthPort": 9444},
+            "node": {"updateStrategy": "OnDelete"},
+            "image": {"registry": "mirror.example.com:5000", "repository": "net/netdra"},
+            "cniPlugins": {"enabled": False},
+            "roles": {"aggregate": False},
+        }
+    ),
+    "extended": Case(
+        values={
+            "presets": {"shared": True},
+            **dict.fromkeys(("node", "controller", "webhook"), EXTENSIONS),
+            "hooks": {**EXTENSIONS, "render": "always"},
+        }
+    ),
     "little": Case(values={"crds": {"enabled": False}, "networkPolicy": {"enabled": False}}),
 }
+
+
+PEOPLE = ("netdra-view", "netdra-edit", "netdra-admin")
+"""ClusterRoles of these names are in every release, so that there is one release in a cluster."""
 
 
 def of_kind(objects: Iterable[Object], *kinds: str) -> list[Object]:

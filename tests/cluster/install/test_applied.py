@@ -9,13 +9,14 @@ from contextlib import closing
 
 import pytest
 
+from testbed import helm
 from testbed.api import Api, Object, kind_of
 from testbed.commands import Settings
 from testbed.control_plane import ControlPlane
 from testbed.objects import NAMESPACE, add_namespace
 from testbed.waiting import until
-from tests.cluster.conftest import StartControlPlane
-from tests.cluster.install.rendering import CASES
+from tests.cluster.conftest import DEFINITION, StartControlPlane
+from tests.cluster.install.rendering import CASES, CHART
 
 OF_OTHERS = ("cert-manager.io/", "monitoring.coreos.com/")
 """API groups that a bare cluster does not serve."""
@@ -74,3 +75,37 @@ def test_a_second_apply_changes_no_object(plane: ControlPlane, api: Api, name: s
 def as_list(objects: list[Object]) -> str:
     """Objects as one document; JSON, in which a namespace "y" is no truth."""
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+
+
+def test_a_second_release_is_refused_also_without_definitions(plane: ControlPlane) -> None:
+    def install(release: str, *options: str) -> str:
+        where = (f"--namespace={release}", "--create-namespace")
+        return helm.helm("install", release, str(CHART), *where, *options, kubeconfig=plane.kubeconfig())
+
+    install("first", "--set=crds.enabled=false")
+    with pytest.raises(helm.HelmError) as refused:
+        install("second", "--set=crds.enabled=false")
+    assert 'ClusterRole "netdra-admin"' in refused.value.stderr
+    assert "first" in refused.value.stderr
+    # Nothing runs here that could run the hooks.
+    helm.helm("uninstall", "first", "--namespace=first", "--no-hooks", kubeconfig=plane.kubeconfig())
+
+
+def test_kept_definitions_are_taken_over_by_a_release_of_another_name(plane: ControlPlane, api: Api) -> None:
+    def install(release: str, *options: str) -> str:
+        return helm.helm("install", release, str(CHART), "--namespace=default", *options, kubeconfig=plane.kubeconfig())
+
+    api.delete_all(DEFINITION)
+    install("former")
+    helm.helm("uninstall", "former", "--namespace=default", "--no-hooks", kubeconfig=plane.kubeconfig())
+    with pytest.raises(helm.HelmError, match="CustomResourceDefinition"):
+        install("later")
+    printed = install("later", "--take-ownership")
+    owners = {
+        each["metadata"]["annotations"]["meta.helm.sh/release-name"]
+        for each in api.list(DEFINITION)
+        if each["metadata"]["name"].endswith(".networking.dra.io")
+    }
+    assert owners == {"later"}
+    assert "netdra preset shared | kubectl apply -f -" in printed
+    helm.helm("uninstall", "later", "--namespace=default", "--no-hooks", kubeconfig=plane.kubeconfig())

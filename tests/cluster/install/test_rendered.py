@@ -15,7 +15,7 @@ from netdra.exposure import physnets
 from netdra.model import kinds
 from testbed import helm
 from testbed.api import Object
-from tests.cluster.install.rendering import CASES, CHART, Case, name, of_kind
+from tests.cluster.install.rendering import CASES, CHART, HOOKS, PEOPLE, Case, name, of_kind
 
 GOLDEN = Path(__file__).with_name("golden.yaml")
 CLUSTER_WIDE = (
@@ -49,7 +49,11 @@ def test_the_defaults_come_to_what_was_agreed_on() -> None:
 def test_every_object_is_in_the_releases_namespace_and_named_after_it(case: Case) -> None:
     found = case.objects()
     assert {each["metadata"].get("namespace") for each in found if each["kind"] not in CLUSTER_WIDE} == {case.namespace}
-    ours = [each for each in found if each["kind"] not in ("CustomResourceDefinition", "Namespace")]
+    ours = [
+        each
+        for each in found
+        if each["kind"] not in ("CustomResourceDefinition", "Namespace") and name(each) not in PEOPLE
+    ]
     (prefix,) = {name(each) for each in of_kind(ours, "ValidatingWebhookConfiguration") if "claims" not in name(each)}
     assert all(name(each).startswith(prefix) for each in ours)
     assert max(len(name(each)) for each in ours) <= 63
@@ -245,6 +249,87 @@ def test_the_device_registry_is_served_where_it_is_wanted() -> None:
     assert pod["securityContext"] == {"supplementalGroups": [4242]}
     (volume,) = (each for each in pod["volumes"] if each["name"] == "device-registry")
     assert volume["hostPath"] == {"path": "/run/netdra", "type": "DirectoryOrCreate"}
+
+
+def test_common_labels_and_annotations_are_added_and_change_no_selector() -> None:
+    case = CASES["everything"]
+    found = case.objects()
+    for each in found:
+        labels = each["metadata"]["labels"]
+        assert (labels["team"], labels["app.kubernetes.io/name"]) == ("network", "netdra")
+    for each in of_kind(found, "DaemonSet", "Deployment"):
+        assert "team" not in each["spec"]["selector"]["matchLabels"]
+        assert pod_of(each)["metadata"]["labels"]["team"] == "network"
+        assert pod_of(each)["metadata"]["annotations"]["example.com/owner"] == "network"
+    services = [each for each in of_kind(found, "Service", "ServiceAccount") if "helm.sh/hook" not in str(each)]
+    for each in (*of_kind(found, "DaemonSet", "Deployment"), *services):
+        assert each["metadata"]["annotations"] == {"example.com/owner": "network"}
+
+
+def test_the_webhook_on_the_hosts_network_has_ports_of_the_node_and_goes_before_it_comes() -> None:
+    found = CASES["host-network"].objects()
+    (webhook,) = (each for each in of_kind(found, "Deployment") if name(each) == "netdra-webhook")
+    pod = pod_of(webhook)["spec"]
+    assert (pod["hostNetwork"], pod["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+    (container,) = pod["containers"]
+    assert {"--port=9443", "--health-address=:9444"} <= set(container["args"])
+    assert [port["containerPort"] for port in container["ports"]] == [9443, 9444]
+    assert webhook["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 1, "maxSurge": 0}
+    (policy,) = (each for each in of_kind(found, "NetworkPolicy") if name(each) == "netdra-webhook")
+    assert [rule["ports"][0]["port"] for rule in policy["spec"]["ingress"]] == [9443, 9444]
+
+
+def test_drivers_can_be_replaced_by_hand() -> None:
+    (driver,) = of_kind(CASES["host-network"].objects(), "DaemonSet")
+    assert driver["spec"]["updateStrategy"] == {"type": "OnDelete"}
+
+
+def test_a_mirror_is_in_front_of_every_image() -> None:
+    for workload in of_kind(Case(values={**CASES["host-network"].values, **HOOKS}).objects(), *WORKLOADS):
+        (container,) = pod_of(workload)["spec"]["containers"]
+        assert container["image"].startswith("mirror.example.com:5000/net/netdra:")
+
+
+def test_without_cni_plugins_the_controller_has_no_rights_on_workloads() -> None:
+    def rights(case: Case) -> set[str]:
+        rules = [
+            rule
+            for role in of_kind(case.objects(), "Role", "ClusterRole")
+            if name(role) == "netdra-controller"
+            for rule in role["rules"]
+        ]
+        return {resource for rule in rules for resource in rule["resources"]}
+
+    assert rights(Case()) - rights(CASES["host-network"]) == {"daemonsets", "pods"}
+    (controller,) = (
+        each for each in of_kind(CASES["host-network"].objects(), "Deployment") if name(each) == "netdra-controller"
+    )
+    assert "--image" not in str(pod_of(controller)["spec"]["containers"][0]["args"])
+
+
+def test_volumes_and_security_contexts_are_added_to_every_pod() -> None:
+    for workload in of_kind(CASES["extended"].objects(), *WORKLOADS):
+        pod = pod_of(workload)["spec"]
+        (container,) = pod["containers"]
+        assert {"name": "ca", "configMap": {"name": "ca"}} in pod["volumes"]
+        assert {"name": "ca", "mountPath": "/etc/ssl/ca", "readOnly": True} in container["volumeMounts"]
+        assert pod["securityContext"]["fsGroup"] == 4242
+
+
+def test_controller_and_webhook_can_run_where_the_control_plane_does() -> None:
+    key = "node-role.kubernetes.io/control-plane"
+    for workload in of_kind(CASES["hooks"].objects(), *WORKLOADS):
+        assert any(each.get("key", key) == key for each in pod_of(workload)["spec"]["tolerations"])
+
+
+def test_roles_for_people_are_part_of_kubernetes_own_unless_that_is_switched_off() -> None:
+    roles = {name(each): each for each in of_kind(Case().objects(), "ClusterRole") if name(each) in PEOPLE}
+    for role in ("view", "edit", "admin"):
+        labels = roles[f"netdra-{role}"]["metadata"]["labels"]
+        assert [label for label in labels if "aggregate" in label] == [f"rbac.authorization.k8s.io/aggregate-to-{role}"]
+    apart = [each for each in of_kind(CASES["host-network"].objects(), "ClusterRole") if name(each) in PEOPLE]
+    assert len(apart) == len(PEOPLE)
+    assert "aggregate" not in str(apart)
 
 
 def test_only_the_controller_is_given_the_clouds_credentials() -> None:

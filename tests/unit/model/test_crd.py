@@ -44,6 +44,34 @@ def schemas(value: Any) -> Iterator[dict[str, Any]]:
             yield from schemas(value[place])
 
 
+WRITTEN = ("deviceexposurepolicies", "networktopologies", "cniplugins", "customdevices", "cnipluginschemas")
+"""Kinds whose spec people write."""
+
+
+@pytest.mark.parametrize("plural", WRITTEN)
+def test_kubectl_explain_tells_of_every_field_an_example_its_default_or_what_its_absence_means(plural: str) -> None:
+    (kind,) = (kind for kind in kinds.KINDS if kind.plural == plural)
+    spec = crd.manifest(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    unclear = {
+        name: below["description"]
+        for found in schemas(spec)
+        for name, below in found.get("properties", {}).items()
+        if not _is_explained(below, is_required=name in found.get("required", ()))
+    }
+
+    assert unclear == {}
+
+
+def _is_explained(schema: dict[str, Any], *, is_required: bool) -> bool:
+    text = schema["description"]
+    has_values = schema.get("type") == "boolean" or "enum" in schema or "properties" in schema
+    # A list of objects and a map of them have examples in their fields.
+    below = schema.get("items") or schema.get("additionalProperties")
+    has_values = has_values or (isinstance(below, dict) and "properties" in below)
+    is_clear = is_required or "If absent" in text or "Default: `" in text or "default" in schema
+    return is_clear and (has_values or any(sign in text for sign in ("e.g. `", "Default: `")))
+
+
 @pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.plural)
 def test_every_property_is_described_but_the_servers_own(kind: crd.CustomKind) -> None:
     schema = crd.manifest(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]

@@ -70,7 +70,7 @@ def test_bounds_and_a_default_that_says_something_are_in_the_schema() -> None:
         "minimum": 0,
         "maximum": 1000,
         "default": 100,
-        "description": "A number.",
+        "description": "A number. Default: `100`.",
     }
     assert property_of("name") == {
         "type": "string",
@@ -82,7 +82,7 @@ def test_bounds_and_a_default_that_says_something_are_in_the_schema() -> None:
 
 
 def test_a_default_that_means_absent_is_not_written_into_objects() -> None:
-    assert property_of("flag") == {"type": "boolean", "description": "A flag."}
+    assert property_of("flag") == {"type": "boolean", "description": "A flag. Default: `false`."}
     assert "default" not in property_of("inners")
     assert property_of("words")["default"] == ["one"]
 
@@ -112,13 +112,16 @@ def test_an_integer_or_string_that_is_no_quantity_has_no_pattern() -> None:
         "anyOf": [{"type": "integer"}, {"type": "string"}],
         "x-kubernetes-int-or-string": True,
         "default": "10%",
-        "description": "A number or a percentage.",
+        "description": "A number or a percentage. Default: `10%`.",
     }
 
 
 def test_what_a_structural_schema_cannot_say_is_left_free() -> None:
     assert property_of("anything") == {"x-kubernetes-preserve-unknown-fields": True, "description": "Anything."}
-    assert property_of("mixed") == {"x-kubernetes-preserve-unknown-fields": True, "description": "A flag or words."}
+    assert property_of("mixed") == {
+        "x-kubernetes-preserve-unknown-fields": True,
+        "description": "A flag or words. Default: `false`.",
+    }
 
 
 def test_maps_and_lists_have_their_bounds() -> None:
