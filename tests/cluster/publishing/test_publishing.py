@@ -71,8 +71,9 @@ def test_a_burst_of_links_is_at_most_three_writes_a_pool(
                 for name in names_:
                     machine.veth(name, f"far{name}")
                 await scene.devices(*names_)
-                slices = scene.publishing.followed.slices
-                await slices.until(lambda: len(slices.objects) == len(names_))
+                await scene.publishing.followed.slices.until(
+                    lambda: len(scene.publishing.followed.slices.objects) == len(names_)
+                )
                 assert len(scene.writes(since)) <= 3 * len(names_)
                 since = time.monotonic()
                 for name in names_:
