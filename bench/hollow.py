@@ -37,6 +37,7 @@ from tests.hollow_changes import (
     FIRST,
     POLICY,
     PUT_OFF,
+    ROLLOUT,
     SLICES,
     STATUSES,
     Change,
@@ -129,14 +130,14 @@ class End:
     """How changes ended.
 
     Attributes:
-        policy: as it was when its status was right.
+        rollout: the policy's, as it was when it was right.
         right, written: when that was, and when the last slice was written, as `time.monotonic`.
         used: what it took of the CPU.
         slices: how often a node wrote slices.
         writes: what was written besides.
     """
 
-    policy: Object
+    rollout: Object
     right: float
     written: float
     used: str
@@ -189,8 +190,8 @@ async def _change(cluster: Cluster, change: Change) -> list[Figure]:
     before, begun, used = writes(cluster.plane), time.monotonic(), Used(cluster.plane)
     await asyncio.to_thread(cluster.api.patch, POLICY, change.policy, {"spec": change.spec})
     end = await _end(cluster, change, before, used)
-    stored = await asyncio.to_thread(cluster.api.get, POLICY, change.policy)
-    assert stored["status"] == end.policy["status"], "the status was right before it settled"
+    stored = await asyncio.to_thread(cluster.api.get, ROLLOUT, change.policy)
+    assert stored["status"] == end.rollout["status"], "the status was right before it settled"
     return [
         Figure(f"{change.name}: until all is right", max(end.right, end.written) - begun, "s", SECONDS, end.used),
         Figure(f"{change.name}: until the last slice is written", end.written - begun, "s"),
@@ -232,17 +233,17 @@ async def _end(cluster: Cluster, change: Change, before: Mapping[str, float], us
     hollow = cluster.hollow
     waiting = asyncio.create_task(asyncio.to_thread(_right, cluster, change))
     await hollow.settled(lambda node: says(node, change))
-    policy, right = await waiting
+    rollout, right = await waiting
     written, note = max(node.written for node in hollow.nodes.values()), _note(used())
     # A write that is late, or one that is not needed, would come now.
     await asyncio.sleep(QUIET_SECONDS)
     after = writes(cluster.plane)
     slices = (after["resourceslices"] - before["resourceslices"]) / len(hollow.nodes)
-    return End(policy, right, written, note, slices, _written(before, after))
+    return End(rollout, right, written, note, slices, _written(before, after))
 
 
 def _right(cluster: Cluster, change: Change) -> tuple[Object, float]:
-    """Wait until the policy's status is right; the policy, and when that was."""
+    """Wait until the policy's rollout is right; the rollout, and when that was."""
     nodes = len(cluster.hollow.nodes)
     return wait_status(cluster.api, change.policy, nodes, change.devices, failing=change.failing), time.monotonic()
 

@@ -21,7 +21,8 @@ from tests.hollow_nodes import HollowNode
 SLICES = 5
 """Of a node of the example."""
 POLICY = "networking.dra.io/v1alpha1/DeviceExposurePolicy"
-STATUSES = "deviceexposurepolicies/status"
+ROLLOUT = "networking.dra.io/v1alpha1/DeviceExposurePolicyRollout"
+STATUSES = "deviceexposurepolicyrollouts"
 PUT_OFF = "put off"
 TOO_MANY = "429"
 WAITING = "older generation"
@@ -104,7 +105,7 @@ def stored_ports(api: Api, nodes: Iterable[str]) -> dict[str, str]:
 
 
 def wait_status(api: Api, policy: str, nodes: int, devices: int, *, failing: bool, others: int = 0) -> Object:
-    """Wait until a policy's status says that all nodes have it, and what it comes to.
+    """Wait until a policy's rollout says that all nodes have it, and what it comes to; the rollout.
 
     Args:
         api: the administrator's client.
@@ -117,7 +118,7 @@ def wait_status(api: Api, policy: str, nodes: int, devices: int, *, failing: boo
 
     def is_right(found: Object | None) -> bool:
         status = (found or {}).get("status", {})
-        if found is None or status.get("observedGeneration") != found["metadata"]["generation"]:
+        if found is None or status.get("observedGeneration") != api.get(POLICY, policy)["metadata"]["generation"]:
             return False
         problems = status.get("problems", [])
         failed = bool(problems) and problems[0]["nodes"] == nodes
@@ -125,7 +126,7 @@ def wait_status(api: Api, policy: str, nodes: int, devices: int, *, failing: boo
             return False
         return (status.get("nodes", 0), status.get("devices", 0), failed) == (nodes + others, nodes * devices, failing)
 
-    found = api.wait_for(POLICY, policy, is_right, timeout=300.0)
+    found = api.wait_for(ROLLOUT, policy, is_right, timeout=300.0)
     assert found is not None
     return found
 

@@ -151,7 +151,7 @@ class HollowNodes:
                 running = [tasks.create_task(Reflector(client, POLICIES, self.policies).run())]
                 await self.policies.wait_synced()
                 if self.labels:
-                    self._facts = {name: NodeRegistrations(tuple) for name in uids}
+                    self._facts = {name: NodeRegistrations(name, tuple) for name in uids}
                     self._patterns = {name: Pattern(interfaces) for name in uids}
                     undo.enter_context(self.custom_devices.following(self._on_custom_device_change))
                     running.append(tasks.create_task(Reflector(client, CUSTOM_DEVICES, self.custom_devices).run()))

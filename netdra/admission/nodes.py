@@ -189,8 +189,9 @@ class Nodes:
         nodes = self.nodes.objects
         if not nodes or not self.reports.synced:
             return ""
-        chosen = selector.node_selector
-        picked = [name for name, node in nodes.items() if chosen is None or chosen.matches(node.metadata.labels)]
+        picked = [name for name, node in nodes.items() if selector.matches(name, node.metadata.labels)]
+        if not picked and selector.node_name not in ("", *nodes):
+            return f'spec.selector.nodeName: none of {len(nodes)} nodes is called "{selector.node_name}" now'
         if not picked:
             return f"spec.selector.nodeSelector: none of {len(nodes)} nodes has these labels now"
         reports = [self.reports.objects[name].status for name in picked if name in self.reports.objects]

@@ -66,7 +66,7 @@ def command(
     features = inputs.features(gates)
     inputs.check_stdin(*policy_paths, recorded.inventory_path)
     inventory = recorded.read()
-    policies, registrations = inputs.policies(policy_paths, inventory.node.labels)
+    policies, registrations = inputs.policies(policy_paths, inventory.node)
     files: dict[str, DeviceFile] = {}
     if registry_socket is not None:
         registrations = (*registrations, *_read_registrations(registry_socket, files))
@@ -89,7 +89,7 @@ def _read_registrations(path: Path, files: dict[str, DeviceFile]) -> Iterator[Re
     Raises:
         TemporaryError: the registry does not answer.
     """
-    from netdra.node.registry.service import from_request
+    from netdra.node.registry.messages import from_request
     from netdra.registry_client import RegistryClient
 
     with RegistryClient(path=str(path)) as client:

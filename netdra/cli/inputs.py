@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, TextIO, TypeVar
 
@@ -19,7 +19,7 @@ from netdra.model import documents, names, yaml_text
 from netdra.model.custom_device import CustomDevice
 from netdra.model.device import Features
 from netdra.model.errors import InvalidInputError
-from netdra.model.inventory import Inventory
+from netdra.model.inventory import Inventory, InventoryNode
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.registration import Registration
 
@@ -203,14 +203,12 @@ def objects(paths: Sequence[str], kind: type[Kind]) -> list[Kind]:
     return chosen
 
 
-def policies(
-    paths: Sequence[str], labels: Mapping[str, str]
-) -> tuple[list[DeviceExposurePolicy], tuple[Registration, ...]]:
+def policies(paths: Sequence[str], node: InventoryNode) -> tuple[list[DeviceExposurePolicy], tuple[Registration, ...]]:
     """The policies in files, and the registrations of the CustomDevices beside them for a node.
 
     Args:
         paths: files and folders.
-        labels: the node's.
+        node: the node.
 
     Raises:
         InvalidInputError: as `objects`.
@@ -221,7 +219,7 @@ def policies(
     written = [policy for policy in there if isinstance(policy, DeviceExposurePolicy)]
     if not written:
         raise missing(DeviceExposurePolicy.__name__, paths, there)
-    chosen = (of_custom_device(device, labels) for device in there if isinstance(device, CustomDevice))
+    chosen = (of_custom_device(device, node.name, node.labels) for device in there if isinstance(device, CustomDevice))
     return written, tuple(registration for registration in chosen if registration is not None)
 
 

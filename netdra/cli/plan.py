@@ -81,7 +81,7 @@ def _plan(policy_paths: tuple[str, ...], inventory: Inventory, features: Feature
     from netdra.rules import shipped
     from netdra.slices.pack import layout
 
-    policies, registrations = inputs.policies(policy_paths, inventory.node.labels)
+    policies, registrations = inputs.policies(policy_paths, inventory.node)
     result = expose(inventory, policies, features=features, registered=Registered(registrations))
     packed = layout(result, node=inventory.node.name, features=features)
     for text in devices.problem_texts((*result.problems, *packed.problems)):

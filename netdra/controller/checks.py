@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import msgspec
 
@@ -65,11 +65,10 @@ class Checks:
         bare = msgspec.structs.replace(topology, status=None)
         return await self._ask(("topology", topology.name), subject, TopologyTask(bare, own))
 
-    def forget(self, policies: Iterable[str], topologies: Iterable[str]) -> None:
-        """Forget the answers for all objects but these, by name."""
-        present = {*(("policy", name) for name in policies), *(("topology", name) for name in topologies)}
-        self._checked = {key: value for key, value in self._checked.items() if key in present}
-        self._late = {key: value for key, value in self._late.items() if key in present}
+    def forget(self, kind: Literal["policy", "topology"], name: str) -> None:
+        """Forget the answer for an object that is gone."""
+        self._checked.pop((kind, name), None)
+        self._late.pop((kind, name), None)
 
     async def _ask(self, key: _Key, subject: Any, task: PolicyTask | TopologyTask) -> tuple[str, ...]:
         checked = self._checked.get(key)

@@ -16,10 +16,22 @@ from typing import Any
 from netdra.controller import metrics, status
 from netdra.controller.checks import Checks
 from netdra.controller.classes import ClassWrites, changes
-from netdra.controller.state import CUSTOM_DEVICE, FEATURES, POLICY, SCHEMA, TOPOLOGY, Key, State, published
+from netdra.controller.state import (
+    CUSTOM_DEVICE_ROLLOUT,
+    FEATURES,
+    POLICY,
+    POLICY_ROLLOUT,
+    SCHEMA,
+    TOPOLOGY,
+    TOPOLOGY_USAGE,
+    Key,
+    State,
+    published,
+)
 from netdra.controller.status import TopologyState
 from netdra.controller.writing import (
     StatusWithConditions,
+    WithMetadata,
     WithStatus,
     delete_shipped,
     drift,
@@ -27,12 +39,23 @@ from netdra.controller.writing import (
     reference,
     write,
     write_status,
+    write_summary,
 )
 from netdra.kube.client import Client
 from netdra.kube.errors import ConflictError, NotFoundError
 from netdra.kube.events import Recorder
 from netdra.kube.queue import AGAIN, WorkQueue
-from netdra.kube.resources import CUSTOM_DEVICES, POLICIES, SCHEMAS, TOPOLOGIES, Resource
+from netdra.kube.resources import (
+    CUSTOM_DEVICE_ROLLOUTS,
+    CUSTOM_DEVICES,
+    POLICIES,
+    POLICY_ROLLOUTS,
+    SCHEMAS,
+    TOPOLOGIES,
+    TOPOLOGY_USAGES,
+    Resource,
+)
+from netdra.kube.store import Store
 from netdra.model.device import Features
 from netdra.model.errors import InvalidInputError
 from netdra.model.topology import NetworkTopology
@@ -74,7 +97,9 @@ class Controller:
             TOPOLOGY: self._topology,
             POLICY: self._policy,
             SCHEMA: self._schema,
-            CUSTOM_DEVICE: self._custom_device,
+            TOPOLOGY_USAGE: self._topology_usage,
+            POLICY_ROLLOUT: self._policy_rollout,
+            CUSTOM_DEVICE_ROLLOUT: self._custom_device_rollout,
             FEATURES: self._learn_features,
         }
 
@@ -105,17 +130,21 @@ class Controller:
     async def _topology(self, name: str) -> None:
         topology = self.state.topologies.objects.get(name)
         if topology is None:
-            self._forget()
+            self._checks.forget("topology", name)
             return  # its classes go with it
         findings = await self._checks.topology(topology, shipped.own_of(self.state.schemas.objects.values()))
         deleted = bool(topology.metadata.deletion_timestamp)
         planned = ClassWrites() if findings and not deleted else self._changes(topology)
+        if not deleted:
+            # Before there is a class, so that no claim is allocated through a topology that could go at once.
+            await finalize_topology(self._client, topology, wanted=True)
         problem = await write(self._client, planned)
         self._report_drift(topology, planned)
-        users = self.state.users(name)
-        await finalize_topology(self._client, topology, wanted=bool(users))
-        seen = TopologyState(findings=findings, changes=planned, problem=problem, users=users)
-        if (users or not deleted) and not status.is_interim(topology, seen):
+        used = bool(self.state.users(name))
+        if deleted and not used:
+            await finalize_topology(self._client, topology, wanted=False)
+        seen = TopologyState(findings=findings, changes=planned, problem=problem)
+        if (used or not deleted) and not status.is_interim(topology, seen):
             await self._write_status(TOPOLOGIES, topology, status.of_topology(topology, seen, now()))
 
     def _changes(self, topology: NetworkTopology) -> ClassWrites:
@@ -141,14 +170,38 @@ class Controller:
     async def _policy(self, name: str) -> None:
         policy = self.state.policies.objects.get(name)
         if policy is None:
-            self._forget()
+            self._checks.forget("policy", name)
             return
-        if not self.state.nodes.synced and policy.status is not None:
-            return  # the nodes' reports are not read yet: the present status is likelier than one without reports
         wrong = await self._checks.policy(policy)
-        reports = self.state.policy_reports.of(name)
-        desired = status.of_policy(policy, self.state.policies.objects, wrong, reports, now())
-        await self._write_status(POLICIES, policy, desired)
+        await self._write_status(POLICIES, policy, status.of_policy(policy, self.state.ranks.of(policy), wrong, now()))
+
+    async def _topology_usage(self, name: str) -> None:
+        topology, usages = self.state.topologies.objects.get(name), self.state.usages
+        if topology is not None and usages.synced:
+            present = usages.objects.get(name)
+            before = present.status if present is not None else None
+            desired = status.of_usage(topology, self.state.users(name), before, now())
+            await self._write_summary(TOPOLOGY_USAGES, present, (TOPOLOGIES, topology), desired)
+
+    async def _policy_rollout(self, name: str) -> None:
+        policy, rollouts = self.state.policies.objects.get(name), self.state.policy_rollouts
+        if policy is not None and self._can_summarize(rollouts, name):
+            present = rollouts.objects.get(name)
+            before = present.status if present is not None else None
+            desired = status.of_policy_rollout(policy, self.state.policy_reports.of(name), before, now())
+            await self._write_summary(POLICY_ROLLOUTS, present, (POLICIES, policy), desired)
+
+    async def _custom_device_rollout(self, name: str) -> None:
+        device, rollouts = self.state.custom_devices.objects.get(name), self.state.custom_device_rollouts
+        if device is not None and self._can_summarize(rollouts, name):
+            present = rollouts.objects.get(name)
+            before = present.status if present is not None else None
+            desired = status.of_custom_device(device, self.state.custom_device_reports.of(name), before, now())
+            await self._write_summary(CUSTOM_DEVICE_ROLLOUTS, present, (CUSTOM_DEVICES, device), desired)
+
+    def _can_summarize(self, rollouts: Store[Any], name: str) -> bool:
+        """Whether a rollout can be written: until reports are read, the stored one is likelier than an empty one."""
+        return rollouts.synced and (self.state.nodes.synced or name not in rollouts.objects)
 
     async def _schema(self, name: str) -> None:
         schema = self.state.schemas.objects.get(name)
@@ -159,17 +212,17 @@ class Controller:
         else:
             await self._write_status(SCHEMAS, schema, status.of_schema(schema, self.state.schemas.objects, now()))
 
-    async def _custom_device(self, name: str) -> None:
-        device = self.state.custom_devices.objects.get(name)
-        if device is not None and (self.state.nodes.synced or device.status is None):
-            reports = self.state.custom_device_reports.of(name)
-            await self._write_status(CUSTOM_DEVICES, device, status.of_custom_device(device, reports, now()))
-
     async def _write_status(self, resource: Resource[Any], about: WithStatus, desired: StatusWithConditions) -> None:
         await write_status(self._client, self._recorder, resource, about, desired)
 
-    def _forget(self) -> None:
-        self._checks.forget(self.state.policies.objects, self.state.topologies.objects)
+    async def _write_summary(
+        self,
+        resource: Resource[Any],
+        present: WithStatus | None,
+        owner: tuple[Resource[Any], WithMetadata],
+        desired: StatusWithConditions,
+    ) -> None:
+        await write_summary(self._client, self._recorder, resource, present, owner, desired)
 
     async def _learn_features(self, _: str) -> None:
         """Learn in which form nodes publish supportedCNIs, so that classes ask for it in that form (decision D6)."""

@@ -1,16 +1,19 @@
 """The cluster as the controller knows it, and the objects that a change concerns.
 
-Reflectors keep the stores current; from them come indexes: the users of each topology, and the nodes' reports of each
-policy and custom device. `netdra.controller.controller` reads all of it.
+Reflectors keep the stores current; from them come indexes: the users of each topology, the policies of each rank, and
+the nodes' reports of each policy and custom device. `netdra.controller.controller` reads all of it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
 
 from netdra.kube.client import Client
 from netdra.kube.features import LIST_ATTRIBUTES
@@ -18,12 +21,15 @@ from netdra.kube.queue import WorkQueue
 from netdra.kube.reflector import Reflector
 from netdra.kube.resources import (
     CLAIM_USES,
+    CUSTOM_DEVICE_ROLLOUTS,
     CUSTOM_DEVICES,
     DEVICE_CLASSES,
     NODE_REPORTS,
     POLICIES,
+    POLICY_ROLLOUTS,
     SCHEMAS,
     TOPOLOGIES,
+    TOPOLOGY_USAGES,
     KubernetesObject,
     Resource,
 )
@@ -38,7 +44,8 @@ from netdra.model.node_network import (
     custom_devices_of,
     policies_of,
 )
-from netdra.model.policy import DeviceExposurePolicy
+from netdra.model.policy import DeviceExposurePolicy, Exposure
+from netdra.model.rollout import CustomDeviceRollout, DeviceExposurePolicyRollout, NetworkTopologyUsage
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.topology.users import topologies_of
@@ -47,10 +54,14 @@ R = TypeVar("R")
 
 T = TypeVar("T", bound=KubernetesObject)
 
-TOPOLOGY, POLICY, SCHEMA, CUSTOM_DEVICE = "NetworkTopology", "DeviceExposurePolicy", "CNIPluginSchema", "CustomDevice"
+TOPOLOGY, POLICY, SCHEMA = "NetworkTopology", "DeviceExposurePolicy", "CNIPluginSchema"
+TOPOLOGY_USAGE, POLICY_ROLLOUT = "NetworkTopologyUsage", "DeviceExposurePolicyRollout"
+CUSTOM_DEVICE_ROLLOUT = "CustomDeviceRollout"
 FEATURES = "features"
 DEBOUNCE_SECONDS = 1.0
 """How long further changes of users and reports are waited for before a status is written."""
+NODES_PER_SECOND = 500
+"""With more nodes than this, reports are waited for a second longer for each so many nodes."""
 FEATURES_SECONDS = 5.0
 REPORTS_SECONDS = 5.0
 """How long the first list of NodeNetworks is waited for."""
@@ -105,6 +116,42 @@ class ReportIndex(Generic[R]):
         return (name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
 
 
+class RankIndex:
+    """Policies by their rank; of several expose policies of one rank, only the one whose name sorts first is used."""
+
+    def __init__(self) -> None:
+        self._names: dict[bytes, set[str]] = {}
+
+    def of(self, policy: DeviceExposurePolicy) -> tuple[str, ...]:
+        """The other policies of a policy's rank, by name, in order."""
+        return tuple(sorted(self._names.get(_rank(policy) or b"", set()) - {policy.name}))
+
+    def update(self, change: Change[DeviceExposurePolicy]) -> Iterator[str]:
+        """Take a policy's change; returns the names of the other policies that have a rival more or less."""
+        before = _rank(change.old) if change.old is not None else None
+        after = _rank(change.new) if change.new is not None else None
+        if before == after:
+            return
+        if before is not None:
+            self._names[before].discard(change.key)
+            yield from self._names[before]
+            if not self._names[before]:
+                del self._names[before]
+        if after is not None:
+            yield from self._names.get(after, ())
+            self._names.setdefault(after, set()).add(change.key)
+
+
+def _rank(policy: DeviceExposurePolicy) -> bytes | None:
+    """What two policies must have in common to be of one rank; None of a policy that exposes nothing."""
+    spec = policy.spec
+    if spec.action != "expose":
+        return None
+    suffix = (spec.exposure or Exposure()).device_name_suffix
+    subject = (spec.selector.cel.strip(), spec.node_selector, spec.priority, suffix)
+    return msgspec.json.encode(subject, order="deterministic")
+
+
 class State:
     """The stores and indexes; the keys of changed objects are added to `work`."""
 
@@ -115,13 +162,17 @@ class State:
         self.policies: Store[DeviceExposurePolicy] = Store()
         self.schemas: Store[CNIPluginSchema] = Store()
         self.custom_devices: Store[CustomDevice] = Store()
+        self.usages: Store[NetworkTopologyUsage] = Store()
+        self.policy_rollouts: Store[DeviceExposurePolicyRollout] = Store()
+        self.custom_device_rollouts: Store[CustomDeviceRollout] = Store()
         self.classes: Store[DeviceClass] = Store()
         self.claims: Store[ClaimUse] = Store()
         self.nodes: Store[NodeNetworkReport] = Store()
         self._users: dict[str, set[str]] = {}
         self.policy_reports: ReportIndex[PolicyAtNode] = ReportIndex(policies_of)
         self.custom_device_reports: ReportIndex[CustomDeviceReport] = ReportIndex(custom_devices_of)
-        self._failing: set[str] = set()
+        self.ranks = RankIndex()
+        self._failing: defaultdict[str, set[str]] = defaultdict(set)
 
     async def run(self, work: Callable[[], asyncio.Future[None]]) -> None:
         """Keep the stores current, and run the work once all of them have been synced; until cancelled."""
@@ -141,40 +192,66 @@ class State:
                 reflect(DEVICE_CLASSES, self.classes, self._on_class_change)
                 reflect(CLAIM_USES, self.claims, self._on_claim_change)
                 reflect(NODE_REPORTS, self.nodes, self._on_node_change, vital=False)
+                for resource, kind, store, _ in self._summaries():
+                    reflect(resource, store, partial(self._on_summary_change, kind), vital=False)
                 for followed in self._stores():
                     await followed.wait_synced()
-                tasks.create_task(self._queue_reported())
-                # An older chart's cluster may lack the kind: topologies get their classes all the same.
+                tasks.create_task(self._queue_summaries())
+                # An older chart's cluster may lack these kinds: topologies get their classes all the same.
                 with suppress(TimeoutError):
                     async with asyncio.timeout(REPORTS_SECONDS):
-                        await self.nodes.wait_synced()
+                        await self._wait_summaries()
                 await work()
 
     def _stores(self) -> tuple[Store[Any], ...]:
         own = (self.topologies, self.policies, self.schemas, self.custom_devices)
         return (*own, self.classes, self.claims)
 
-    async def _queue_reported(self) -> None:
-        """Have statuses of policies and custom devices written as soon as there are reports."""
+    def _summaries(self) -> Iterator[tuple[Resource[Any], str, Store[Any], Store[Any]]]:
+        """The kinds that summarize objects of another kind, each with its key's, its store, and that of the other."""
+        yield TOPOLOGY_USAGES, TOPOLOGY_USAGE, self.usages, self.topologies
+        yield POLICY_ROLLOUTS, POLICY_ROLLOUT, self.policy_rollouts, self.policies
+        yield CUSTOM_DEVICE_ROLLOUTS, CUSTOM_DEVICE_ROLLOUT, self.custom_device_rollouts, self.custom_devices
+
+    async def _wait_summaries(self) -> None:
+        for _, _, store, _ in self._summaries():
+            await store.wait_synced()
         await self.nodes.wait_synced()
-        for name in self.policies.objects:
-            self._work.add(Key(POLICY, name))
-        for name in self.custom_devices.objects:
-            self._work.add(Key(CUSTOM_DEVICE, name))
+
+    async def _queue_summaries(self) -> None:
+        """Have usages and rollouts written as soon as they are read, and again once there are reports."""
+        for _, kind, store, summarized in self._summaries():
+            await store.wait_synced()
+            for name in summarized.objects:
+                self._work.add(Key(kind, name))
+        await self.nodes.wait_synced()
+        for _, kind, _, summarized in self._summaries():
+            for name in summarized.objects:
+                self._work.add(Key(kind, name))
 
     def users(self, topology: str) -> tuple[str, ...]:
         """The claims that use a topology, in order."""
         return tuple(sorted(self._users.get(topology, ())))
 
+    @property
+    def _reports_seconds(self) -> float:
+        """How long further reports are waited for: longer with many nodes, which take longer to report."""
+        return max(DEBOUNCE_SECONDS, len(self.nodes.objects) / NODES_PER_SECOND)
+
     def _on_topology_change(self, change: Change[NetworkTopology]) -> None:
-        self._work.add(Key(TOPOLOGY, change.key), DEBOUNCE_SECONDS if _is_status_alone(change) else 0.0)
+        if _is_status_alone(change):
+            self._work.add(Key(TOPOLOGY, change.key), DEBOUNCE_SECONDS)
+            return
+        self._work.add(Key(TOPOLOGY, change.key))
+        self._work.add(Key(TOPOLOGY_USAGE, change.key))
 
     def _on_policy_change(self, change: Change[DeviceExposurePolicy]) -> None:
         if _is_status_alone(change):
             self._work.add(Key(POLICY, change.key), DEBOUNCE_SECONDS)
             return
         self._work.add(Key(POLICY, change.key))
-        for name in self.policies.objects:  # others were or are of the same rank
+        self._work.add(Key(POLICY_ROLLOUT, change.key))
+        for name in self.ranks.update(change):
             self._work.add(Key(POLICY, name), DEBOUNCE_SECONDS)
 
     def _on_schema_change(self, change: Change[CNIPluginSchema]) -> None:
@@ -188,7 +265,11 @@ class State:
             self._work.add(Key(TOPOLOGY, name), DEBOUNCE_SECONDS)
 
     def _on_custom_device_change(self, change: Change[CustomDevice]) -> None:
-        self._work.add(Key(CUSTOM_DEVICE, change.key), DEBOUNCE_SECONDS if _is_status_alone(change) else 0.0)
+        self._work.add(Key(CUSTOM_DEVICE_ROLLOUT, change.key))
+
+    def _on_summary_change(self, kind: str, change: Change[Any]) -> None:
+        """A usage or rollout has changed, as a rule by this controller; one that is gone is made again."""
+        self._work.add(Key(kind, change.key), DEBOUNCE_SECONDS if change.new is not None else 0.0)
 
     def _on_class_change(self, change: Change[DeviceClass]) -> None:
         for name in self.topologies.objects:
@@ -205,25 +286,30 @@ class State:
         for name in after - before:
             self._users.setdefault(name, set()).add(change.key)
         for name in before ^ after:
-            # The first user and the last one are looked at at once: they decide on the finalizer.
-            self._work.add(Key(TOPOLOGY, name), DEBOUNCE_SECONDS if len(self._users.get(name, ())) > 1 else 0.0)
+            users = len(self._users.get(name, ()))
+            self._work.add(Key(TOPOLOGY_USAGE, name), DEBOUNCE_SECONDS if users > 1 else 0.0)
+            if not users:
+                self._work.add(Key(TOPOLOGY, name))  # its deletion may wait for this
 
     def _on_node_change(self, change: Change[NodeNetworkReport]) -> None:
+        wait = self._reports_seconds
         for policy in self.policy_reports.update(change):
-            self._work.add(Key(POLICY, policy), 0.0 if self._is_bad_news(policy, change.new) else DEBOUNCE_SECONDS)
+            self._work.add(Key(POLICY_ROLLOUT, policy), 0.0 if self._is_bad_news(policy, change) else wait)
         for device in self.custom_device_reports.update(change):
-            self._work.add(Key(CUSTOM_DEVICE, device), DEBOUNCE_SECONDS)
+            self._work.add(Key(CUSTOM_DEVICE_ROLLOUT, device), wait)
         if _features(change.old) != _features(change.new):
             self._work.add(Key(FEATURES, ""), FEATURES_SECONDS)
 
-    def _is_bad_news(self, policy: str, node: NodeNetworkReport | None) -> bool:
+    def _is_bad_news(self, policy: str, change: Change[NodeNetworkReport]) -> bool:
         """Whether a node is the first that reports a problem of a policy: the status then does not wait for others."""
-        if node is not None and (report := policies_of(node).get(policy)) is not None and report.problems:
-            first = policy not in self._failing
-            self._failing.add(policy)
-            return first
-        if not any(report.problems for _, report in self.policy_reports.of(policy)):
-            self._failing.discard(policy)
+        failing = self._failing[policy]
+        report = policies_of(change.new).get(policy) if change.new is not None else None
+        if report is not None and report.problems:
+            failing.add(change.key)
+            return len(failing) == 1
+        failing.discard(change.key)
+        if not failing:
+            del self._failing[policy]
         return False
 
 

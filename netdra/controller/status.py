@@ -1,6 +1,7 @@
 """The desired status of each kind: its conditions, with the time of their last transition. Pure.
 
-`netdra.controller.controller` calls one `of_…` function a kind, and writes the differences. Conditions follow
+`netdra.controller.controller` calls one `of_…` function a kind, and writes the differences. What hangs on claims and on
+nodes' reports is the status of a kind of its own, which no node watches (decision D54). Conditions follow
 k8s.io/apimachinery's meta.SetStatusCondition: the time changes with `status` only, so that the same condition again is
 no change.
 """
@@ -8,17 +9,23 @@ no change.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 from msgspec.structs import replace
 
 from netdra.controller.classes import ClassWrites
-from netdra.model.custom_device import CustomDevice, CustomDeviceStatus
+from netdra.model.custom_device import CustomDevice
 from netdra.model.meta import MAX_REPORTED, Condition, time_text
 from netdra.model.node_network import CustomDeviceReport, PolicyAtNode
-from netdra.model.policy import DeviceExposurePolicy, DeviceExposurePolicyStatus, Exposure, PolicyProblem
+from netdra.model.policy import DeviceExposurePolicy, DeviceExposurePolicyStatus
+from netdra.model.rollout import (
+    CustomDeviceRolloutStatus,
+    DeviceExposurePolicyRolloutStatus,
+    NetworkTopologyUsageStatus,
+    PolicyProblem,
+)
 from netdra.model.schema import CNIPluginSchema, CNIPluginSchemaStatus
 from netdra.model.topology import NetworkTopology, NetworkTopologyStatus
 from netdra.rules import contract, shipped
@@ -79,26 +86,39 @@ class TopologyState(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         changes: the writes that its classes needed.
         problem: the API server's refusals of these, or "".
-        users: the claims that use it.
     """
 
     findings: Sequence[str] = ()
     changes: ClassWrites = ClassWrites()
     problem: str = ""
-    users: tuple[str, ...] = ()
 
 
 def of_topology(topology: NetworkTopology, seen: TopologyState, now: datetime) -> NetworkTopologyStatus:
     """The desired status."""
     before = topology.status or NetworkTopologyStatus()
     generation = topology.metadata.generation
-    desired = (_compiled(seen), _ready(topology, seen), _in_use(seen))
+    desired = (_compiled(seen), _ready(topology, seen))
     return NetworkTopologyStatus(
         observed_generation=generation,
         conditions=conditions(desired, before.conditions, generation, now),
         device_classes=seen.changes.names if not seen.findings else before.device_classes,
-        users=len(seen.users),
-        used_by=seen.users[:MAX_REPORTED],
+    )
+
+
+def of_usage(
+    topology: NetworkTopology, users: Sequence[str], before: NetworkTopologyUsageStatus | None, now: datetime
+) -> NetworkTopologyUsageStatus:
+    """The desired status of a topology's usage.
+
+    Args:
+        users: the claims that use it, as `<namespace>/<name>`, in order.
+        before: the status as it is stored.
+    """
+    former = before.conditions if before is not None else ()
+    return NetworkTopologyUsageStatus(
+        users=len(users),
+        used_by=tuple(users[:MAX_REPORTED]),
+        conditions=conditions((_in_use(users),), former, topology.metadata.generation, now),
     )
 
 
@@ -127,8 +147,9 @@ def _compiled(seen: TopologyState) -> Desired:
 
 def _ready(topology: NetworkTopology, seen: TopologyState) -> Desired:
     if topology.metadata.deletion_timestamp:
-        users = len(seen.users)
-        why = f"deletion waits for {users} user{'s' * (users != 1)}; new claims cannot be allocated"
+        # The number would change with each of them, and every node would receive it.
+        listed = f"kubectl get networktopologyusage {topology.name}"
+        why = f"deletion waits until no claim uses it ({listed}); new claims cannot be allocated"
         return Desired("Ready", holds=False, reason="Deleting", message=why)
     if seen.findings:
         why = "DeviceClasses are left as they are until the topology is sound"
@@ -144,63 +165,59 @@ def _ready(topology: NetworkTopology, seen: TopologyState) -> Desired:
     return Desired("Ready", holds=True, reason="DeviceClassesReady", message="every DeviceClass is as it should be")
 
 
-def _in_use(seen: TopologyState) -> Desired:
-    if seen.users:
+def _in_use(users: Sequence[str]) -> Desired:
+    if users:
         why = "claims are allocated through its DeviceClasses; while pods are attached, its steps cannot be changed"
         return Desired("InUse", holds=True, reason="Allocated", message=why)
     return Desired("InUse", holds=False, reason="NoUsers", message="no claim is allocated through its DeviceClasses")
 
 
 def of_policy(
-    policy: DeviceExposurePolicy,
-    policies: Mapping[str, DeviceExposurePolicy],
-    wrong: Sequence[str],
-    reports: PolicyReports,
-    now: datetime,
+    policy: DeviceExposurePolicy, rivals: Sequence[str], wrong: Sequence[str], now: datetime
 ) -> DeviceExposurePolicyStatus:
     """The desired status.
 
     Args:
         policy: as it is stored.
-        policies: all of them, by name.
+        rivals: the other policies of its rank, by name.
         wrong: why it cannot be used.
+        now: the time, with its zone.
+    """
+    before = policy.status or DeviceExposurePolicyStatus()
+    generation = policy.metadata.generation
+    desired = (_policy_accepted(wrong), _conflicting(policy, rivals))
+    return DeviceExposurePolicyStatus(
+        observed_generation=generation, conditions=conditions(desired, before.conditions, generation, now)
+    )
+
+
+def of_policy_rollout(
+    policy: DeviceExposurePolicy,
+    reports: PolicyReports,
+    before: DeviceExposurePolicyRolloutStatus | None,
+    now: datetime,
+) -> DeviceExposurePolicyRolloutStatus:
+    """The desired status of a policy's rollout.
+
+    Args:
+        policy: as it is stored.
         reports: the nodes' reports of it.
+        before: the status as it is stored.
         now: the time, with its zone.
     """
     ordered = sorted(reports, key=lambda entry: entry[0])
     problems = _problems(ordered)
-    before = policy.status or DeviceExposurePolicyStatus()
     generation = policy.metadata.generation
-    desired = (
-        _policy_accepted(wrong),
-        _conflicting(policy, policies),
-        _degraded(problems, ordered, generation),
-        _overlapping(ordered),
-    )
-    return DeviceExposurePolicyStatus(
+    updated = sum(node.report.generation >= generation for _, node in ordered)
+    desired = (_degraded(problems, len(ordered), len(ordered) - updated), _overlapping(ordered))
+    return DeviceExposurePolicyRolloutStatus(
         observed_generation=generation,
         nodes=len(ordered),
+        updated_nodes=updated,
         devices=sum(node.report.devices for _, node in ordered),
-        conditions=conditions(desired, before.conditions, generation, now),
+        conditions=conditions(desired, before.conditions if before is not None else (), generation, now),
         problems=problems[:MAX_REPORTED],
     )
-
-
-def rivals(policy: DeviceExposurePolicy, policies: Mapping[str, DeviceExposurePolicy]) -> Iterator[str]:
-    """Policies of the same rank for the same devices, so that only the name decides between them."""
-    for name, other in sorted(policies.items()):
-        if (
-            name != policy.name
-            and _subject(other) == _subject(policy)
-            and other.spec.action == policy.spec.action == "expose"
-        ):
-            yield name
-
-
-def _subject(policy: DeviceExposurePolicy) -> tuple[object, ...]:
-    spec = policy.spec
-    suffix = (spec.exposure or Exposure()).device_name_suffix
-    return spec.selector.cel.strip(), spec.node_selector, spec.priority, suffix
 
 
 def _problems(reports: PolicyReports) -> tuple[PolicyProblem, ...]:
@@ -221,25 +238,23 @@ def _policy_accepted(wrong: Sequence[str]) -> Desired:
     return Desired("Accepted", holds=True, reason="Valid", message="the policy can be used")
 
 
-def _conflicting(policy: DeviceExposurePolicy, policies: Mapping[str, DeviceExposurePolicy]) -> Desired:
-    others = tuple(rivals(policy, policies))
-    if not others:
+def _conflicting(policy: DeviceExposurePolicy, rivals: Sequence[str]) -> Desired:
+    if not rivals:
         return Desired("Conflicting", holds=False, reason="NoConflict", message="no other policy is of its rank")
-    winner = min(policy.name, *others)
-    named = ", ".join(f'"{name}"' for name in others)
+    winner = min(policy.name, *rivals)
+    named = ", ".join(f'"{name}"' for name in rivals)
     why = f'{named} has the same selector, priority and suffix; "{winner}" alone is used, because its name sorts first'
     return Desired("Conflicting", holds=True, reason="SameRank", message=why)
 
 
-def _degraded(problems: tuple[PolicyProblem, ...], reports: Sequence[tuple[str, PolicyAtNode]], now: int) -> Desired:
-    behind = sum(report.report.generation < now for _, report in reports)
-    waiting = f"; {behind} of {len(reports)} nodes still follow an older generation of it" if behind else ""
+def _degraded(problems: tuple[PolicyProblem, ...], nodes: int, behind: int) -> Desired:
+    waiting = f"; {behind} of {nodes} nodes still follow an older generation of it" if behind else ""
     if problems:
         first = problems[0]
         where = f" (on {first.interfaces} interfaces)" if first.interfaces else ""
         why = f"on {first.nodes} nodes, e.g. {first.node}: {first.message}{where}{waiting}"
         return Desired("Degraded", holds=True, reason="FailsOnNodes", message=why)
-    if not reports:
+    if not nodes:
         return Desired(
             "Degraded", holds=False, reason="NoNodes", message="no node has reported that it follows the policy"
         )
@@ -293,20 +308,28 @@ def _schema_accepted(schema: CNIPluginSchema, schemas: Mapping[str, CNIPluginSch
     return Desired("Accepted", holds=True, reason="Valid", message=why)
 
 
-def of_custom_device(device: CustomDevice, reports: DeviceReports, now: datetime) -> CustomDeviceStatus:
-    """The desired status."""
+def of_custom_device(
+    device: CustomDevice, reports: DeviceReports, before: CustomDeviceRolloutStatus | None, now: datetime
+) -> CustomDeviceRolloutStatus:
+    """The desired status of a CustomDevice's rollout.
+
+    Args:
+        device: as it is stored.
+        reports: the nodes' reports of it.
+        before: the status as it is stored.
+        now: the time, with its zone.
+    """
     entries = tuple(reports)
     devices = sum(report.desired for _, report in entries)
     applied = sum(report.applied for _, report in entries)
     refusals = _refusals(entries)
-    before = device.status or CustomDeviceStatus()
     generation = device.metadata.generation
     desired = (_applied(device, devices, applied, refusals),)
-    return CustomDeviceStatus(
+    return CustomDeviceRolloutStatus(
         observed_generation=generation,
         desired_number=devices,
         applied_number=applied,
-        conditions=conditions(desired, before.conditions, generation, now),
+        conditions=conditions(desired, before.conditions if before is not None else (), generation, now),
         refusals=refusals[:MAX_REPORTED],
     )
 

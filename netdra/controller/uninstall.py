@@ -24,12 +24,15 @@ from netdra.kube.client import Client, Selection
 from netdra.kube.errors import NotFoundError
 from netdra.kube.resources import (
     CNI_PLUGINS,
+    CUSTOM_DEVICE_ROLLOUTS,
     DEVICE_CLASSES,
     NEUTRON_PORTS,
     NODE_NETWORKS,
+    POLICY_ROLLOUTS,
     RESOURCE_SLICES,
     SCHEMAS,
     TOPOLOGIES,
+    TOPOLOGY_USAGES,
     Resource,
 )
 from netdra.model import names
@@ -130,7 +133,7 @@ _SECRETS = Resource("v1", "secrets", BareObject, namespaced=True)
 _OWN_OBJECTS: tuple[tuple[Resource[Any], Callable[[Any], bool]], ...] = (
     (DEVICE_CLASSES, is_generated),
     (SCHEMAS, lambda schema: schema.is_shipped),
-    (NODE_NETWORKS, lambda _: True),
+    *((kind, lambda _: True) for kind in (NODE_NETWORKS, TOPOLOGY_USAGES, POLICY_ROLLOUTS, CUSTOM_DEVICE_ROLLOUTS)),
     (RESOURCE_SLICES, lambda resource_slice: resource_slice.spec.driver == names.DRIVER),
 )
 """Kinds, and whether an object of the kind is one that only netdra's processes make."""
@@ -188,9 +191,9 @@ def _devices(claim: AllocatedClaim) -> tuple[str, ...]:
 async def clean(client: Client, installation: Installation) -> AsyncIterator[Removed]:
     """Remove the objects that netdra's processes made and only they would have removed; the processes must be gone.
 
-    DeviceClasses of topologies, schemas that former versions made, reports and slices of nodes, the lease and
-    the webhook's certificate are deleted, and the DaemonSets of CNIPlugins. Topologies, CNIPlugins and NeutronPorts
-    lose their finalizers. An object or a kind that is gone already is passed over.
+    DeviceClasses of topologies, schemas of former versions, usages, rollouts, reports and slices of
+    nodes, the lease and the webhook's certificate are deleted, and the DaemonSets of CNIPlugins. Topologies, CNIPlugins
+    and NeutronPorts lose their finalizers. An object or a kind that is gone already is passed over.
 
     Raises:
         ApiError: an object cannot be removed just now.

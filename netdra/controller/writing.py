@@ -1,4 +1,4 @@
-"""Writes the controller's objects: DeviceClasses, finalizers, statuses and their events.
+"""Writes the controller's objects: DeviceClasses, usages, rollouts, finalizers, statuses and events.
 
 Used by `controller`, `plugins`, `neutron` and `uninstall`, which decide what is to be written. A condition has an event
 when it is written into the status for the first time, so a restart repeats no event. A change of the message alone is
@@ -18,7 +18,7 @@ from netdra.kube.errors import AlreadyExistsError, RefusedError
 from netdra.kube.events import ObjectReference, Occurrence, Recorder
 from netdra.kube.resources import DEVICE_CLASSES, NEUTRON_PORTS, SCHEMAS, TOPOLOGIES, Resource
 from netdra.model import documents, names
-from netdra.model.meta import Condition, ObjectMeta
+from netdra.model.meta import Condition, ObjectMeta, OwnerReference
 from netdra.model.neutron_port import FINALIZER as IN_NEUTRON
 from netdra.model.neutron_port import NeutronPort
 from netdra.model.schema import CNIPluginSchema
@@ -121,12 +121,16 @@ class StatusWithConditions(Protocol):
         """Its conditions."""
 
 
-class WithStatus(Protocol):
-    """An object with metadata and a status."""
+class WithMetadata(Protocol):
+    """An object with metadata."""
 
     @property
     def metadata(self) -> ObjectMeta:
         """Its metadata."""
+
+
+class WithStatus(WithMetadata, Protocol):
+    """An object with metadata and a status."""
 
     @property
     def status(self) -> Any:
@@ -156,7 +160,46 @@ async def write_status(
         recorder.emit(occurrence)
 
 
-def reference(resource: Resource[Any], about: WithStatus) -> ObjectReference:
+async def write_summary(
+    client: Client,
+    recorder: Recorder,
+    resource: Resource[Any],
+    present: WithStatus | None,
+    owner: tuple[Resource[Any], WithMetadata],
+    status: StatusWithConditions,
+) -> None:
+    """Write an object that summarizes another one and goes with it, unless it is so already, by one request.
+
+    Its news become events about the other one.
+
+    Args:
+        present: the object as it is stored, if there is one.
+        owner: the other one, with its kind.
+        status: the desired status.
+
+    Raises:
+        ApiError: it cannot be written just now; there is no event.
+    """
+    regarding = reference(*owner)
+    owners = (
+        OwnerReference(api_version=regarding.api_version, kind=regarding.kind, name=regarding.name, uid=regarding.uid),
+    )
+    if present is not None and (present.metadata.owner_references, present.status) == (owners, status):
+        return
+    wanted = {
+        "apiVersion": resource.group_version,
+        "kind": resource.type.__name__,
+        "metadata": {"name": regarding.name, "ownerReferences": documents.plain(owners)},
+        "status": documents.plain(status),
+    }
+    await client.apply(resource, wanted, manager=MANAGER)
+    metrics.STATUS_WRITES.labels(resource.plural).inc()
+    before: Sequence[Condition] = () if present is None or present.status is None else present.status.conditions
+    for occurrence in notices(regarding, before, status.conditions):
+        recorder.emit(occurrence)
+
+
+def reference(resource: Resource[Any], about: WithMetadata) -> ObjectReference:
     """An object as events name it."""
     metadata = about.metadata
     return ObjectReference(
@@ -200,7 +243,7 @@ async def delete_shipped(client: Client, schema: CNIPluginSchema) -> None:
 
 
 async def finalize_topology(client: Client, topology: NetworkTopology, *, wanted: bool) -> None:
-    """Set the finalizer of a topology that is used, or remove it.
+    """Set the finalizer of a topology that claims may use, or remove it.
 
     Raises:
         ApiError: the object was changed meanwhile, or cannot be written just now.

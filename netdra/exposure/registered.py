@@ -110,7 +110,7 @@ def _value_errors(path: str, field: str, value: bool | int | str) -> Iterator[st
         yield f"{path}: {value} is no 64-bit integer"
 
 
-def of_custom_device(device: CustomDevice, labels: Mapping[str, str]) -> Registration | None:
+def of_custom_device(device: CustomDevice, node: str, labels: Mapping[str, str]) -> Registration | None:
     """The registration of a CustomDevice on a node with these labels; None if it is for other nodes, or breaks a rule.
 
     The webhook refuses an object that breaks a rule. An object that came before the webhook, or without one, must not
@@ -118,7 +118,7 @@ def of_custom_device(device: CustomDevice, labels: Mapping[str, str]) -> Registr
     """
     spec = device.spec
     selector = spec.selector or CustomDeviceSelector()
-    if selector.node_selector is not None and not selector.node_selector.matches(labels):
+    if not selector.matches(node, labels):
         return None
     if any(errors(spec.provider, spec.attributes, spec.capacity)):
         return None

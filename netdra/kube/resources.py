@@ -15,6 +15,7 @@ from netdra.model.meta import ObjectMeta
 from netdra.model.neutron_port import NeutronPort
 from netdra.model.node_network import NodeInterfaces, NodeNetwork, NodeNetworkReport
 from netdra.model.policy import DeviceExposurePolicy
+from netdra.model.rollout import CustomDeviceRollout, DeviceExposurePolicyRollout, NetworkTopologyUsage
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 
@@ -107,6 +108,9 @@ CUSTOM_DEVICES = _custom(kinds.CUSTOM_DEVICE, CustomDevice)
 CNI_PLUGINS = _custom(kinds.CNI_PLUGIN, CNIPlugin)
 NEUTRON_PORTS = _custom(kinds.NEUTRON_PORT, NeutronPort)
 NODE_NETWORKS = _custom(kinds.NODE_NETWORK, NodeNetwork)
+TOPOLOGY_USAGES = _custom(kinds.TOPOLOGY_USAGE, NetworkTopologyUsage)
+POLICY_ROLLOUTS = _custom(kinds.POLICY_ROLLOUT, DeviceExposurePolicyRollout)
+CUSTOM_DEVICE_ROLLOUTS = _custom(kinds.CUSTOM_DEVICE_ROLLOUT, CustomDeviceRollout)
 NODE_REPORTS = Resource(NODE_NETWORKS.group_version, NODE_NETWORKS.plural, NodeNetworkReport)
 NODE_INTERFACES = Resource(NODE_NETWORKS.group_version, NODE_NETWORKS.plural, NodeInterfaces)
 """NodeNetworks, as far as the controller and the webhook need them."""

@@ -45,6 +45,7 @@ class CustomKind(msgspec.Struct, frozen=True, kw_only=True):
         group: the API group.
         namespaced: whether its objects are in namespaces.
         selectable: paths of fields that lists and watches can be narrowed to (KEP-4358).
+        has_subresource: whether the status is written apart from the object.
     """
 
     type: type
@@ -55,6 +56,7 @@ class CustomKind(msgspec.Struct, frozen=True, kw_only=True):
     group: str = GROUP
     namespaced: bool = False
     selectable: tuple[str, ...] = ()
+    has_subresource: bool = True
 
     @property
     def name(self) -> str:
@@ -92,12 +94,13 @@ def manifest(kind: CustomKind) -> dict[str, Any]:
     for path, extension in kind.extensions.items():
         _at(schema, path).update(extension)
     name = kind.type.__name__
+    status: dict[str, Any] = {"subresources": {"status": {}}} if kind.has_subresource else {}
     version = {
         "name": VERSION,
         "served": True,
         "storage": True,
         "schema": {"openAPIV3Schema": schema},
-        "subresources": {"status": {}},
+        **status,
         "additionalPrinterColumns": [_column(column) for column in (*kind.columns, AGE)],
     }
     if kind.selectable:

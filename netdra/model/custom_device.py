@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from netdra.model.meta import MAX_REPORTED, Condition, LabelSelector, ObjectMeta
+from netdra.model.meta import LabelSelector, ObjectMeta
 from netdra.model.names import MAX_LABEL, MAX_SUBDOMAIN
 from netdra.model.resource import MAX_ATTRIBUTES_AND_CAPACITIES, DeviceAttribute, DeviceCapacity
 
@@ -24,11 +24,20 @@ class CustomDeviceSelector(
 
     Attributes:
         pool_name: The device's pool in ResourceSlices, e.g. `node-1/enp1s0f0`. If absent, any pool.
+        node_name: The node that has the device, by its name. Other nodes do not even receive the object, so it is the
+            form for objects that are about one node each. If absent, any node.
         node_selector: The nodes that have the device, by their labels. If absent, all nodes.
     """
 
     pool_name: Annotated[str, msgspec.Meta(max_length=MAX_SUBDOMAIN)] = msgspec.field(default="", name="pool.name")
+    node_name: Annotated[str, msgspec.Meta(max_length=MAX_SUBDOMAIN)] = ""
     node_selector: LabelSelector | None = None
+
+    def matches(self, node: str, labels: Mapping[str, str]) -> bool:
+        """Whether a node of that name, with these labels, is selected."""
+        if self.node_name not in ("", node):
+            return False
+        return self.node_selector is None or self.node_selector.matches(labels)
 
 
 class CustomDeviceSpec(
@@ -54,37 +63,17 @@ class CustomDeviceSpec(
     capacity: Annotated[Mapping[str, DeviceCapacity], msgspec.Meta(max_length=MAX_ATTRIBUTES_AND_CAPACITIES)] = {}
 
 
-class CustomDeviceStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """How many devices were meant, and how many have it.
-
-    Attributes:
-        observed_generation: The generation of the object that this status is about.
-        desired_number: How many devices the object speaks of.
-        applied_number: How many of them are published with all of it.
-        conditions: `Applied`: every device has it.
-        refusals: Why some do not, one entry for each different reason; at most 16 are kept.
-    """
-
-    observed_generation: int = 0
-    desired_number: int = 0
-    applied_number: int = 0
-    conditions: tuple[Condition, ...] = ()
-    refusals: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_REPORTED)] = ()
-
-
 class CustomDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Adds a provider's attributes and capacity to a device, or offers an interface that nothing else would.
 
     Attributes:
         spec: Which device is meant, and what there is to add to it.
-        status: How many devices were meant, and how many have it; written by netdra.
     """
 
     metadata: ObjectMeta
     spec: CustomDeviceSpec
     api_version: Literal["networking.dra.io/v1alpha1"]
     kind: Literal["CustomDevice"]
-    status: CustomDeviceStatus | None = None
 
     @property
     def name(self) -> str:

@@ -23,6 +23,7 @@ from netdra.model.plan import Plan
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.reasons import fitted, reason
 from netdra.model.resource import ResourceSlice
+from netdra.model.rollout import CustomDeviceRollout, DeviceExposurePolicyRollout, NetworkTopologyUsage
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 
@@ -34,6 +35,9 @@ Document = (
     | CNIPlugin
     | NodeNetwork
     | NeutronPort
+    | NetworkTopologyUsage
+    | DeviceExposurePolicyRollout
+    | CustomDeviceRollout
     | ResourceSlice
     | ResourceClaim
     | ResourceClaimTemplate
@@ -49,6 +53,9 @@ KINDS: dict[str, type[Document]] = {
         CNIPlugin,
         NodeNetwork,
         NeutronPort,
+        NetworkTopologyUsage,
+        DeviceExposurePolicyRollout,
+        CustomDeviceRollout,
         ResourceSlice,
         ResourceClaim,
         ResourceClaimTemplate,

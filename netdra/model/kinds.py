@@ -16,6 +16,7 @@ from netdra.model.neutron_port import NeutronPort
 from netdra.model.node_network import NodeNetwork
 from netdra.model.policy import MAX_PLUGINS, MAX_SUFFIX, DeviceExposurePolicy
 from netdra.model.resource import MAX_ATTRIBUTES_AND_CAPACITIES, MAX_STRING
+from netdra.model.rollout import CustomDeviceRollout, DeviceExposurePolicyRollout, NetworkTopologyUsage
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import MAX_STEPS, NetworkTopology
 
@@ -62,11 +63,8 @@ POLICY = CustomKind(
     columns=(
         Column(name="Action", path=".spec.action"),
         Column(name="Priority", path=".spec.priority", type="integer"),
-        Column(name="Nodes", path=".status.nodes", type="integer"),
-        Column(name="Devices", path=".status.devices", type="integer"),
         _condition("Accepted", "Accepted"),
-        _condition("Degraded", "Degraded"),
-        _condition("Overlapping", "Overlapping"),
+        _condition("Conflicting", "Conflicting"),
         Column(name="Selector", path=".spec.selector.cel", priority=1),
     ),
     extensions={
@@ -122,7 +120,6 @@ TOPOLOGY = CustomKind(
     columns=(
         _condition("Compiled", "Compiled"),
         _condition("Ready", "Ready"),
-        Column(name="Users", path=".status.users", type="integer"),
         Column(name="Steps", path=".spec.steps[*].name", priority=1),
     ),
     extensions={
@@ -179,8 +176,7 @@ CUSTOM_DEVICE = CustomKind(
     columns=(
         Column(name="Provider", path=".spec.provider"),
         Column(name="Device", path=".spec.device"),
-        Column(name="Desired", path=".status.desiredNumber", type="integer"),
-        Column(name="Applied", path=".status.appliedNumber", type="integer"),
+        Column(name="Node", path=".spec.selector.nodeName"),
     ),
     extensions={
         "spec": rules(
@@ -211,8 +207,49 @@ CUSTOM_DEVICE = CustomKind(
         "spec.attributes.*.version": {"maxLength": MAX_STRING},
         "spec.capacity": keys_match(_PLAIN, _PLAIN_RULE),
         **_node_selector("spec.selector.nodeSelector"),
-        **CONDITIONS,
     },
+    selectable=(".spec.selector.nodeName",),
+    has_subresource=False,
+)
+
+TOPOLOGY_USAGE = CustomKind(
+    type=NetworkTopologyUsage,
+    plural="networktopologyusages",
+    short_names=("ntopousage",),
+    columns=(
+        Column(name="Users", path=".status.users", type="integer"),
+        Column(name="Used-By", path=".status.usedBy", priority=1),
+    ),
+    extensions=CONDITIONS,
+    has_subresource=False,
+)
+
+POLICY_ROLLOUT = CustomKind(
+    type=DeviceExposurePolicyRollout,
+    plural="deviceexposurepolicyrollouts",
+    short_names=("dxprollout",),
+    columns=(
+        Column(name="Nodes", path=".status.nodes", type="integer"),
+        Column(name="Updated", path=".status.updatedNodes", type="integer"),
+        Column(name="Devices", path=".status.devices", type="integer"),
+        _condition("Degraded", "Degraded"),
+        _condition("Overlapping", "Overlapping"),
+    ),
+    extensions=CONDITIONS,
+    has_subresource=False,
+)
+
+CUSTOM_DEVICE_ROLLOUT = CustomKind(
+    type=CustomDeviceRollout,
+    plural="customdevicerollouts",
+    short_names=("cdevrollout",),
+    columns=(
+        Column(name="Desired", path=".status.desiredNumber", type="integer"),
+        Column(name="Applied", path=".status.appliedNumber", type="integer"),
+        Column(name="Reason", path='.status.conditions[?(@.type=="Applied")].reason'),
+    ),
+    extensions=CONDITIONS,
+    has_subresource=False,
 )
 
 # A reference as github.com/distribution/reference has it: host and port, path, tag, digest.
@@ -344,4 +381,7 @@ NEUTRON_PORT = CustomKind(
     selectable=(".spec.nodeName",),
 )
 
-KINDS: tuple[CustomKind, ...] = (POLICY, TOPOLOGY, SCHEMA, CUSTOM_DEVICE, CNI_PLUGIN, NODE_NETWORK, NEUTRON_PORT)
+KINDS: tuple[CustomKind, ...] = (
+    *(POLICY, TOPOLOGY, SCHEMA, CUSTOM_DEVICE, CNI_PLUGIN, NODE_NETWORK, NEUTRON_PORT),
+    *(TOPOLOGY_USAGE, POLICY_ROLLOUT, CUSTOM_DEVICE_ROLLOUT),
+)

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from netdra.model.meta import MAX_REPORTED, Condition, LabelSelector, ObjectMeta
+from netdra.model.meta import Condition, LabelSelector, ObjectMeta
 from netdra.model.resource import CapacityRequestPolicy, QuantityText
 
 Priority = Annotated[int, msgspec.Meta(ge=0, le=1000)]
@@ -173,40 +173,17 @@ class DeviceExposurePolicySpec(
     exposure: Exposure | None = None
 
 
-class PolicyProblem(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Something about a policy that an administrator should mend, seen on one node or more.
-
-    Attributes:
-        message: What is wrong, with the expression and the place in it where CEL failed.
-        node: A node on which it was seen.
-        nodes: On how many nodes it was seen.
-        interfaces: On how many interfaces of these; 0 if it is about the policy as a whole.
-    """
-
-    message: str
-    node: str = ""
-    nodes: int = 0
-    interfaces: int = 0
-
-
-class DeviceExposurePolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a policy comes to on the cluster's nodes. Numbers are written also where they are 0: columns show them.
+class DeviceExposurePolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Whether a policy can be used. Its result on the nodes is in its DeviceExposurePolicyRollout.
 
     Attributes:
         observed_generation: The generation of the policy that this status is about.
-        nodes: How many nodes the policy holds on, as their NodeNetworks say.
-        devices: How many devices it publishes there.
         conditions: `Accepted`: the policy can be used at all. `Conflicting`: another policy of the same rank stands
-            against it. `Degraded`: it fails on some node, see problems. `Overlapping`: another policy takes devices
-            that this one matches.
-        problems: What failed where, one entry for each different message; at most 16 are kept.
+            against it.
     """
 
     observed_generation: int = 0
-    nodes: int = 0
-    devices: int = 0
     conditions: tuple[Condition, ...] = ()
-    problems: Annotated[tuple[PolicyProblem, ...], msgspec.Meta(max_length=MAX_REPORTED)] = ()
 
 
 class DeviceExposurePolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -216,7 +193,7 @@ class DeviceExposurePolicy(msgspec.Struct, frozen=True, kw_only=True, rename="ca
 
     Attributes:
         spec: The devices that the policy speaks of, and what it says of them.
-        status: What the policy comes to on the cluster's nodes; written by netdra.
+        status: Whether the policy can be used; written by netdra.
     """
 
     metadata: ObjectMeta

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from netdra.model.inventory import DEVICE_FILE
-from netdra.model.meta import MAX_REPORTED, Condition, ObjectMeta
+from netdra.model.meta import Condition, ObjectMeta
 from netdra.model.policy import PolicySelector
 
 MAX_STEPS = 64
@@ -166,22 +166,17 @@ class NetworkTopologySpec(
 
 
 class NetworkTopologyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What a topology was compiled to, and who uses it.
+    """What a topology was compiled to. The claims that use it are in its NetworkTopologyUsage.
 
     Attributes:
         observed_generation: The generation of the topology that this status is about.
-        conditions: `Compiled`: the graph is sound. `Ready`: every DeviceClass is there as it should be. `InUse`:
-            claims refer to it; while pods are attached with them, other steps are refused.
+        conditions: `Compiled`: the graph is sound. `Ready`: every DeviceClass is there as it should be.
         device_classes: The DeviceClasses of the root steps.
-        users: How many claims were allocated through them.
-        used_by: Some of these claims, as `<namespace>/<name>`; at most 16 are kept.
     """
 
     observed_generation: int = 0
     conditions: tuple[Condition, ...] = ()
     device_classes: tuple[str, ...] = ()
-    users: int = 0
-    used_by: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_REPORTED)] = ()
 
 
 class NetworkTopology(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -191,7 +186,7 @@ class NetworkTopology(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
     Attributes:
         spec: The graph.
-        status: What the topology was compiled to, and who uses it; written by netdra.
+        status: What the topology was compiled to; written by netdra.
     """
 
     metadata: ObjectMeta

@@ -26,6 +26,9 @@ TOPOLOGY = f"{GROUP}/NetworkTopology"
 POLICY = f"{GROUP}/DeviceExposurePolicy"
 CUSTOM_DEVICE = f"{GROUP}/CustomDevice"
 REPORT = f"{GROUP}/NodeNetwork"
+USAGE = f"{GROUP}/NetworkTopologyUsage"
+ROLLOUT = f"{GROUP}/DeviceExposurePolicyRollout"
+DEVICE_ROLLOUT = f"{GROUP}/CustomDeviceRollout"
 EVENT = "events.k8s.io/v1/Event"
 SCHEMA = "cni.networking.k8s.io/v1alpha1/CNIPluginSchema"
 ROOT = Path(__file__).parents[2]
@@ -96,7 +99,9 @@ def test_a_class_for_each_root_step_appears(workspace: Workspace, pair: str, con
     assert shown[:3] == [pair, "True", "True"]
 
 
-def test_the_seen_topology_is_allocated_by_the_real_scheduler_and_held_while_it_is_used(workspace: Workspace) -> None:
+def test_the_seen_topology_is_allocated_by_the_real_scheduler_and_held_while_it_is_used(
+    workspace: Workspace, control_plane: ControlPlane
+) -> None:
     api = workspace.api
     node = workspace.add_node()
     workspace.publish(node, *yaml.safe_load_all(SLICES.read_text().replace("worker-1", node)))
@@ -109,18 +114,25 @@ def test_the_seen_topology_is_allocated_by_the_real_scheduler_and_held_while_it_
     claim, reason = workspace.place(*requests, node=node)
     assert reason == ""
     assert [device[:8] for device in workspace.devices(claim)] == ["enp3s0f0", "enp3s0f1"]
-    held = api.wait_for(TOPOLOGY, name, lambda found: condition(found, "InUse")[0] == "True")
+    held = api.wait_for(USAGE, name, lambda found: condition(found, "InUse")[0] == "True")
     assert held is not None
-    assert held["status"]["usedBy"] == [f"{workspace.namespace}/{claim}"]
-    assert held["metadata"]["finalizers"] == [FINALIZER]
+    assert (held["status"]["users"], held["status"]["usedBy"]) == (1, [f"{workspace.namespace}/{claim}"])
+    topology = api.get(TOPOLOGY, name)
+    assert topology["metadata"]["finalizers"] == [FINALIZER]
+    (owner,) = held["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["uid"]) == ("NetworkTopology", name, topology["metadata"]["uid"])
+    shown = control_plane.kubectl("get", "ntopousage", name, "--no-headers").split()
+    assert shown[:2] == [name, "1"]
     workspace.release(claim, claim)
-    api.wait_for(TOPOLOGY, name, lambda found: found is not None and not found["metadata"].get("finalizers"))
+    api.wait_for(USAGE, name, lambda found: condition(found, "InUse")[0] == "False")
+    api.delete(TOPOLOGY, name)
+    api.wait_for(TOPOLOGY, name, is_gone)
 
 
 def test_a_topology_that_is_deleted_while_it_is_used_goes_after_its_last_user(workspace: Workspace, pair: str) -> None:
     api = workspace.api
     allocate(workspace, pair)
-    api.wait_for(TOPOLOGY, pair, lambda found: condition(found, "InUse")[0] == "True")
+    api.wait_for(USAGE, pair, lambda found: condition(found, "InUse")[0] == "True")
     api.delete(TOPOLOGY, pair)
     going = api.wait_for(TOPOLOGY, pair, lambda found: condition(found, "Ready") == ("False", "Deleting"))
     assert going is not None
@@ -170,7 +182,7 @@ def test_users_are_told_once_of_a_policy_that_fails_on_many_nodes(workspace: Wor
     workspace.create(manifest(POLICY, name, spec={"selector": {"cel": "true"}, **NOWHERE}))
     for number in range(5):
         report(workspace, reporting(workspace.name(f"node{number}"), name, devices=1, problems=["no such key: rdma"]))
-        api.wait_for(POLICY, name, partial(reports_of, number + 1))
+        api.wait_for(ROLLOUT, name, partial(reports_of, number + 1))
     rival = workspace.name("rival")
     workspace.create(manifest(POLICY, rival, spec={"selector": {"cel": "true"}, **NOWHERE}))
     assert sorted(told_of(api, name, 2)) == [("Warning", "FailsOnNodes"), ("Warning", "SameRank")]
@@ -180,18 +192,18 @@ def test_users_are_told_once_of_a_policy_that_fails_on_many_nodes(workspace: Wor
 def test_reports_on_a_custom_device_become_its_status(workspace: Workspace) -> None:
     api, name = workspace.api, workspace.name("device")
     workspace.create(manifest(CUSTOM_DEVICE, name, spec=custom_device()))
-    api.wait_for(CUSTOM_DEVICE, name, lambda found: condition(found, "Applied") == ("False", "NoDevice"))
+    api.wait_for(DEVICE_ROLLOUT, name, lambda found: condition(found, "Applied") == ("False", "NoDevice"))
     node = workspace.name("node")
     made = reporting(node, "none", devices=0, problems=[])
     made["status"]["customDevices"] = [{"name": name, "desired": 2, "applied": 1, "problems": ["no room"]}]
     report(workspace, made)
-    partly = api.wait_for(CUSTOM_DEVICE, name, lambda found: condition(found, "Applied")[1] == "NotEverywhere")
+    partly = api.wait_for(DEVICE_ROLLOUT, name, lambda found: condition(found, "Applied")[1] == "NotEverywhere")
     assert partly is not None
     assert (partly["status"]["desiredNumber"], partly["status"]["appliedNumber"]) == (2, 1)
     assert partly["status"]["refusals"] == ["no room"]
     status = {"customDevices": [{"name": name, "desired": 2, "applied": 2}]}
     api.patch(REPORT, node, {"status": status}, subresource="status")
-    api.wait_for(CUSTOM_DEVICE, name, lambda found: condition(found, "Applied") == ("True", "Everywhere"))
+    api.wait_for(DEVICE_ROLLOUT, name, lambda found: condition(found, "Applied") == ("True", "Everywhere"))
 
 
 def test_drift_is_corrected_and_a_class_that_was_deleted_comes_back(workspace: Workspace, pair: str) -> None:
@@ -238,7 +250,7 @@ def test_a_second_controller_finds_everything_done_and_writes_nothing(
 ) -> None:
     api = workspace.api
     allocate(workspace, pair)
-    api.wait_for(TOPOLOGY, pair, lambda found: condition(found, "InUse")[0] == "True")
+    api.wait_for(USAGE, pair, lambda found: condition(found, "InUse")[0] == "True")
     policy = workspace.name("policy")
     workspace.create(manifest(POLICY, policy, spec={"selector": {"cel": "true"}, **NOWHERE}))
     api.wait_for(POLICY, policy, lambda found: condition(found, "Accepted")[0] == "True")
@@ -247,13 +259,14 @@ def test_a_second_controller_finds_everything_done_and_writes_nothing(
     api.wait_for(SCHEMA, schema, lambda found: condition(found, "Accepted")[0] == "True")
     device = workspace.name("device")
     workspace.create(manifest(CUSTOM_DEVICE, device, spec=custom_device()))
-    api.wait_for(CUSTOM_DEVICE, device, lambda found: condition(found, "Applied")[1] == "NoDevice")
+    api.wait_for(DEVICE_ROLLOUT, device, lambda found: condition(found, "Applied")[1] == "NoDevice")
+    api.wait_for(ROLLOUT, policy, lambda found: condition(found, "Degraded")[1] == "NoNodes")
     wrong = workspace.name("wrong")
     workspace.create(manifest(POLICY, wrong, spec={"selector": {"cel": "device.driver =="}, **NOWHERE}))
     told_of(api, wrong, 1)
     control_plane.processes["netdra-controller"].stop()
     seen = [(TOPOLOGY, pair), (CLASS, f"{pair}-vf0"), (CLASS, f"{pair}-vf1"), (POLICY, policy), (SCHEMA, schema)]
-    seen += [(CUSTOM_DEVICE, device), (POLICY, wrong)]
+    seen += [(CUSTOM_DEVICE, device), (POLICY, wrong), (USAGE, pair), (ROLLOUT, policy), (DEVICE_ROLLOUT, device)]
     before = [api.get(*each) for each in seen]
     start_controller(control_plane, api)
     # What is made now is looked at after all that was there before.
@@ -268,7 +281,7 @@ def test_a_second_controller_finds_everything_done_and_writes_nothing(
 def test_reports_of_many_nodes_become_one_status_with_few_writes(workspace: Workspace) -> None:
     api, name, nodes = workspace.api, workspace.name("policy"), 200
     workspace.create(manifest(POLICY, name, spec={"selector": {"cel": "true"}, **NOWHERE}))
-    first = api.wait_for(POLICY, name, lambda found: condition(found, "Accepted")[0] == "True")
+    first = api.wait_for(ROLLOUT, name, lambda found: condition(found, "Degraded")[1] == "NoNodes")
     assert first is not None
     begun = time.monotonic()
     for number in range(nodes):
@@ -277,7 +290,7 @@ def test_reports_of_many_nodes_become_one_status_with_few_writes(workspace: Work
     since = first["metadata"]["resourceVersion"]
     statuses = 0
     fields = f"metadata.name={name}"
-    with closing(api.watch(POLICY, fields=fields, since=since)) as changes:
+    with closing(api.watch(ROLLOUT, fields=fields, since=since)) as changes:
         for _, found in changes:
             statuses += 1
             if found["status"]["nodes"] == nodes:

@@ -26,6 +26,8 @@ EXAMPLE = ROOT / "examples" / "worker-1"
 WRITTEN = ROOT / "tests" / "unit" / "topology"
 TOPOLOGY = "networking.dra.io/v1alpha1/NetworkTopology"
 POLICY = "networking.dra.io/v1alpha1/DeviceExposurePolicy"
+USAGE = "networking.dra.io/v1alpha1/NetworkTopologyUsage"
+ROLLOUT = "networking.dra.io/v1alpha1/DeviceExposurePolicyRollout"
 GPU = "nvidia-gpu-h100"
 GPU_DRIVER = "gpu.nvidia.com"
 PCIE_ROOTS = ("device.k8s.io/pcieRoot", "resource.kubernetes.io/pcieRoot")
@@ -111,15 +113,11 @@ def test_the_template_with_a_gpu_and_both_vfs_is_allocated_on_one_pcie_root(
     gpu, vf0, vf1 = workspace.devices(claim)
     assert gpu == "gpu-1"
     assert (vf0[:9], vf1[:9]) == ("enp3s0f0v", "enp3s0f1v")
-    held = workspace.api.wait_for(
-        TOPOLOGY, "ai-bonded-rdma", lambda found: bool(found and found["status"].get("users"))
-    )
+    held = workspace.api.wait_for(USAGE, "ai-bonded-rdma", lambda found: bool(found and found["status"]["users"]))
     assert held is not None
     assert held["status"]["usedBy"] == [f"{workspace.namespace}/{claim}"]
     workspace.release("trainer", claim)
-    workspace.api.wait_for(
-        TOPOLOGY, "ai-bonded-rdma", lambda found: found is not None and not found["metadata"].get("finalizers")
-    )
+    workspace.api.wait_for(USAGE, "ai-bonded-rdma", lambda found: bool(found and found["status"]["users"] == 0))
 
 
 def test_a_template_without_vf1_is_refused_and_told_what_is_missing(
@@ -197,9 +195,12 @@ def test_every_policy_of_the_example_is_accepted_and_none_conflicts(api: Api) ->
     for each in written:
         found = api.wait_for(POLICY, each["metadata"]["name"], _has_conditions)
         assert found is not None
-        said = {one["type"]: one["status"] for one in found["status"]["conditions"]}
+        rollout = api.wait_for(ROLLOUT, each["metadata"]["name"], _has_conditions)
+        assert rollout is not None
+        conditions = [*found["status"]["conditions"], *rollout["status"]["conditions"]]
+        said = {one["type"]: one["status"] for one in conditions}
         untroubled = {"Conflicting": "False", "Degraded": "False", "Overlapping": "False"}
-        assert said == {"Accepted": "True", **untroubled}, json.dumps(found)
+        assert said == {"Accepted": "True", **untroubled}, json.dumps((found, rollout))
 
 
 def _has_conditions(found: Object | None) -> bool:

@@ -44,6 +44,7 @@ LEASE = "coordination.k8s.io/v1/Lease"
 NODES = 50
 IN_A_ROW = 5
 CUSTOM_DEVICE = "networking.dra.io/v1alpha1/CustomDevice"
+DEVICE_ROLLOUT = "networking.dra.io/v1alpha1/CustomDeviceRollout"
 FEW, MANY = 10, 200
 CHANGED = 7_654_321
 DEVICES = (*(f"enp3s0f0v{index}" for index in range(8)), *(f"enp3s0f1v{index}" for index in range(4)))
@@ -195,7 +196,7 @@ def test_many_custom_devices_settle_with_one_write_a_pool(
         return count == len(objects)
 
     async def begins(_: HollowNodes) -> None:
-        wait = partial(api.wait_for_all, CUSTOM_DEVICE, all_are_applied, timeout=draws.count(60, 600))
+        wait = partial(api.wait_for_all, DEVICE_ROLLOUT, all_are_applied, timeout=draws.count(60, 600))
         await asyncio.to_thread(wait)
 
     before = writes(control_plane)

@@ -361,7 +361,7 @@ def test_while_the_webhook_is_away_claims_are_let_through_and_topologies_wait(
         with within(3.0, "a claim that nobody judges", after=patience):
             api.create(manifest(CLAIM, "lacking", workspace.namespace, spec=claim(f"{topology}-vf0")))
         api.patch(TOPOLOGY, topology, {"metadata": {"finalizers": ["example.com/kept"], "labels": {"a": "b"}}})
-        api.patch(TOPOLOGY, topology, {"status": {"users": 3}}, subresource="status")
+        api.patch(TOPOLOGY, topology, {"status": {"observedGeneration": 3}}, subresource="status")
         api.patch(TOPOLOGY, topology, {"metadata": {"finalizers": None}})
         api.delete(TOPOLOGY, topology)
     finally:

@@ -12,7 +12,7 @@ from typing import Any
 from netdra.kube.client import Client, Selection
 from netdra.kube.reflector import Reflector
 from netdra.kube.resources import CUSTOM_DEVICES, NODES, POLICIES, SCHEMAS, TOPOLOGIES
-from netdra.kube.store import Store
+from netdra.kube.store import Store, order
 from netdra.model.core import ClusterNode
 from netdra.model.custom_device import CustomDevice
 from netdra.model.policy import DeviceExposurePolicy
@@ -26,8 +26,9 @@ class FollowedObjects:
 
     Attributes:
         policies, topologies: all of the cluster.
-        schemas: those that netdra does not ship.
-        custom_devices: those that may be about the node.
+        schemas: vendors' and administrators'; netdra's own are part of its code (decision D35).
+        custom_devices: those that name the node.
+        shared_custom_devices: those that name no node.
         nodes: the node itself.
         slices: the node's slices as the API server has them.
     """
@@ -43,8 +44,15 @@ class FollowedObjects:
         self.topologies: Store[NetworkTopology] = Store()
         self.schemas: Store[CNIPluginSchema] = Store()
         self.custom_devices: Store[CustomDevice] = Store()
+        self.shared_custom_devices: Store[CustomDevice] = Store()
         self.nodes: Store[ClusterNode] = Store()
         self.slices: Store[StoredSlice] = Store()
+
+    def custom_device(self, name: str) -> CustomDevice | None:
+        """The CustomDevice of a name; of one that is just changing stores, the newer version."""
+        stores = (self.custom_devices, self.shared_custom_devices)
+        present = [device for store in stores if (device := store.objects.get(name)) is not None]
+        return max(present, key=lambda device: order(device.metadata.resource_version), default=None)
 
     def reflectors(self, client: Client) -> Iterator[Reflector[Any]]:
         """Make what keeps the stores current; the caller runs them."""
@@ -52,6 +60,8 @@ class FollowedObjects:
         yield Reflector(client, POLICIES, self.policies)
         yield Reflector(client, TOPOLOGIES, self.topologies)
         yield Reflector(client, SCHEMAS, self.schemas)
-        yield Reflector(client, CUSTOM_DEVICES, self.custom_devices, vital=False)
+        for store, name in ((self.custom_devices, self._node), (self.shared_custom_devices, "")):
+            chosen = Selection(field_selector=f"spec.selector.nodeName={name}")
+            yield Reflector(client, CUSTOM_DEVICES, store, chosen, vital=False)
         yield Reflector(client, NODES, self.nodes, itself)
         yield Reflector(client, STORED_SLICES, self.slices, of_node(self._node))

@@ -17,12 +17,14 @@ from netdra.model.registration import Registration
 class NodeRegistrations:
     """The registrations that hold now. One event loop's."""
 
-    def __init__(self, leased: Callable[[], tuple[Registration, ...]]) -> None:
+    def __init__(self, node: str, leased: Callable[[], tuple[Registration, ...]]) -> None:
         """Begin without objects.
 
         Args:
+            node: the node's name.
             leased: the device registry's registrations; the same object while nothing changes.
         """
+        self._node = node
         self._leased = leased
         self._objects: dict[str, CustomDevice] = {}
         self._chosen: dict[str, Registration] = {}
@@ -41,7 +43,7 @@ class NodeRegistrations:
             self._objects.pop(change.key, None)
         else:
             self._objects[change.key] = change.new
-            chosen = of_custom_device(change.new, labels)
+            chosen = of_custom_device(change.new, self._node, labels)
             if chosen is not None:
                 self._chosen[change.key] = chosen
         if self._chosen.get(change.key) == before:
@@ -52,7 +54,7 @@ class NodeRegistrations:
     def registered(self, labels: Mapping[str, str]) -> Registered:
         """All registrations; the same object while nothing changes."""
         if labels != self._labels:
-            chosen = {name: of_custom_device(item, labels) for name, item in self._objects.items()}
+            chosen = {name: of_custom_device(item, self._node, labels) for name, item in self._objects.items()}
             self._chosen = {name: entry for name, entry in chosen.items() if entry is not None}
             self._labels, self._made = labels, None
         leased = self._leased()

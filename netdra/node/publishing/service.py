@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import partial
 
 import msgspec
@@ -115,7 +116,7 @@ class Publishing:
         self._recorder = Recorder(client, f"{names.DRIVER}/node", node)
         self._problem_events = ProblemEvents(self._recorder, node)
         self.followed = FollowedObjects(node)
-        self._facts = NodeRegistrations(leased)
+        self._facts = NodeRegistrations(node, leased)
         self._files = files or DeviceFiles()
         self.hardware = hardware or HardwareTable()
         self.health = PublishedHealth()
@@ -174,8 +175,8 @@ class Publishing:
 
     async def _follow_plugins(self, followed: NodePlugins) -> None:
         """Follow the CNI path from when the schemas are known, which say what may be run."""
-        await self._schemas.wait_synced()
-        with self._schemas.following(lambda _: followed.look_again()):
+        await self.followed.schemas.wait_synced()
+        with self.followed.schemas.following(lambda _: followed.look_again()):
             await followed.run()
 
     def look_again(self) -> None:
@@ -191,7 +192,8 @@ class Publishing:
         with ExitStack() as following:
             following.enter_context(self.followed.policies.following(self._on_policy_change))
             following.enter_context(self.followed.nodes.following(self._on_node_change))
-            following.enter_context(self.followed.custom_devices.following(self._on_custom_device_change))
+            for custom_devices in (self.followed.custom_devices, self.followed.shared_custom_devices):
+                following.enter_context(custom_devices.following(self._on_custom_device_change))
             async with asyncio.TaskGroup() as knowing:
                 for reflector in self.followed.reflectors(self._client):
                     knowing.create_task(reflector.run())
@@ -245,6 +247,7 @@ class Publishing:
         with suppress(TimeoutError):
             async with asyncio.timeout(CUSTOM_DEVICES_SECONDS):
                 await self.followed.custom_devices.wait_synced()
+                await self.followed.shared_custom_devices.wait_synced()
         if not self.followed.slices.objects:
             return None
         try:
@@ -392,7 +395,8 @@ class Publishing:
     def _on_custom_device_change(self, change: Change[CustomDevice]) -> None:
         node = self.followed.nodes.objects.get(self._node)
         labels = dict(node.metadata.labels) if node is not None else {}
-        if self._facts.apply(change, labels):
+        # An object that is changed to name the node, or to name none, changes stores.
+        if self._facts.apply(replace(change, new=self.followed.custom_device(change.key)), labels):
             self._work.set()
 
     def _on_node_change(self, change: Change[ClusterNode]) -> None:

@@ -45,7 +45,7 @@ def counted(found: Object | None) -> tuple[int, int]:
 
 async def counts(workspace: Workspace, name: str, *wanted: int) -> Object:
     found = await asyncio.to_thread(
-        workspace.api.wait_for, CUSTOM_DEVICE, workspace.name(name), lambda each: counted(each) == wanted
+        workspace.api.wait_for, f"{CUSTOM_DEVICE}Rollout", workspace.name(name), lambda each: counted(each) == wanted
     )
     assert found is not None
     return found

@@ -29,6 +29,7 @@ from tests.kernel.conftest import Machine
 pytestmark = pytest.mark.usefixtures("custom_kinds")
 
 REPORT = "networking.dra.io/v1alpha1/NodeNetwork"
+ROLLOUT = "networking.dra.io/v1alpha1/DeviceExposurePolicyRollout"
 TYPO = 'device.attributes["dra.networking"].ifNmae == "eth0"'
 
 
@@ -81,7 +82,7 @@ def test_a_typo_in_an_exclude_policy_hides_what_it_may_mean_and_is_told_within_t
             with pace.within(2.0, "a policy's status"):
                 typo = of_this_node(workspace, TYPO, "typo", action="exclude")["metadata"]["name"]
                 found = await asyncio.to_thread(
-                    api.wait_for, POLICY, typo, lambda found: condition(found, "Degraded").get("status") == "True"
+                    api.wait_for, ROLLOUT, typo, lambda found: condition(found, "Degraded").get("status") == "True"
                 )
             assert found is not None
             assert (found["status"]["nodes"], found["status"]["devices"]) == (1, 0)
@@ -91,15 +92,16 @@ def test_a_typo_in_an_exclude_policy_hides_what_it_may_mean_and_is_told_within_t
             assert problem["interfaces"] >= 2
             await scene.devices("eth1")
             shown = control_plane.kubectl("get", "dxp", typo, "--no-headers").split()
-            assert shown[:6] == [typo, "exclude", "100", "1", "0", "True"]
-            assert shown[6:8] == ["True", "False"], "Degraded, and not Overlapping"
+            assert shown[:5] == [typo, "exclude", "100", "True", "False"], "Accepted, and not Conflicting"
+            shown = control_plane.kubectl("get", "dxprollout", typo, "--no-headers").split()
+            assert shown[:6] == [typo, "1", "1", "0", "True", "False"], "Degraded, and not Overlapping"
             other = await asyncio.to_thread(
-                api.wait_for, POLICY, good, lambda found: (found or {})["status"]["devices"] == 1
+                api.wait_for, ROLLOUT, good, lambda found: (found or {})["status"]["devices"] == 1
             )
             assert condition(other, "Degraded")["status"] == "False"
             api.patch(POLICY, typo, {"spec": {"selector": {"cel": TYPO.replace("ifNmae", "ifName")}}})
             await asyncio.to_thread(
-                api.wait_for, POLICY, typo, lambda found: condition(found, "Degraded").get("reason") == "NoProblems"
+                api.wait_for, ROLLOUT, typo, lambda found: condition(found, "Degraded").get("reason") == "NoProblems"
             )
 
     with running_controller(control_plane, workspace.api):
@@ -116,7 +118,10 @@ def test_a_first_policy_with_a_typo_publishes_nothing_and_says_so(
             with pace.within(2.0, "a policy's status"):
                 typo = of_this_node(workspace, TYPO, "typo")["metadata"]["name"]
                 found = await asyncio.to_thread(
-                    scene.api.wait_for, POLICY, typo, lambda found: condition(found, "Degraded").get("status") == "True"
+                    scene.api.wait_for,
+                    ROLLOUT,
+                    typo,
+                    lambda found: condition(found, "Degraded").get("status") == "True",
                 )
             assert found is not None
             assert (found["status"]["nodes"], found["status"]["devices"]) == (1, 0)
@@ -137,7 +142,7 @@ def test_a_policy_whose_devices_another_takes_says_so(
         async with publishing(control_plane, workspace, machine) as scene:
             found = await asyncio.to_thread(
                 scene.api.wait_for,
-                POLICY,
+                ROLLOUT,
                 second,
                 lambda found: condition(found, "Overlapping").get("status") == "True",
             )

@@ -75,7 +75,8 @@ def test_what_is_gone_is_forgotten() -> None:
             await checks.policy(exclusive("p", "true"))
             await checks.policy(exclusive("q", "true"))
             await checks.topology(topology(steps=SOUND), ())
-            checks.forget(["q"], [])
+            checks.forget("policy", "p")
+            checks.forget("topology", topology().name)
             assert set(checks._checked) == {("policy", "q")}
 
     asyncio.run(story())

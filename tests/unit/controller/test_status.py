@@ -48,7 +48,6 @@ class TestTopologies:
         assert [(each.type, each.status) for each in found.conditions] == [
             ("Compiled", "True"),
             ("Ready", "True"),
-            ("InUse", "False"),
         ]
         assert found.observed_generation == 4
         assert {each.last_transition_time for each in found.conditions} == {"2026-01-02T03:04:05Z"}
@@ -60,14 +59,10 @@ class TestTopologies:
 
     def test_the_time_is_that_of_the_last_difference(self) -> None:
         first = status.of_topology(topology(), READY, NOW)
-        used = TopologyState(changes=READY.changes, users=("a/b",))
-        second = status.of_topology(replace(topology(), status=first), used, LATER)
+        refused = TopologyState(changes=READY.changes, problem="no")
+        second = status.of_topology(replace(topology(), status=first), refused, LATER)
         times = {each.type: each.last_transition_time for each in second.conditions}
-        assert times == {
-            "Compiled": "2026-01-02T03:04:05Z",
-            "Ready": "2026-01-02T03:04:05Z",
-            "InUse": "2026-01-02T04:04:05Z",
-        }
+        assert times == {"Compiled": "2026-01-02T03:04:05Z", "Ready": "2026-01-02T04:04:05Z"}
 
     def test_an_unsound_one_says_why_and_keeps_the_names_of_its_classes(self) -> None:
         before = status.of_topology(topology(), READY, NOW)
@@ -87,7 +82,12 @@ class TestTopologies:
                 '"net-vf0" is not netdra',
             ),
             (TopologyState(problem="no"), {}, "Refused", "no"),
-            (TopologyState(users=("a/b",)), GONE, "Deleting", "deletion waits for 1 user;"),
+            (
+                TopologyState(),
+                GONE,
+                "Deleting",
+                "deletion waits until no claim uses it (kubectl get networktopologyusage net);",
+            ),
         ],
     )
     def test_what_keeps_it_from_being_ready_is_said(
@@ -103,12 +103,22 @@ class TestTopologies:
         found = status.of_topology(topology(), TopologyState(changes=ClassWrites(create=(made,))), NOW)
         assert said(found.conditions, "Ready")[:2] == ("False", "Pending")
 
+
+class TestUsages:
     def test_many_users_are_counted_and_a_few_named(self) -> None:
         users = tuple(f"team/{number:03}" for number in range(100))
-        found = status.of_topology(topology(), TopologyState(users=users), NOW)
+        found = status.of_usage(topology(), users, None, NOW)
         assert found.users == 100
         assert found.used_by == users[:16]
         assert said(found.conditions, "InUse")[:2] == ("True", "Allocated")
+        again = status.of_usage(topology(), users[1:], found, LATER)
+        assert again.conditions == found.conditions, "the time is that of the last difference"
+
+    def test_without_users_the_number_is_written_all_the_same(self) -> None:
+        found = status.of_usage(topology(), (), None, NOW)
+        assert documents.plain(found)["users"] == 0
+        assert said(found.conditions, "InUse")[:2] == ("False", "NoUsers")
+        assert status.of_usage(topology(), (), found, LATER) == found
 
 
 def at(
@@ -122,7 +132,7 @@ def at(
 class TestPolicies:
     def test_reports_of_all_nodes_are_added_up(self) -> None:
         reports = [at("n1", 5, ["x"], 385), at("n2", 4, ["x", "y"], 15)]
-        found = status.of_policy(exclusive("p", "true"), {}, (), reports, NOW)
+        found = status.of_policy_rollout(exclusive("p", "true"), reports, None, NOW)
         assert (found.nodes, found.devices) == (2, 9)
         assert [(each.message, each.node, each.nodes, each.interfaces) for each in found.problems] == [
             ("x", "n1", 2, 400),
@@ -130,25 +140,24 @@ class TestPolicies:
         ]
         expected = "on 2 nodes, e.g. n1: x (on 400 interfaces)"
         assert said(found.conditions, "Degraded") == ("True", "FailsOnNodes", expected)
-        assert said(found.conditions, "Accepted")[0] == "True"
 
     def test_numbers_are_written_also_where_they_are_zero(self) -> None:
-        found = documents.plain(status.of_policy(exclude("p", "true"), {}, (), [at("n1")], NOW))
+        found = documents.plain(status.of_policy_rollout(exclude("p", "true"), [at("n1")], None, NOW))
         assert (found["nodes"], found["devices"]) == (1, 0)
 
     def test_a_thousand_different_problems_leave_the_most_frequent(self) -> None:
         reports = [at(f"n{number}", problems=("everywhere", f"only {number}")) for number in range(1000)]
-        found = status.of_policy(exclusive("p", "true"), {}, (), reports, NOW)
+        found = status.of_policy_rollout(exclusive("p", "true"), reports, None, NOW)
         assert len(found.problems) == 16
         assert (found.problems[0].message, found.problems[0].nodes) == ("everywhere", 1000)
 
     def test_the_order_of_reports_makes_no_difference(self) -> None:
         reports = [at(f"n{number}", number, (f"{number % 3}",)) for number in range(10)]
-        first = status.of_policy(exclusive("p", "true"), {}, (), reports, NOW)
-        assert status.of_policy(exclusive("p", "true"), {}, (), reversed(reports), NOW) == first
+        first = status.of_policy_rollout(exclusive("p", "true"), reports, None, NOW)
+        assert status.of_policy_rollout(exclusive("p", "true"), reversed(reports), None, NOW) == first
 
     def test_one_that_no_node_has_reported_of_is_not_said_to_be_well(self) -> None:
-        found = status.of_policy(exclusive("p", "true"), {}, (), (), NOW)
+        found = status.of_policy_rollout(exclusive("p", "true"), (), None, NOW)
         holds, reason, message = said(found.conditions, "Degraded")
         assert (holds, reason) == ("False", "NoNodes")
         assert message == "no node has reported that it follows the policy"
@@ -158,38 +167,41 @@ class TestPolicies:
         changed = replace(changed, metadata=replace(changed.metadata, generation=2))
         reports = [at("n1", generation=2), at("n2", generation=1)]
         text = "1 of 2 nodes still follow an older generation of it"
-        found = status.of_policy(changed, {}, (), reports, NOW)
+        found = status.of_policy_rollout(changed, reports, None, NOW)
         assert said(found.conditions, "Degraded")[2] == f"no node reports a problem; {text}"
-        failing = status.of_policy(changed, {}, (), [*reports, at("n3", problems=["x"], generation=2)], NOW)
+        assert (found.nodes, found.updated_nodes) == (2, 1)
+        failing = status.of_policy_rollout(changed, [*reports, at("n3", problems=["x"], generation=2)], None, NOW)
         assert said(failing.conditions, "Degraded")[2].startswith("on 1 nodes, e.g. n3: x; 1 of 3 nodes")
 
     def test_one_whose_devices_another_takes_says_whose_and_how_many(self) -> None:
         reports = [at("n1", outranked={"aaa": 1, "b": 1}), at("n2", outranked={"aaa": 1})]
-        found = status.of_policy(exclusive("p", "true"), {}, (), reports, NOW)
+        found = status.of_policy_rollout(exclusive("p", "true"), reports, None, NOW)
         text = 'policy "aaa" takes 2 devices that this one matches; policy "b" takes 1 device that this one matches'
         assert said(found.conditions, "Overlapping") == ("True", "Outranked", text)
-        alone = status.of_policy(exclusive("p", "true"), {}, (), [at("n1", 1)], NOW)
+        alone = status.of_policy_rollout(exclusive("p", "true"), [at("n1", 1)], None, NOW)
         assert said(alone.conditions, "Overlapping")[:2] == ("False", "NoOverlap")
 
     def test_one_that_cannot_be_used_says_why(self) -> None:
-        found = status.of_policy(exclusive("p", "true"), {}, ("a", "b"), (), NOW)
+        found = status.of_policy(exclusive("p", "true"), (), ("a", "b"), NOW)
         holds, reason, message = said(found.conditions, "Accepted")
         assert (holds, reason, message) == ("False", "Invalid", "a\nb")
 
     def test_one_of_equal_rank_conflicts_and_the_winner_is_named(self) -> None:
-        several = {"a": exclusive("a", "true"), "b": exclusive("b", "true"), "c": exclude("c", "true")}
-        for name in ("a", "b"):
-            found = status.of_policy(several[name], several, (), (), NOW)
+        for name, other in (("a", "b"), ("b", "a")):
+            found = status.of_policy(exclusive(name, "true"), (other,), (), NOW)
             holds, _, message = said(found.conditions, "Conflicting")
             assert holds == "True"
             assert '"a" alone is used' in message
-        assert said(status.of_policy(several["c"], several, (), (), NOW).conditions, "Conflicting")[0] == "False"
+        alone = status.of_policy(exclude("c", "true"), (), (), NOW)
+        assert said(alone.conditions, "Conflicting")[0] == "False"
+        assert said(alone.conditions, "Accepted")[0] == "True"
 
     def test_saying_the_same_later_is_no_change(self) -> None:
         written = exclusive("p", "true")
-        first = status.of_policy(written, {}, (), [at("n", 1)], NOW)
-        again = status.of_policy(replace(written, status=first), {}, (), [at("n", 1)], LATER)
-        assert again == first
+        first = status.of_policy(written, (), (), NOW)
+        assert status.of_policy(replace(written, status=first), (), (), LATER) == first
+        rollout = status.of_policy_rollout(written, [at("n", 1)], None, NOW)
+        assert status.of_policy_rollout(written, [at("n", 1)], rollout, LATER) == rollout
 
 
 class TestCustomDevices:
@@ -198,18 +210,18 @@ class TestCustomDevices:
             ("n1", CustomDeviceReport(name="c", desired=1, applied=1)),
             ("n2", CustomDeviceReport(name="c", desired=2, applied=1, problems=("no room",))),
         ]
-        found = status.of_custom_device(custom_device(), reports, NOW)
+        found = status.of_custom_device(custom_device(), reports, None, NOW)
         assert (found.desired_number, found.applied_number, found.refusals) == (3, 2, ("no room",))
         assert said(found.conditions, "Applied") == ("False", "NotEverywhere", "2 of 3 devices have it: no room")
 
     def test_one_that_every_device_has_is_applied(self) -> None:
         found = status.of_custom_device(
-            custom_device(), [("n", CustomDeviceReport(name="c", desired=1, applied=1))], NOW
+            custom_device(), [("n", CustomDeviceReport(name="c", desired=1, applied=1))], None, NOW
         )
         assert said(found.conditions, "Applied")[:2] == ("True", "Everywhere")
 
     def test_one_that_no_node_has_a_device_for_is_not_applied(self) -> None:
-        found = status.of_custom_device(custom_device(), (), NOW)
+        found = status.of_custom_device(custom_device(), (), None, NOW)
         assert said(found.conditions, "Applied")[:2] == ("False", "NoDevice")
         assert (found.desired_number, found.applied_number) == (0, 0)
 
@@ -217,7 +229,7 @@ class TestCustomDevices:
         reports = [
             (f"n{at}", CustomDeviceReport(name="c", desired=1, problems=(f"only {at}", "all"))) for at in range(1000)
         ]
-        found = status.of_custom_device(custom_device(), reports, NOW)
+        found = status.of_custom_device(custom_device(), reports, None, NOW)
         assert (len(found.refusals), found.refusals[0]) == (16, "all")
 
 

@@ -252,8 +252,20 @@ class TestSources:
             "spec": spec,
         }
         device = documents.convert(plain, CustomDevice, "test")
-        assert of_custom_device(device, {}) is None
-        assert of_custom_device(device, {"rack": "a7"}) == says(adds=True, pool="p", custom_device="c")
+        assert of_custom_device(device, "n", {}) is None
+        assert of_custom_device(device, "n", {"rack": "a7"}) == says(adds=True, pool="p", custom_device="c")
+
+    def test_an_object_that_names_its_node_speaks_there_alone(self) -> None:
+        spec = {"provider": "bctl", "device": "eth7", "addIfNotExist": True, "selector": {"nodeName": "n"}}
+        plain = {
+            "apiVersion": "networking.dra.io/v1alpha1",
+            "kind": "CustomDevice",
+            "metadata": {"name": "c"},
+            "spec": spec,
+        }
+        device = documents.convert(plain, CustomDevice, "test")
+        assert of_custom_device(device, "other", {}) is None
+        assert of_custom_device(device, "n", {}) == says(adds=True, custom_device="c")
 
 
 class TestUnlisted:

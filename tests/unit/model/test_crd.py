@@ -13,6 +13,8 @@ import yaml
 from netdra.cli.crds import text
 from netdra.model import crd, documents, kinds
 
+SUMMARIES = (kinds.TOPOLOGY_USAGE, kinds.POLICY_ROLLOUT, kinds.CUSTOM_DEVICE_ROLLOUT)
+"""The controller alone writes them, and they have no spec."""
 CHART = Path(__file__).parents[3] / "charts" / "netdra" / "files" / "crds"
 
 
@@ -24,13 +26,15 @@ def test_the_charts_files_are_what_the_types_say() -> None:
 
 
 @pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.plural)
-def test_a_definition_names_its_kind_and_has_a_status_of_its_own(kind: crd.CustomKind) -> None:
+def test_a_definition_names_its_kind_and_keeps_a_status_from_the_spec_s_authors(kind: crd.CustomKind) -> None:
     spec = crd.manifest(kind)["spec"]
     (version,) = spec["versions"]
 
     assert spec["names"]["kind"] == kind.type.__name__
     assert spec["scope"] == ("Namespaced" if kind is kinds.NEUTRON_PORT else "Cluster")
-    assert version["subresources"] == {"status": {}}
+    properties = version["schema"]["openAPIV3Schema"]["properties"]
+    assert ("subresources" in version) == ("status" in properties and kind not in SUMMARIES)
+    assert ("spec" in properties) != (kind in (*SUMMARIES, kinds.NODE_NETWORK))
     assert version["additionalPrinterColumns"][-1]["name"] == "Age"
 
 
@@ -86,7 +90,9 @@ def test_every_property_is_described_but_the_servers_own(kind: crd.CustomKind) -
 
 
 @pytest.mark.parametrize(
-    "kind", [each for each in kinds.KINDS if each is not kinds.NODE_NETWORK], ids=lambda kind: kind.plural
+    "kind",
+    [each for each in kinds.KINDS if each not in (kinds.NODE_NETWORK, kinds.CUSTOM_DEVICE)],
+    ids=lambda kind: kind.plural,
 )
 def test_conditions_are_a_map_by_type_so_that_writers_do_not_undo_each_other(kind: crd.CustomKind) -> None:
     schema = crd.manifest(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]

@@ -187,7 +187,7 @@ def test_what_the_controller_says_of_a_policy_makes_no_device_anew(monkeypatch: 
     scene.see(ETH)
     made: list[object] = []
     monkeypatch.setattr(offering, "Exposer", lambda policies, **_: made.append(policies))
-    said = DeviceExposurePolicyStatus(observed_generation=1, nodes=3)
+    said = DeviceExposurePolicyStatus(observed_generation=3)
     metadata = ObjectMeta(name=ALL[0].name, resource_version="7")
     scene.offering.follow((replace(ALL[0], status=said, metadata=metadata), *ALL[1:]), DEFAULT_FEATURES)
     assert not made

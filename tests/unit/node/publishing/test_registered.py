@@ -119,7 +119,7 @@ class TestReports:
 class TestNodeRegistrations:
     def test_only_what_means_something_here_wakes_the_node(self) -> None:
         leased: tuple[Registration, ...] = (bandwidth("1"),)
-        facts = NodeRegistrations(lambda: leased)
+        facts = NodeRegistrations("n", lambda: leased)
         labels = {"rack": "a7"}
         first = facts.registered(labels)
         assert facts.registered(labels) is first
@@ -134,7 +134,7 @@ class TestNodeRegistrations:
         assert [each.custom_device for each in facts.registered({"rack": "b1"}).of("eth7")] == ["e", ""]
 
     def test_an_object_that_no_webhook_saw_cannot_spoil_a_slice(self) -> None:
-        facts = NodeRegistrations(tuple)
+        facts = NodeRegistrations("n", tuple)
         wrong = custom("c", attributes={"a": {"string": "x" * 65}})
         assert not facts.apply(Change("c", None, wrong), {})
         assert not facts.registered({}).of("eth7")
@@ -157,7 +157,7 @@ def settle(nodes: int, objects: int, *, at_once: int = 50) -> tuple[list[int], i
     writes: dict[tuple[int, str], int] = {}
     applied = 0
     for number in range(nodes):
-        scene, facts, labels = Scene(exclusive("veths", "true")), NodeRegistrations(tuple), {"n": str(number)}
+        scene, facts, labels = Scene(exclusive("veths", "true")), NodeRegistrations("n", tuple), {"n": str(number)}
         scene.labels = labels
         facts.registered(labels)
         scene.see(*interfaces)

@@ -19,7 +19,8 @@ from netdra.model.registration import RegistrationOutcome
 from netdra.node.priority import PriorityGate
 from netdra.node.registry.connections import Caller
 from netdra.node.registry.owners import ROOT
-from netdra.node.registry.service import SERVICE, Place, Registry
+from netdra.node.registry.place import Place
+from netdra.node.registry.service import SERVICE, Registry
 from netdra.node.registry.shares import RegistryLimits
 from netdra.node.registry.table import FILE, RegistrationTable
 from netdra.node.view import DeviceHealth
