@@ -41,8 +41,13 @@ WORK: dict[str, dict[Right, str]] = {
     "controller": {
         **{
             (verb, f"{kind}/status"): "statuses are its work, and a subresource has nothing else"
-            for kind in ("networktopologies", "deviceexposurepolicies", "customdevices", "cniplugins")
+            for kind in ("networktopologies", "deviceexposurepolicies", "cniplugins")
             for verb in ("patch",)
+        },
+        **{
+            (verb, kind): "it alone writes them"
+            for kind in ("networktopologyusages", "deviceexposurepolicyrollouts", "customdevicerollouts")
+            for verb in ("create", "patch")
         },
         ("patch", "cnipluginschemas/status"): "the same",
         **{(verb, "neutronports"): "it alone writes them" for verb in ("create", "update", "patch", "delete")},
@@ -53,8 +58,11 @@ WORK: dict[str, dict[Right, str]] = {
         },
         ("update", "leases"): "by name in RBAC: that of its leaders",
     },
-    "uninstall": {
-        ("delete", "nodenetworks"): "all are netdra's",
+    "uninstall-clean": {
+        **{
+            ("delete", kind): "all are netdra's"
+            for kind in ("nodenetworks", "networktopologyusages", "deviceexposurepolicyrollouts", "customdevicerollouts")
+        },
         ("delete", "leases"): "by name in RBAC: that of the leaders",
         ("delete", "secrets"): "by name in RBAC: the webhook's certificate",
         ("patch", "neutronports"): "tried in test_neutron_ports.py",
@@ -123,7 +131,7 @@ def theirs(name: str) -> dict[str, tuple[Object, Object]]:
 def templates(api: Api, custom_kinds: None) -> Iterator[dict[str, list[Object]]]:
     """The objects of the chart that have to do with each account, installed."""
     identities.install(api)
-    objects = Case(values={"presets": {"shared": True}}).objects()
+    objects = Case(values={"presets": {"shared": True}, "hooks": {"render": "always"}}).objects()
     kinds = {"ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding", "ServiceAccount"}
     kinds |= {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
     hooks = [each for each in objects if each["kind"] in kinds and "helm.sh/hook" in _annotations(each)]
@@ -225,7 +233,7 @@ def test_no_verb_on_anybodys_object_succeeds(
 
 
 @pytest.mark.parametrize("field", ["labels", "annotations", "ownerReferences", "finalizers"])
-@pytest.mark.parametrize("account", ["controller", "uninstall"])
+@pytest.mark.parametrize("account", ["controller", "uninstall-clean"])
 def test_of_a_topology_it_writes_its_finalizer_alone(
     control_plane: ControlPlane,
     workspace: Workspace,
