@@ -352,13 +352,15 @@ def restore(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
     if master is not None and back.master != master.index:
         _attempt(attempts, lambda: link.change(sock, index, master=master.index))
     # Before it is up: an address that comes by itself must not come where IPv6 was off.
-    left = _restore_settings(moved, link.get(sock, index) if _is_changed(moved, back) else back, site, attempts)
+    left: list[ChangedSetting] = []
+    attempts.run(lambda: left.extend(_restore_settings(moved, back, site)))
     name = moved.name if unlocked.index_of(sock, moved.name) == index else back.name
     if moved.up and not unlocked.is_up(sock, name):
         _attempt(attempts, lambda: link.change(sock, index, up=True))
     if left:
         # Some drivers take some settings only while the device is up.
-        attempts.run(lambda: _conclude_settings(moved, link.get(sock, index), site))
+        called, former = f'netdev "{moved.name}"', moved.settings
+        attempts.run(lambda: settings.conclude(called, *settings.restore(former, link.get(sock, index), sock)))
     restore_addressing(moved, index, sock, attempts)
     return attempts.result()
 
@@ -373,24 +375,10 @@ def _is_changed(moved: Moved, back: Link) -> bool:
     )
 
 
-def _restore_settings(moved: Moved, back: Link, site: Site, attempts: Attempts) -> tuple[ChangedSetting, ...]:
+def _restore_settings(moved: Moved, back: Link, site: Site) -> tuple[ChangedSetting, ...]:
     """Restore the settings; return those that differ all the same."""
-    left: list[ChangedSetting] = []
-    if moved.settings is not None:
-        former = moved.settings
-        attempts.run(lambda: left.extend(settings.restore(former, back, site.host)[0]))
-    return tuple(left)
-
-
-def _conclude_settings(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
-    """Restore once more the settings that could not be restored; return what is not restored, in words.
-
-    Raises:
-        StrandedError: one of them matters to the device's next user.
-    """
-    if moved.settings is None:
-        return ()
-    return settings.conclude(f'netdev "{moved.name}"', *settings.restore(moved.settings, back, site.host))
+    present = link.get(site.host, back.index) if _is_changed(moved, back) else back
+    return settings.restore(moved.settings, present, site.host)[0]
 
 
 def restore_addressing(moved: Moved, index: int, sock: Socket, attempts: Attempts) -> None:

@@ -166,12 +166,16 @@ def differences(before: DeviceSettings, netdev: Link, sock: Socket) -> Iterator[
                 yield ChangedSetting((group, name), words, TABLE[group].matters, _is_benign(group, name, value))
 
 
-def restore(before: DeviceSettings, netdev: Link, sock: Socket) -> tuple[tuple[ChangedSetting, ...], tuple[str, ...]]:
+def restore(
+    before: DeviceSettings | None, netdev: Link, sock: Socket
+) -> tuple[tuple[ChangedSetting, ...], tuple[str, ...]]:
     """Make a netdev's settings what they were; return those that still differ, and why the kernel refused some.
 
     Raises:
         KernelError: as for `read`.
     """
+    if before is None:
+        return (), ()
     reasons: list[str] = []
     left = tuple(differences(before, netdev, sock))
     # Some settings follow others, as the sizes of IPv4 follow those of all: what still differs is set once more.

@@ -85,8 +85,12 @@ def test_what_a_pod_set_on_a_vf_is_as_it_was_for_the_next_one(
 
 
 @pytest.mark.parametrize("gone", [False, True])
-def test_what_a_pod_set_on_a_pf_is_as_it_was(pfs: tuple[PF, ...], pod: Pod, gone: bool) -> None:
+def test_what_a_pod_set_on_a_pf_is_as_it_was(
+    pfs: tuple[PF, ...], set_num_vfs: Callable[[PF, int], None], new_pod: Callable[[], Pod], gone: bool
+) -> None:
     pf = pfs[1]
+    set_num_vfs(pf, 0)  # its driver resets it: VFs would keep their MACs for good
+    pod = new_pod()
     before, settings, name = node_state(), settings_of(pf.name), pf.name
     pod.attach(plan(step("pf", "host-device", "net1", device=allocated(pf, allow_host_use=True))))
     # With the machine's one processor there is nothing else that channels (-l) could be.
