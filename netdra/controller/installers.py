@@ -471,5 +471,7 @@ def _installed(plugin: CNIPlugin, seen: PluginState, failures: Sequence[CNIPlugi
 
 
 def _clipped(text: str) -> str:
-    text = " ".join(text.split())
+    """A program's text as one line; its lines, such as a cause and a hint, are separated by semicolons."""
+    lines = (" ".join(line.split()).rstrip(";") for line in text.splitlines())
+    text = "; ".join(filter(None, lines))
     return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"

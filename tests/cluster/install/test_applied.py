@@ -13,7 +13,7 @@ from testbed import helm
 from testbed.api import Api, Object, kind_of
 from testbed.commands import Settings
 from testbed.control_plane import ControlPlane
-from testbed.objects import NAMESPACE, add_namespace
+from testbed.objects import NAMESPACE, add_namespace, manifest
 from testbed.waiting import until
 from tests.cluster.conftest import DEFINITION, StartControlPlane
 from tests.cluster.install.rendering import CASES, CHART
@@ -109,3 +109,36 @@ def test_kept_definitions_are_taken_over_by_a_release_of_another_name(plane: Con
     assert owners == {"later"}
     assert "netdra preset shared | kubectl apply -f -" in printed
     helm.helm("uninstall", "later", "--namespace=default", "--no-hooks", kubeconfig=plane.kubeconfig())
+
+
+def test_kubernetes_own_roles_have_the_rights_of_people(plane: ControlPlane, api: Api) -> None:
+    for role in helm.objects(CASES["defaults"].manifests, "people.yaml"):
+        api.apply(role)
+    for role in ("view", "edit", "admin"):
+        binding = manifest("rbac.authorization.k8s.io/v1/ClusterRoleBinding", role)
+        binding["roleRef"] = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
+        binding["subjects"] = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": f"{role}ers"}]
+        api.apply(binding)
+
+    def may(role: str, verb: str, resource: str) -> bool:
+        attributes = {"verb": verb, "group": "networking.dra.io", "resource": resource}
+        review = manifest(
+            "authorization.k8s.io/v1/SubjectAccessReview",
+            "",
+            spec={"user": "somebody", "groups": [f"{role}ers"], "resourceAttributes": attributes},
+        )
+        allowed: bool = api.create(review)["status"]["allowed"]
+        return allowed
+
+    until(lambda: may("admin", "create", "deviceexposurepolicies"), "the roles to be aggregated")
+    until(lambda: may("admin", "create", "networktopologies"), "the roles to be aggregated")
+    until(lambda: may("view", "list", "nodenetworks"), "the roles to be aggregated")
+    assert [role for role in ("view", "edit", "admin") if may(role, "list", "neutronports")] == [
+        "view",
+        "edit",
+        "admin",
+    ]
+    assert [role for role in ("view", "edit", "admin") if may(role, "create", "networktopologies")] == ["edit", "admin"]
+    assert [role for role in ("view", "edit", "admin") if may(role, "delete", "deviceexposurepolicies")] == ["admin"]
+    assert not may("admin", "update", "nodenetworks")
+    assert not may("admin", "create", "neutronports")

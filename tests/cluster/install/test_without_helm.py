@@ -125,14 +125,11 @@ def test_the_hooks_do_no_harm_to_what_runs(site: Site, shell: Shell) -> None:
     assert has_failed(failed["netdra-uninstall-clean"])
     until_ready(site)
     assert before - identities(site) == set()
-    only_hooks = yaml.safe_dump_all(
-        [
-            each
-            for each in yaml.safe_load_all(hooks)
-            if each and "helm.sh/hook" in each["metadata"].get("annotations", {})
-        ]
-    )
-    site.plane.kubectl("delete", "-f", "-", text=only_hooks)
+    usual = {(each["kind"], each["metadata"]["name"]) for each in shell.rendered()}
+    added = [
+        each for each in yaml.safe_load_all(hooks) if each and (each["kind"], each["metadata"]["name"]) not in usual
+    ]
+    site.plane.kubectl("delete", "-f", "-", text=yaml.safe_dump_all(added))
 
 
 def identities(site: Site) -> set[tuple[str, str, str]]:

@@ -127,7 +127,7 @@ def test_nodes_on_which_it_fails_are_named_with_the_reason() -> None:
     crashed: dict[str, Any] = {
         "name": "install",
         "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}},
-        "lastState": {"terminated": {"message": "Error: /opt/cni/bin/ovs is not netdra's\n"}},
+        "lastState": {"terminated": {"message": "Error: /opt/cni/bin/ovs is not netdra's\n  remove it\n"}},
     }
     unpulled: dict[str, Any] = {
         "initContainerStatuses": [
@@ -143,7 +143,7 @@ def test_nodes_on_which_it_fails_are_named_with_the_reason() -> None:
     )
     assert [(each.node, each.message) for each in found.failures] == [
         ("a", "ImagePullBackOff: not found"),
-        ("b", "Error: /opt/cni/bin/ovs is not netdra's"),
+        ("b", "Error: /opt/cni/bin/ovs is not netdra's; remove it"),
     ]
     assert said(found) == ("False", "Failing", "on 2 nodes (a, b); a: ImagePullBackOff: not found")
 
