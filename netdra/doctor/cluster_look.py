@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -25,6 +25,7 @@ from netdra.doctor.cluster_verdicts import (
     Component,
     Definition,
     ReportFacts,
+    SummaryFacts,
     WebhookFacts,
 )
 from netdra.doctor.diagnosis import Unseen
@@ -32,7 +33,15 @@ from netdra.doctor.rights import PROCESSES, Right, needed
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import NotFoundError, RefusedError
 from netdra.kube.features import probe
-from netdra.kube.resources import NODE_REPORTS, NODES, POLICIES, Resource
+from netdra.kube.resources import (
+    CUSTOM_DEVICE_ROLLOUTS,
+    NODE_REPORTS,
+    NODES,
+    POLICIES,
+    POLICY_ROLLOUTS,
+    TOPOLOGY_USAGES,
+    Resource,
+)
 from netdra.model import crd, kinds
 from netdra.model.core import BareObject
 from netdra.model.errors import NetdraError, PermanentError
@@ -150,6 +159,7 @@ async def look(client: Client, namespace: str, name: str = "netdra", node: str =
         nodes=nodes if isinstance(nodes, Unseen) else tuple(nodes),
         components=await attempt(_components(client, namespace)),
         reports=await attempt(_reports(client)),
+        summaries=await attempt(_summaries(client)),
     )
 
 
@@ -210,6 +220,34 @@ def _reported(report: NodeNetworkReport, generations: Mapping[str, int]) -> Repo
     status = report.status or ReportedStatus()
     behind = [policy.name for policy in status.policies if policy.generation < generations.get(policy.name, 0)]
     return ReportFacts(report.metadata.name, len(status.problems), tuple(behind))
+
+
+async def _summaries(client: Client) -> SummaryFacts:
+    policies = await client.list(POLICY_ROLLOUTS)
+    devices = await client.list(CUSTOM_DEVICE_ROLLOUTS)
+    usages = await client.list(TOPOLOGY_USAGES)
+    return SummaryFacts(
+        policies=len(policies),
+        degraded=tuple(
+            rollout.metadata.name
+            for rollout in policies
+            if rollout.status is not None and _is_degraded(rollout.status.conditions)
+        ),
+        unapplied=tuple(
+            rollout.metadata.name
+            for rollout in devices
+            if rollout.status is not None and rollout.status.applied_number < rollout.status.desired_number
+        ),
+        users={
+            usage.metadata.name: usage.status.users
+            for usage in usages
+            if usage.status is not None and usage.status.users
+        },
+    )
+
+
+def _is_degraded(conditions: Iterable[Condition]) -> bool:
+    return any((condition.type, condition.status) == ("Degraded", "True") for condition in conditions)
 
 
 async def _webhook(client: Client, names: Sequence[str]) -> WebhookFacts:

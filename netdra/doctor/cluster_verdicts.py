@@ -73,6 +73,22 @@ class ReportFacts(msgspec.Struct, frozen=True):
     behind: tuple[str, ...] = ()
 
 
+class SummaryFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The usages and rollouts of a cluster.
+
+    Attributes:
+        policies: how many policies have a rollout.
+        degraded: the policies that fail on a node.
+        unapplied: the CustomDevices that not every device has which they select.
+        users: topology -> how many claims use it, of those that are used.
+    """
+
+    policies: int = 0
+    degraded: tuple[str, ...] = ()
+    unapplied: tuple[str, ...] = ()
+    users: Mapping[str, int] = {}
+
+
 class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster. Each part is what was seen, or why it was not.
 
@@ -87,6 +103,7 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
         nodes: all nodes.
         components: netdra's pods.
         reports: what nodes say of themselves.
+        summaries: usages and rollouts.
     """
 
     server: str
@@ -100,6 +117,7 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[ClusterNode, ...] | Unseen = ()
     components: tuple[Component, ...] | Unseen = ()
     reports: tuple[ReportFacts, ...] | Unseen = ()
+    summaries: SummaryFacts | Unseen = SummaryFacts()
 
 
 class Shortcoming(msgspec.Struct, frozen=True):
@@ -161,6 +179,7 @@ def verdicts(facts: ClusterFacts, own_version: str, now: datetime) -> list[Diagn
         *_seen("nodes", facts.nodes, _nodes),
         *_seen("versions of netdra", facts.components, lambda pods: _components(pods, facts.namespace, own_version)),
         *_seen("reports of nodes", facts.reports, lambda reports: _reports(reports, facts)),
+        *_seen("usages and rollouts", facts.summaries, _summaries),
     ]
 
 
@@ -354,6 +373,22 @@ def _reports(reports: Sequence[ReportFacts], facts: ClusterFacts) -> Iterator[Di
         )
     if not behind and not troubled and (reports or not facts.nodes):
         yield _finding(check, "ok", f"{len(reports)} nodes, no problems" if reports else "no nodes")
+
+
+def _summaries(summaries: SummaryFacts) -> Iterator[Diagnosis]:
+    """Whether policies and CustomDevices have their result on nodes, and how many claims use topologies."""
+    check = "usages and rollouts"
+    degraded, unapplied = summaries.degraded, summaries.unapplied
+    if degraded:
+        seen = f"{len(degraded)} policies fail on nodes: {listed(degraded, NAMED)}"
+        yield _finding(check, "warning", seen, f"kubectl describe deviceexposurepolicyrollout {degraded[0]}")
+    if unapplied:
+        seen = f"{len(unapplied)} CustomDevices are not applied everywhere: {listed(unapplied, NAMED)}"
+        yield _finding(check, "warning", seen, f"kubectl describe customdevicerollout {unapplied[0]}")
+    if not degraded and not unapplied:
+        used = [f"{name} ({users})" for name, users in sorted(summaries.users.items())]
+        topologies = f"claims use {listed(used, NAMED)}" if used else "no topology is used"
+        yield _finding(check, "ok", f"{summaries.policies} policies, none fails on a node; {topologies}")
 
 
 def _versions(versions: Iterable[str]) -> str:

@@ -17,6 +17,7 @@ from netdra.doctor.cluster_verdicts import (
     Component,
     Definition,
     ReportFacts,
+    SummaryFacts,
     WebhookFacts,
     not_looked_at,
     unreachable,
@@ -68,6 +69,20 @@ def trusts(end: datetime | None) -> WebhookFacts:
         ({"server": "v1.35.0"}, "API server", "warning", "1.36.2", "upgrade"),
         ({"dra": ("v1beta2",)}, "resource.k8s.io", "error", "v1beta2, not v1", "--runtime-config"),
         ({"dra": ()}, "resource.k8s.io", "error", "nothing of it", "--runtime-config"),
+        (
+            {"summaries": SummaryFacts(policies=2, degraded=("p",))},
+            "usages and rollouts",
+            "warning",
+            "1 policies fail on nodes: p",
+            "describe deviceexposurepolicyrollout p",
+        ),
+        (
+            {"summaries": SummaryFacts(unapplied=("c", "d"))},
+            "usages and rollouts",
+            "warning",
+            "2 CustomDevices are not applied everywhere: c, d",
+            "describe customdevicerollout c",
+        ),
         ({"reports": ()}, "reports of nodes", "warning", "no node has a NodeNetwork", "get pods"),
         (
             {"reports": (ReportFacts("n1", 0, ("p",)),)},
@@ -157,6 +172,12 @@ def test_what_is_missing_is_told_with_what_to_do(
     assert [each.level for each in found] == [level]
     assert seen in found[0].seen
     assert fix in found[0].fix
+
+
+def test_the_users_of_topologies_are_named_where_every_policy_is_well() -> None:
+    facts = msgspec.structs.replace(WELL, summaries=SummaryFacts(policies=2, users={"net": 3, "data": 1}))
+    (found,) = [each for each in verdicts(facts, "0.1.0", NOW) if each.check == "usages and rollouts"]
+    assert (found.level, found.seen) == ("ok", "2 policies, none fails on a node; claims use data (1), net (3)")
 
 
 @pytest.mark.parametrize(
