@@ -36,7 +36,8 @@ from netdra.model.registration import RegistrationOutcome
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.priority import PriorityGate
 from netdra.node.registry.connections import Caller
-from netdra.node.registry.service import SERVICE, Place, Registry
+from netdra.node.registry.place import Place
+from netdra.node.registry.service import SERVICE, Registry
 from netdra.node.registry.table import FILE, RegistrationTable
 from netdra.node.view import DeviceHealth
 from netdra.node.wire import registry_pb2 as wire

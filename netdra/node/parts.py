@@ -30,7 +30,8 @@ from netdra.node.permits import EVERYTHING, NodePermits
 from netdra.node.priority import PriorityGate, Turns
 from netdra.node.publishing.service import Publishing
 from netdra.node.registry.callers import Callers
-from netdra.node.registry.service import Place, Registry
+from netdra.node.registry.place import Place
+from netdra.node.registry.service import Registry
 from netdra.node.registry.table import RegistrationTable
 from netdra.node.sandboxes.circuits import Circuits
 from netdra.node.sandboxes.events import PodEvents
