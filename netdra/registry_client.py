@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from grpclib.client import Channel, UnaryUnaryMethod
+from grpclib.const import Status
 from grpclib.exceptions import GRPCError, StreamTerminatedError
 from grpclib.protocol import H2Protocol
 
@@ -26,6 +27,10 @@ from netdra.node.wire import registry_pb2 as wire
 
 SOCKET = "/run/netdra/registry.sock"
 _SERVICE = "/netdra.registry.v1alpha1.DeviceRegistry"
+_REFUSED = {
+    *(Status.INVALID_ARGUMENT, Status.PERMISSION_DENIED, Status.ALREADY_EXISTS),
+    *(Status.RESOURCE_EXHAUSTED, Status.UNAUTHENTICATED),
+}
 _CREDENTIALS = struct.Struct("3i")
 _MAP, _OTHERS = Path("/proc/self/uid_map"), Path("/proc/sys/kernel/overflowuid")  # user_namespaces(7)
 
@@ -101,7 +106,11 @@ class RegistryClient:
         method: Any = UnaryUnaryMethod(self._channel, f"{_SERVICE}/{name}", type(request), gives)
         try:
             return self._runner.run(method(request, timeout=self._timeout, metadata=self._metadata))
-        except (OSError, GRPCError, StreamTerminatedError) as problem:
+        except GRPCError as problem:
+            if problem.status in _REFUSED:
+                raise InvalidInputError(problem.message or problem.status.name) from None
+            raise TemporaryError(f"{self._path}: {problem}", hint="is netdra node --registry-socket there?") from None
+        except (OSError, StreamTerminatedError) as problem:
             raise TemporaryError(f"{self._path}: {problem}", hint="is netdra node --registry-socket there?") from None
 
 

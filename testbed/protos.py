@@ -12,7 +12,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "protos"
-PACKAGES = {"netdra/node/wire": ("kubelet", "registry"), "netdra/nri": ("nri", "ttrpc")}
+PACKAGES = {
+    "netdra/node/wire": ("kubelet", "registry", "device_registry", "quantity", "refusal"),
+    "netdra/nri": ("nri", "ttrpc"),
+}
 """Where the code of each file goes."""
 
 

@@ -56,13 +56,19 @@ def streaming(
     return Handler(answer, Cardinality.UNARY_STREAM, takes, gives)
 
 
-async def received(takes: type[Message], stream: Stream, most: int = MAX_REQUEST) -> Message:
+async def received(
+    takes: type[Message], stream: Stream, most: int = MAX_REQUEST, *, may_end: bool = False
+) -> Message | None:
     """The request of a call, if it is not too large: grpclib itself takes a request of any size.
+
+    None is the end of a stream of requests, if it `may_end`.
 
     The framing is gRPC's: whether the message is compressed, its length in four bytes, and the message.
     """
     data = stream._stream  # noqa: SLF001 (its own recv_message has no limit)
     head = await data.recv_data(_HEAD.size)
+    if not head and may_end:
+        return None
     if len(head) < _HEAD.size:
         raise GRPCError(Status.INTERNAL, "the call has no request")
     compressed, length = _HEAD.unpack(head)

@@ -30,6 +30,10 @@ _ACCOUNT = "system:serviceaccount:"
 _NODE = "authentication.kubernetes.io/node-name"
 
 
+def _token_error(what: str, *, hint: str = "") -> RefusedRegistrationError:
+    return RefusedRegistrationError(what, hint=hint, reason="NO_TOKEN")
+
+
 class Callers:
     """The owners of callers; a token's review is remembered for a while."""
 
@@ -59,13 +63,13 @@ class Callers:
         """
         if not caller.token:
             if self._tokens_only:
-                raise RefusedRegistrationError(
+                raise _token_error(
                     "this registry asks for a token",
                     hint=f"send the metadata authorization: Bearer TOKEN, of a projected token for {AUDIENCE}",
                 )
             return ROOT if caller.is_root else f"uid:{caller.uid}"
         if len(caller.token) > MAX_TOKEN:
-            raise RefusedRegistrationError(f"the token has {len(caller.token)} bytes, more than {MAX_TOKEN}")
+            raise _token_error(f"the token has {len(caller.token)} bytes, more than {MAX_TOKEN}")
         digest = hashlib.sha256(caller.token.encode(errors="replace")).digest()
         owner = self._remembered(digest)
         if owner:
@@ -89,17 +93,17 @@ class Callers:
         status = (await self._client.create(TOKEN_REVIEWS, asked)).status
         if status is None or not status.authenticated or AUDIENCE not in status.audiences:
             why = f": {status.error}" if status is not None and status.error else ""
-            raise RefusedRegistrationError(
+            raise _token_error(
                 f"the token is not valid here{why[:200]}", hint=f"project one with the audience {AUDIENCE}"
             )
         if not status.user.username.startswith(_ACCOUNT):
-            raise RefusedRegistrationError(f"the token is {status.user.username}'s, who is no pod's service account")
+            raise _token_error(f"the token is {status.user.username}'s, who is no pod's service account")
         nodes = status.user.extra.get(_NODE, ())
         if not nodes:
-            raise RefusedRegistrationError(
+            raise _token_error(
                 "the token is not bound to a pod on a node, so any machine could show it",
                 hint="use a projected serviceAccountToken volume, or kubectl create token --bound-object-kind=Pod",
             )
         if self._node not in nodes:
-            raise RefusedRegistrationError(f"the token is of a pod on node {nodes[0]}, and this is {self._node}")
+            raise _token_error(f"the token is of a pod on node {nodes[0]}, and this is {self._node}")
         return status.user.username

@@ -36,6 +36,8 @@ PIECE = 512
 BUFFER = 16 * 1024
 MAX_REQUEST = 64 * 1024
 """Bytes of a request."""
+MAX_TALK = 64
+"""Requests of a call that has a stream of them."""
 CALLS = 32
 """How many a connection may have at one time, as it is told; all of them are cancelled at once when it is closed."""
 SHARE_SECONDS = 0.002
@@ -138,14 +140,43 @@ def streaming_to_caller(
         uid = _caller(stream).uid
         async with _within(limits.request, "the request did not come"):
             request = await received(takes, stream, MAX_REQUEST)
-        if not places.is_free(uid):
-            raise GRPCError(Status.RESOURCE_EXHAUSTED, "too many calls of this user, or of all, have open streams")
-        async with places.place(uid), aclosing(call(request)) as answers:
+        async with _place(places, uid), aclosing(call(request)) as answers:
             async for message in answers:
                 async with _within(limits.request, "the answer was not read"):
                     await stream.send_message(message)
 
     return Handler(answer, Cardinality.UNARY_STREAM, takes, gives)
+
+
+def talking(
+    takes: type[Message],
+    gives: type[Message],
+    call: Callable[[Any], Message],
+    limits: ConnectionLimits,
+    places: Places,
+) -> Handler:
+    """A method with an answer to each request of a stream, up to `MAX_TALK` of them."""
+
+    async def answer(stream: Stream) -> None:
+        async with _place(places, _caller(stream).uid):
+            for _ in range(MAX_TALK):
+                async with _within(limits.request, "the next request did not come"):
+                    request = await received(takes, stream, MAX_REQUEST, may_end=True)
+                if request is None:
+                    return
+                async with _within(limits.request, "the answer was not read"):
+                    await stream.send_message(call(request))
+            raise GRPCError(Status.RESOURCE_EXHAUSTED, f"more than {MAX_TALK} requests in one call")
+
+    return Handler(answer, Cardinality.STREAM_STREAM, takes, gives)
+
+
+@asynccontextmanager
+async def _place(places: Places, uid: int) -> AsyncIterator[None]:
+    if not places.is_free(uid):
+        raise GRPCError(Status.RESOURCE_EXHAUSTED, "too many calls of this user, or of all, have open streams")
+    async with places.place(uid):
+        yield
 
 
 @asynccontextmanager
@@ -206,6 +237,23 @@ class ReadingTurns:
             spent = 0.0 if spent >= SHARE_SECONDS else spent
 
 
+async def _unimplemented(_: Stream) -> None:
+    raise GRPCError(Status.UNIMPLEMENTED, "method not found")
+
+
+class _Served(dict[str, Handler]):
+    """The methods; another path is a method, too, which is not implemented.
+
+    grpclib's own answer to it has no content-type, without which grpc-go takes it for no answer of gRPC at all.
+    """
+
+    def get(self, key: str, _: Any = None) -> Handler:
+        return super().get(key, _UNIMPLEMENTED)
+
+
+_UNIMPLEMENTED = Handler(_unimplemented, Cardinality.UNARY_UNARY, Message, Message)
+
+
 class RegistryServer(ClosingServer):
     """grpclib's server, whose callers are not trusted."""
 
@@ -225,6 +273,8 @@ class RegistryServer(ClosingServer):
 
     def _connect(self, server: BoundedServer, uid: Hashable) -> BoundedConnection:
         like = super()._protocol_factory()
+        handler: Any = like.handler
+        handler.mapping = _Served(handler.mapping)
         calls = _Calls(like.handler, like.config, like.h2_config)
         self.remembered(calls)
         return _Connection(server, uid, calls)

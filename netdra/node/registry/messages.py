@@ -21,11 +21,12 @@ from netdra.model.resource import (
 from netdra.node.registry.journal import Grant
 from netdra.node.view import DeviceHealth
 from netdra.node.wire import registry_pb2 as wire
+from netdra.node.wire.quantity_pb2 import Quantity
 from netdra.topology.devices import DeviceKey
 
 
 def from_request(request: Any, *, adds: bool, device_file: str = "") -> Registration:
-    """A request's registration; the table checks the rules."""
+    """The registration of a request, in either form of the service; the table checks the rules."""
     return Registration(
         provider=request.provider,
         device=request.device,
@@ -40,7 +41,13 @@ def _given(message: Message, field: str) -> Any:
     return getattr(message, field) if message.HasField(field) else None
 
 
-def _attribute(value: wire.DeviceAttribute) -> DeviceAttribute:
+def _amount(message: Message, field: str) -> str | None:
+    """An amount, which is a text, or in the first form of the service a message with one."""
+    value = _given(message, field)
+    return value.string if isinstance(value, Quantity) else value
+
+
+def _attribute(value: Any) -> DeviceAttribute:
     return DeviceAttribute(
         int_=_given(value, "int"),
         bool_=_given(value, "bool"),
@@ -49,19 +56,21 @@ def _attribute(value: wire.DeviceAttribute) -> DeviceAttribute:
     )
 
 
-def _capacity(value: wire.DeviceCapacity) -> DeviceCapacity:
+def _capacity(value: Any) -> DeviceCapacity:
     policy = None
     if value.HasField("request_policy"):
         given = value.request_policy
         span = given.valid_range if given.HasField("valid_range") else None
         policy = CapacityRequestPolicy(
-            default=_given(given, "default"),
-            valid_values=tuple(given.valid_values),
-            valid_range=CapacityRequestPolicyRange(min=span.min, max=_given(span, "max"), step=_given(span, "step"))
+            default=_amount(given, "default"),
+            valid_values=tuple(entry.string if isinstance(entry, Quantity) else entry for entry in given.valid_values),
+            valid_range=CapacityRequestPolicyRange(
+                min=_amount(span, "min") or "", max=_amount(span, "max"), step=_amount(span, "step")
+            )
             if span is not None
             else None,
         )
-    return DeviceCapacity(value=value.value, request_policy=policy)
+    return DeviceCapacity(value=_amount(value, "value") or "", request_policy=policy)
 
 
 def wire_registration(

@@ -47,12 +47,15 @@ class ProviderOwners:
         changes = current is not None and current.name != owner and bool(self._is_used(provider) or now < current.until)
         if pinned is not None:
             if pinned != owner and (pinned, owner) != (ANY_ROOT, ROOT):
-                raise RefusedRegistrationError(f'provider: "{provider}" belongs to {pinned}, not to {owner}')
+                raise RefusedRegistrationError(
+                    f'provider: "{provider}" belongs to {pinned}, not to {owner}', reason="NOT_OWNER"
+                )
             return changes
         if current is not None and changes and (current.name != ANY_ROOT or owner.startswith("uid:")):
             raise RefusedRegistrationError(
                 f'provider: "{provider}" belongs to {current.name}, not to {owner}; choose another name, or have root '
-                "of the node take the provider's registrations back"
+                "of the node take the provider's registrations back",
+                reason="NOT_OWNER",
             )
         return changes
 

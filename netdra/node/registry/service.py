@@ -1,4 +1,4 @@
-"""The device registry's gRPC service (`protos/registry.proto`) on its unix socket.
+"""The device registry's gRPC service (`protos/registry.proto`, `protos/device_registry.proto`) on its unix socket.
 
 Run by `netdra.node.daemon` where `--registry-socket` says so. Pods go first: each call that changes something waits for
 the gate, and one such call is worked on at a time. A socket that cannot be made ends no more than the registry's
@@ -32,16 +32,24 @@ from netdra.node.registry.listing import Listing
 from netdra.node.registry.messages import from_request, wire_device
 from netdra.node.registry.owners import ROOT
 from netdra.node.registry.place import Place, listening
+from netdra.node.registry.refusals import DetailsCodec, refusal
 from netdra.node.registry.shares import RefusedRegistrationError
+from netdra.node.registry.standard import standard_methods
 from netdra.node.registry.table import DEFAULT_TTL, RegistrationTable
 from netdra.node.view import DeviceHealth
+from netdra.node.wire import device_registry_pb2 as first
 from netdra.node.wire import registry_pb2 as wire
 from netdra.ops.bounded import ConnectionLimits
 from netdra.topology.devices import DeviceKey
 
 log = logging.getLogger(__name__)
+_Call = Callable[[Any, Caller], Awaitable[Message]]
 
 SERVICE = "/netdra.registry.v1alpha1.DeviceRegistry"
+FIRST_SERVICE = "/DeviceRegistry"
+SERVICES = (wire.DESCRIPTOR.services_by_name["DeviceRegistry"], first.DESCRIPTOR.services_by_name["DeviceRegistry"])
+FIRST_TTL = 86_400
+"""Seconds of a lease where the request cannot say."""
 LIMITS = ConnectionLimits(connections=64, of_peer=48, first=15.0, idle=300.0, request=10.0, held=16 * 1024 * 1024)
 CALLS_PER_SECOND = 2000
 """How many calls are worked on; a caller that sends more is answered later."""
@@ -103,23 +111,26 @@ class Registry:
 
     @property
     def methods(self) -> Methods:
-        """The service's methods by their paths."""
-        changing: Mapping[str, tuple[type[Message], type[Message], Callable[[Any, Caller], Awaitable[Message]]]] = {
+        """The methods of all services by their paths."""
+        calls: Mapping[str, tuple[type[Message], type[Message], _Call]] = {
             "RegisterAttributes": (wire.RegisterAttributesRequest, wire.RegisterAttributesResponse, self._attributes),
             "RegisterDevice": (wire.RegisterDeviceRequest, wire.RegisterDeviceResponse, self._device),
             "Deregister": (wire.DeregisterRequest, wire.DeregisterResponse, self._deregister),
+            "ListRegistrations": (wire.ListRegistrationsRequest, wire.ListRegistrationsResponse, self._list),
         }
         methods = {
-            f"{SERVICE}/{name}": of_caller(takes, gives, call, LIMITS)
-            for name, (takes, gives, call) in changing.items()
+            f"{SERVICE}/{name}": of_caller(
+                takes, gives, _refusing(call), LIMITS, self._answers if call == self._list else None
+            )
+            for name, (takes, gives, call) in calls.items()
         }
-        list_ = of_caller(
-            wire.ListRegistrationsRequest, wire.ListRegistrationsResponse, self._list, LIMITS, self._answers
-        )
-        watch = streaming_to_caller(
+        methods[f"{SERVICE}/WatchDevices"] = streaming_to_caller(
             wire.WatchDevicesRequest, wire.WatchDevicesResponse, self._watch, LIMITS, self._watches
         )
-        return {**methods, f"{SERVICE}/ListRegistrations": list_, f"{SERVICE}/WatchDevices": watch}
+        methods[f"{FIRST_SERVICE}/RegisterAttributes"] = of_caller(
+            first.RegisterAttributesRequest, first.RegisterAttributesResponse, self._first, LIMITS
+        )
+        return {**methods, **standard_methods(SERVICES, LIMITS, self._watches)}
 
     async def run(self) -> None:
         """Serve until cancelled; a problem with the socket is logged, and tried again."""
@@ -146,7 +157,10 @@ class Registry:
     async def _serve_on(self, opened: socket.socket, made: presence.Identity) -> None:
         """Serve on a socket until somebody deletes it or puts another in its place."""
         path = self._place.path
-        server = Server(self.methods, partial(RegistryServer, limits=LIMITS, gate=self._view.gate))
+        server = Server(
+            self.methods,
+            partial(RegistryServer, limits=LIMITS, gate=self._view.gate, status_details_codec=DetailsCodec()),
+        )
         await server.start(opened)
         self.problem = ""
         self.serving.set()
@@ -158,35 +172,49 @@ class Registry:
             await server.stop(GRACE_SECONDS)
 
     async def _attributes(self, request: wire.RegisterAttributesRequest, caller: Caller) -> Message:
-        grant = self._table.get(request.provider, request.device)
-        before = grant.registration if grant is not None else Registration(provider="", device="")
-        return await self._register(
-            request, caller, wire.RegisterAttributesResponse, adds=before.adds, device_file=before.device_file
-        )
+        ttl = request.ttl_seconds if request.HasField("ttl_seconds") else DEFAULT_TTL
+        message, ttl = await self._register(request, caller, ttl, *self._before(request))
+        return wire.RegisterAttributesResponse(success=True, message=message, ttl_seconds=ttl)
 
     async def _device(self, request: wire.RegisterDeviceRequest, caller: Caller) -> Message:
         if request.HasField("device_file") and not request.device_file:
-            return _refused(wire.RegisterDeviceResponse, 'device_file: "" is no path; leave it out for an interface')
-        return await self._register(
-            request, caller, wire.RegisterDeviceResponse, adds=True, device_file=request.device_file
+            raise RefusedRegistrationError('device_file: "" is no path; leave it out for an interface')
+        ttl = request.ttl_seconds if request.HasField("ttl_seconds") else DEFAULT_TTL
+        message, ttl = await self._register(request, caller, ttl, True, request.device_file)
+        return wire.RegisterDeviceResponse(success=True, message=message, ttl_seconds=ttl)
+
+    async def _first(self, request: first.RegisterAttributesRequest, caller: Caller) -> Message:
+        """The service's first form has no lease in its requests, and refusals in its answers."""
+        try:
+            message, ttl = await self._register(request, caller, FIRST_TTL, *self._before(request))
+        except NetdraError as problem:
+            return first.RegisterAttributesResponse(success=False, message=str(problem))
+        return first.RegisterAttributesResponse(
+            success=True, message=message or f"it holds for {ttl} s; register again before"
         )
 
-    async def _register(
-        self, request: Any, caller: Caller, gives: type[Any], *, adds: bool, device_file: str = ""
-    ) -> Message:
+    def _before(self, request: Any) -> tuple[bool, str]:
+        """Whether the provider registered the device as one, and as which file: attributes do not change that."""
+        grant = self._table.get(request.provider, request.device)
+        return (grant.registration.adds, grant.registration.device_file) if grant is not None else (False, "")
+
+    async def _register(self, request: Any, caller: Caller, ttl: int, adds: bool, device_file: str) -> tuple[str, int]:
+        """Register what a request says; returns what there is to know, and the seconds of the lease.
+
+        Raises:
+            NetdraError: it is refused, or the caller's token could not be reviewed.
+        """
         try:
             owner = await self._admitted(caller)
             registration = from_request(request, adds=adds, device_file=device_file)
             file = self._device_file(registration)
-            ttl = request.ttl_seconds if request.HasField("ttl_seconds") else DEFAULT_TTL
             grant, lost = await self._table.register(registration, owner, float(ttl))
-        except NetdraError as problem:
-            return _refused(gives, str(problem))
+        except NetdraError:
+            metrics.REGISTRY_CALLS.labels("refused").inc()
+            raise
         metrics.REGISTRY_CALLS.labels("granted").inc()
         message = f"it holds, but is lost if the driver restarts: {lost}" if lost else ""
-        message = "; ".join(filter(None, (file.text, message)))
-        answer: Message = gives(success=True, message=message, ttl_seconds=int(grant.ttl))
-        return answer
+        return "; ".join(filter(None, (file.text, message))), int(grant.ttl)
 
     def _device_file(self, registration: Registration) -> DeviceFile:
         """The file at a registration's path; one that is not there is waited for.
@@ -202,12 +230,9 @@ class Registry:
         return file
 
     async def _deregister(self, request: wire.DeregisterRequest, caller: Caller) -> Message:
-        try:
-            owner = await self._admitted(caller)
-            anyone = owner == ROOT
-            count, lost = await self._table.deregister(request.provider, request.device, owner, anyone=anyone)
-        except NetdraError as problem:
-            return wire.DeregisterResponse(success=False, message=str(problem))
+        owner = await self._admitted(caller)
+        anyone = owner == ROOT
+        count, lost = await self._table.deregister(request.provider, request.device, owner, anyone=anyone)
         if not count:
             of_device = f' for "{request.device}"' if request.device else ""
             nothing = f'nothing was registered by "{request.provider}"{of_device}'
@@ -238,7 +263,13 @@ class Registry:
             yield wire.WatchDevicesResponse(devices=[wire_device(entry, devices) for entry in listed])
 
 
-def _refused(gives: type[Any], message: str) -> Message:
-    metrics.REGISTRY_CALLS.labels("refused").inc()
-    answer: Message = gives(success=False, message=message)
+def _refusing(call: _Call) -> _Call:
+    """A call whose refusals are statuses of gRPC."""
+
+    async def answer(request: Any, caller: Caller) -> Message:
+        try:
+            return await call(request, caller)
+        except NetdraError as problem:
+            raise refusal(problem) from None
+
     return answer

@@ -25,7 +25,15 @@ _STEP = 256
 
 
 class RefusedRegistrationError(InvalidInputError):
-    """A registration breaks a rule; the registry stays as it was."""
+    """A registration breaks a rule; the registry stays as it was.
+
+    Attributes:
+        reason: one word for programs (`netdra.node.registry.refusals.CODES`).
+    """
+
+    def __init__(self, what: str, *, hint: str = "", reason: str = "INVALID") -> None:
+        super().__init__(what, hint=hint)
+        self.reason = reason
 
 
 class RegistryLimits(msgspec.Struct, frozen=True):
@@ -69,7 +77,7 @@ class Shares:
         count = self.of_provider[provider]
         if before is None and count >= limits.of_provider:
             raise RefusedRegistrationError(
-                f'provider "{provider}" has {count} registrations; one provider must not have more'
+                f'provider "{provider}" has {count} registrations; one provider must not have more', reason="FULL"
             )
         total = self._registrations.total() + (before is None)
         _check_share("registrations", owner, self._registrations[owner] + 1, total, limits.registrations)
@@ -107,9 +115,10 @@ def _size(grant: Grant) -> int:
 
 def _check_share(unit: str, owner: str, mine: int, total: int, limit: int) -> None:
     if total > limit:
-        raise RefusedRegistrationError(f"the registry is full: it takes {limit} {unit}")
+        raise RefusedRegistrationError(f"the registry is full: it takes {limit} {unit}", reason="FULL")
     if mine > max(1, limit // LEAST_SHARE, limit - total):
         raise RefusedRegistrationError(
             f"{owner} would use {mine} of the registry's {limit} {unit}, and {limit - total} would be free; one owner "
-            "must not use more than is free"
+            "must not use more than is free",
+            reason="FULL",
         )

@@ -322,13 +322,14 @@ class RegistrationTable:
         for other in device.grants.values() if device is not None else ():
             if grant.registration.adds and other.registration.adds and other.key != grant.key:
                 raise RefusedRegistrationError(
-                    f'device: "{name}" is registered as a device of provider "{other.key[0]}"'
+                    f'device: "{name}" is registered as a device of provider "{other.key[0]}"', reason="TAKEN"
                 )
         path = grant.registration.device_file
         first = self._files.get(path, grant.key)
         if path and first != grant.key:
             raise RefusedRegistrationError(
-                f'device_file: "{path}" is device "{first[1]}" of provider "{first[0]}"; a file is one device'
+                f'device_file: "{path}" is device "{first[1]}" of provider "{first[0]}"; a file is one device',
+                reason="TAKEN",
             )
 
     def _add(self, grant: Grant, *, is_new: bool = True) -> None:

@@ -24,6 +24,7 @@ from netdra.node.registry.service import SERVICE, Registry
 from netdra.node.registry.shares import RegistryLimits
 from netdra.node.registry.table import FILE, RegistrationTable
 from netdra.node.view import DeviceHealth
+from netdra.node.wire import refusal_pb2 as refusal
 from netdra.node.wire import registry_pb2 as wire
 from netdra.topology.devices import DeviceKey
 
@@ -64,7 +65,12 @@ class Scene:
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=answer.FromString,
         )
-        return await invoke(request, metadata=(("authorization", f"Bearer {token}"),) if token else ())
+        try:
+            return await invoke(request, metadata=(("authorization", f"Bearer {token}"),) if token else ())
+        except grpc.aio.AioRpcError as problem:
+            if refused_reason(problem):
+                return answer(success=False, message=problem.details())
+            raise
 
     async def register(self, device: str = "eth7", provider: str = "bctl", token: str = "", **more: Any) -> Any:
         said = more or {"attributes": {"rdma": wire.DeviceAttribute(bool=True)}}
@@ -82,6 +88,17 @@ class Scene:
     async def listed(self) -> list[wire.Registration]:
         found = await self.call("ListRegistrations", wire.ListRegistrationsRequest(), wire.ListRegistrationsResponse)
         return list(found.registrations)
+
+
+def refused_reason(problem: grpc.aio.AioRpcError) -> str:
+    """Why the registry refused a call, for programs; "" if it says nothing of that."""
+    (*_, details) = (b"", *(value for key, value in problem.trailing_metadata() or () if key.endswith("details-bin")))
+    reasons = [
+        refusal.ErrorInfo.FromString(detail.value).reason
+        for detail in refusal.Status.FromString(details).details
+        if detail.type_url == "type.googleapis.com/google.rpc.ErrorInfo"
+    ]
+    return reasons[0] if reasons else ""
 
 
 @asynccontextmanager
