@@ -121,6 +121,18 @@ def bundle(certificate: Certificate, trusted: str, now: datetime) -> str:
     return "".join(map(_pem, (*own, *former[:_FORMER])))
 
 
+def check_begun(certificate: Certificate, now: datetime) -> None:
+    """Check that a certificate and its newest authority are valid already: who made it may have had a wrong clock.
+
+    Raises:
+        ValueError: it is not.
+    """
+    parts = (certificate.chain, certificate.authorities)
+    begin = max(x509.load_pem_x509_certificate(part.encode()).not_valid_before_utc for part in parts)
+    if begin > now + _CLOCK_SKEW:
+        raise ValueError(f"it is not valid before {begin:%Y-%m-%dT%H:%M:%SZ}")
+
+
 def settled_at(certificate: Certificate) -> datetime:
     """When every replica that is called serves with a certificate."""
     begin = x509.load_pem_x509_certificate(certificate.chain.encode()).not_valid_before_utc

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from netdra.admission import serving
@@ -63,7 +62,7 @@ async def run(client: Client, process: Process, settings: WebhookSettings) -> No
         keeper = Keeper(client, settings.namespace, settings.secret, settings.hosts, settings.configurations, tls)
     copy = Copy(client)
     process.health.ready("caches", met(lambda: copy.synced, "the copy of the cluster is not complete"))
-    process.health.ready("certificate", lambda: keeper.check(datetime.now(UTC)))
+    process.health.ready("certificate", lambda: keeper.check(client.now()))
     async with Workers() as workers:
         server = Webhook(copy, workers, process, settings.clients)
         async with server.serving(settings.address, settings.port, tls):

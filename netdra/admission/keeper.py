@@ -14,7 +14,7 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -84,11 +84,6 @@ def configurations(name: str) -> tuple[str, ...]:
     return (name, f"{name}-claims")
 
 
-def now() -> datetime:
-    """The time, with its zone."""
-    return datetime.now(UTC)
-
-
 @dataclass
 class Keeper:
     """One replica's part in keeping the certificate.
@@ -98,6 +93,8 @@ class Keeper:
         hosts: the names that the certificate is to be valid for.
         configurations: the webhook configurations that are to trust it.
         tls: the context that the webhook serves with.
+        clock: the time, with its zone; without it the API server's (`Client.now`), which is the one that checks the
+            certificate: a machine whose clock is wrong would make one that is not valid yet.
         not_after: when the certificate in use ends, None while there is none.
     """
 
@@ -107,7 +104,7 @@ class Keeper:
     hosts: Sequence[str]
     configurations: Sequence[str]
     tls: ssl.SSLContext
-    clock: Callable[[], datetime] = now
+    clock: Callable[[], datetime] | None = None
     settle: float = SETTLE_SECONDS
     not_after: datetime | None = None
     _secrets: Store[Secret] = field(default_factory=Store)
@@ -133,6 +130,9 @@ class Keeper:
                 await self._secrets.wait_synced()
                 await self._keep()
 
+    def _now(self) -> datetime:
+        return self.client.now() if self.clock is None else self.clock()
+
     async def _keep(self) -> None:
         backoff = Backoff()
         while True:
@@ -144,7 +144,7 @@ class Keeper:
                 log.warning("certificate: %s", problem)
                 wait = backoff.next(problem.retry_after)
             except OSError as problem:  # of this process, such as too many open files; an SSLError is an OSError
-                self._behind_since = self._behind_since or self.clock()
+                self._behind_since = self._behind_since or self._now()
                 log.warning("cannot serve with the certificate of secret %s/%s: %s", self.namespace, self.name, problem)
                 wait = backoff.next()
             with suppress(TimeoutError):
@@ -160,14 +160,15 @@ class Keeper:
                 return LONGEST_WAIT
             try:
                 certificate = read(stored)
+                certificates.check_begun(certificate, self._now())
             except ValueError as problem:
                 return await self._repair(stored, str(problem))
             if not certificates.is_for(certificate, self.hosts):
                 # Replicas with other names can go on with it, or the two would replace it in turns.
                 hosts = dict.fromkeys((*self.hosts, *certificates.names(certificate)))
-                await self._replace(stored, certificates.make(tuple(hosts), self.clock(), certificate))
-            elif self.clock() >= certificates.renew_at(certificate):
-                await self._replace(stored, certificates.make(self.hosts, self.clock(), certificate))
+                await self._replace(stored, certificates.make(tuple(hosts), self._now(), certificate))
+            elif self._now() >= certificates.renew_at(certificate):
+                await self._replace(stored, certificates.make(self.hosts, self._now(), certificate))
             else:
                 return await self._serve(certificate)
             return LONGEST_WAIT
@@ -183,7 +184,7 @@ class Keeper:
             self.not_after = metrics.serves(certificates.not_after(certificate.chain))
             log.info("serving with the certificate of secret %s/%s", self.namespace, self.name)
         self._behind_since = None
-        now = self.clock()
+        now = self._now()
         coming = (
             time for time in (certificates.settled_at(certificate), certificates.renew_at(certificate)) if time > now
         )
@@ -202,15 +203,15 @@ class Keeper:
         """
         what = f"secret {self.namespace}/{self.name} holds no certificate: {problem}"
         since = _time(stored.metadata.annotations.get(REPAIRED, ""))
-        left = REPAIR_EVERY - (self.clock() - since) if since is not None else timedelta()
+        left = REPAIR_EVERY - (self._now() - since) if since is not None else timedelta()
         if timedelta() < left <= REPAIR_EVERY:
             log.warning("%s; it is replaced in %d minutes, or at once when it is deleted", what, left.seconds // 60)
             return left.total_seconds()
         log.warning("%s; replacing it", what)
         current = self._current
-        if current is None or self.clock() >= certificates.renew_at(current):
-            current = certificates.make(self.hosts, self.clock(), current)
-        annotations = {**stored.metadata.annotations, REPAIRED: self.clock().isoformat(timespec="seconds")}
+        if current is None or self._now() >= certificates.renew_at(current):
+            current = certificates.make(self.hosts, self._now(), current)
+        annotations = {**stored.metadata.annotations, REPAIRED: self._now().isoformat(timespec="seconds")}
         metadata = msgspec.structs.replace(stored.metadata, annotations=annotations)
         await self._replace(msgspec.structs.replace(stored, metadata=metadata), current)
         return LONGEST_WAIT
@@ -221,7 +222,7 @@ class Keeper:
         Raises:
             ApiError: another replica was first, or the server refuses.
         """
-        made = certificates.make(self.hosts, self.clock())
+        made = certificates.make(self.hosts, self._now())
         metadata = ObjectMeta(name=self.name, namespace=self.namespace)
         await self.client.create(SECRETS, Secret(metadata=metadata, type=TYPE, data=_data(made)))
 
@@ -244,7 +245,7 @@ class Keeper:
             for configuration in tuple(store.objects.values()):
                 present = [webhook.client_config.ca_bundle for webhook in configuration.webhooks]
                 wanted = [
-                    _encoded(certificates.bundle(certificate, _decoded(ca_bundle), self.clock()))
+                    _encoded(certificates.bundle(certificate, _decoded(ca_bundle), self._now()))
                     for ca_bundle in present
                 ]
                 if present == wanted:

@@ -19,7 +19,9 @@ REQUEST_SECONDS = WEBHOOK.histogram(
     "netdra_webhook_request_duration_seconds", "How long a verdict takes.", "kind", OUTCOME
 )
 WORKERS_REPLACED = WEBHOOK.counter(
-    "netdra_webhook_workers_replaced_total", "Worker processes ended because of an object: late or broken.", "reason"
+    "netdra_webhook_workers_replaced_total",
+    "Worker processes ended: late or broken because of an object, or killed.",
+    "reason",
 )
 CONNECTIONS_ENDED = WEBHOOK.counter(
     "netdra_webhook_connections_ended_total",

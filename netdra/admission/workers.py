@@ -16,7 +16,15 @@ from netdra.admission.messages import AdmissionRequest, Verdict
 from netdra.admission.metrics import WORKERS_REPLACED
 from netdra.admission.turns import Turns
 from netdra.admission.worker import Task
-from netdra.workers.pool import SECONDS, WorkerEndedError, WorkerPool, WorkersBusyError, WorkerTimeoutError, command
+from netdra.workers.pool import (
+    SECONDS,
+    WorkerEndedError,
+    WorkerKilledError,
+    WorkerPool,
+    WorkersBusyError,
+    WorkerTimeoutError,
+    command,
+)
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +79,10 @@ class Workers:
             return _verdict.decode(await self.pool.ask(Task(request, cluster)))
         except WorkersBusyError:
             return busy(request)
+        except WorkerKilledError as problem:
+            WORKERS_REPLACED.labels("killed").inc()
+            log.error("%s: %s", named, problem)
+            return Verdict((f"{named}: {problem.what} while it was checked; try again",))
         except (WorkerTimeoutError, WorkerEndedError) as problem:
             WORKERS_REPLACED.labels("late" if isinstance(problem, WorkerTimeoutError) else "broken").inc()
             log.warning("%s: %s", named, problem.what)

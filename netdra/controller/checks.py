@@ -49,7 +49,7 @@ class Checks:
         """The errors of a policy; none if it can be used.
 
         Raises:
-            BusyError: the worker cannot answer just now.
+            BusyError, KilledError: the worker cannot answer just now, or was killed; that says nothing of the object.
         """
         bare = msgspec.structs.replace(policy, status=None)
         return await self._ask(("policy", policy.name), policy.spec, PolicyTask(bare))
@@ -58,7 +58,7 @@ class Checks:
         """The errors of a topology, by the cluster's schemas.
 
         Raises:
-            BusyError: the worker cannot answer just now.
+            BusyError, KilledError: the worker cannot answer just now, or was killed; that says nothing of the object.
         """
         own = tuple(schemas)
         subject = (topology.spec, *((schema.metadata.name, schema.spec) for schema in own))
@@ -76,13 +76,11 @@ class Checks:
             return checked[1]
         try:
             texts = _texts.decode(await self.pool.ask(task))
-        except WorkerTimeoutError as problem:
-            # The first time, the machine may have stood still; an answer stays until its object changes.
+        except (WorkerTimeoutError, WorkerEndedError) as problem:
+            # The first time, it may be the machine's fault; an answer stays until its object changes.
             if self._late.get(key) != subject:
                 self._late[key] = subject
                 raise WorkersBusyError(f"{' '.join(map(str, key))}: {problem.what}") from None
-            texts = (f"{problem.what}; {problem.hint}",)
-        except WorkerEndedError as problem:
             texts = (f"{problem.what}; {problem.hint}",)
         self._late.pop(key, None)
         self._checked[key] = (subject, texts)

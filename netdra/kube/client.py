@@ -6,9 +6,12 @@ Used by every process that talks to the cluster. One request is one attempt: the
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 from urllib.parse import quote, urlencode
@@ -77,6 +80,7 @@ class Client:
     def __init__(self, connection: ApiConnection) -> None:
         self._connection = connection
         self.following: list[Following] = []
+        self._dated: tuple[datetime, float] | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -85,6 +89,16 @@ class Client:
         self, kind: type[BaseException] | None, problem: BaseException | None, _: TracebackType | None
     ) -> None:
         await self._connection.close()
+
+    def now(self) -> datetime:
+        """The time by the API server's clock, as of its last answer to a request; ours before the first one.
+
+        Certificates are judged by that clock, and the one of this machine may be wrong.
+        """
+        if self._dated is None:
+            return datetime.now(UTC)
+        date, at = self._dated
+        return date + timedelta(seconds=time.monotonic() - at)
 
     async def read(self, path: str, what: str) -> bytes:
         """The server's answer on a path that is no object's, such as `/version`.
@@ -272,6 +286,8 @@ class Client:
         except aiohttp.ClientError as problem:
             metrics.count_failure()
             raise no_answer(what, reason(problem)) from None
+        with suppress(ValueError):  # no Date, or none that HTTP knows (RFC 9110, 6.6.1)
+            self._dated = parsedate_to_datetime(response.headers.get("Date", "")), time.monotonic()
         metrics.count(response.status)
         if response.status >= _NOT_DONE:
             raise _refusal(what, response, received)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
@@ -25,6 +26,7 @@ PATIENCE = 3.0
 START_SECONDS = 60.0
 """Seconds until a new worker is ready; they count for no task."""
 AGAIN_SECONDS = 1.0
+_END_SECONDS = 1.0
 MAX_ANSWER = 16 * 1024 * 1024
 
 
@@ -38,6 +40,10 @@ class WorkerTimeoutError(PermanentError):
 
 class WorkerEndedError(PermanentError):
     """The worker ended: the task took more memory than there is."""
+
+
+class WorkerKilledError(TemporaryError):
+    """The worker was killed from outside, by the kernel when the container has no memory left: nothing of the task."""
 
 
 def command(module: str) -> tuple[str, ...]:
@@ -103,6 +109,7 @@ class WorkerPool:
             BusyError: no worker became free in time.
             LateError: there is no answer in time.
             EndedError: the worker ended.
+            KilledError: somebody killed it.
         """
         try:
             async with asyncio.timeout(PATIENCE):
@@ -120,6 +127,9 @@ class WorkerPool:
             ) from None
         except (asyncio.IncompleteReadError, OSError, ValueError) as problem:
             log.error("a worker ended: %s", problem)
+            if await _is_killed(process):
+                hint = "the container may need more memory; the kernel's log names what it killed"
+                raise WorkerKilledError("a worker was killed", hint=hint) from None
             raise WorkerEndedError("cannot be checked in the memory that there is", hint="make it smaller") from None
         finally:
             if kept:
@@ -184,6 +194,14 @@ class WorkerPool:
                 await self._end(process)
             if self._replacing:  # not cancelled: a process that is just being made would be nobody's
                 await asyncio.wait(self._replacing, timeout=AGAIN_SECONDS / 10)
+
+
+async def _is_killed(process: Process) -> bool:
+    """Whether a process was ended by SIGKILL; one that is still there was not."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_END_SECONDS):
+            await process.wait()
+    return process.returncode == -signal.SIGKILL
 
 
 async def _ask(process: Process, task: object) -> bytes:

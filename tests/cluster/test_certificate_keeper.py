@@ -7,10 +7,15 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from netdra.admission import serving
+import pytest
+from cryptography import x509
+
+from netdra.admission import certificates, keeper, serving
 from netdra.admission.certificates import LIFETIME
 from netdra.admission.keeper import Keeper
+from netdra.kube import client as kube_client
 from netdra.kube.client import Client
 from netdra.kube.connection import connect, find_config
 from testbed.api import Object
@@ -39,8 +44,9 @@ def configuration(name: str) -> Object:
 class Replica:
     """One process's part: a keeper whose clock can be behind, and what is served with."""
 
-    def __init__(self, client: Client, workspace: Workspace, name: str, behind: timedelta) -> None:
-        self.behind = behind
+    def __init__(self, client: Client, workspace: Workspace, name: str, behind: timedelta | None) -> None:
+        """Without a clock of its own it goes by the API server's."""
+        self.behind = behind or timedelta()
         self.tls = serving.context()
         self.keeper = Keeper(
             client,
@@ -49,7 +55,7 @@ class Replica:
             HOSTS,
             (name,),
             self.tls,
-            clock=lambda: datetime.now(UTC) - self.behind,
+            clock=None if behind is None else lambda: datetime.now(UTC) - self.behind,
             settle=0.0,
         )
 
@@ -171,3 +177,37 @@ def test_a_secret_that_was_spoilt_is_replaced_once_an_hour_and_who_serves_goes_o
 
     asyncio.run(story())
     api.delete(SECRET, "certificate", namespace)
+
+
+def test_a_replica_whose_clock_is_wrong_makes_no_certificate_that_others_cannot_use(
+    control_plane: ControlPlane, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes by the API server's clock, and replaces one that a wrong clock has made."""
+    api, name = workspace.api, workspace.name("keeper")
+    workspace.create(configuration(name))
+    ahead = timedelta(days=61)
+    early = certificates.make(HOSTS, datetime.now(UTC) + ahead)
+    api.create(manifest(SECRET, "certificate", workspace.namespace, type=keeper.TYPE, data=keeper._data(early)))
+
+    class Wrong(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return datetime.now(tz) + ahead
+
+    monkeypatch.setattr(kube_client, "datetime", Wrong)
+
+    async def story() -> None:
+        async with Client(connect(find_config(control_plane.kubeconfig()))) as client:
+            replica = Replica(client, workspace, name, None)
+            async with running(replica) as port:
+                found = await asyncio.to_thread(
+                    api.wait_for, CONFIGURATION, name, lambda found: bundle_of(found) not in (b"", early.chain.encode())
+                )
+                shown = x509.load_der_x509_certificate(await until_served(port, bundle_of(found)))
+                assert shown.not_valid_before_utc <= datetime.now(UTC) <= shown.not_valid_after_utc
+                assert abs(client.now() - datetime.now(UTC)) < timedelta(minutes=1)
+                stored = api.get(SECRET, "certificate", workspace.namespace)
+                assert keeper.REPAIRED in stored["metadata"]["annotations"]
+                assert replica.keeper.check(client.now()).ok
+
+    asyncio.run(story())

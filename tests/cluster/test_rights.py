@@ -502,6 +502,40 @@ def test_kubernetes_deletes_ports_and_writes_none(workspace: Workspace, control_
     assert workspace.api.list(PORT, workspace.namespace) == []
 
 
+def test_a_cluster_admin_releases_a_port_that_is_being_deleted_and_writes_nothing_else(
+    control_plane: ControlPlane, workspace: Workspace
+) -> None:
+    """By the command of docs/neutron.md; all rights in the namespace are not enough."""
+    author = Author(control_plane, workspace)
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": workspace.name("admin")}
+    binding = manifest("rbac.authorization.k8s.io/v1/ClusterRoleBinding", workspace.name("admin"))
+    workspace.create({**binding, "roleRef": role, "subjects": [subject]})
+    port = manifest(PORT, "port", workspace.namespace, spec=PORT_SPEC)
+    port["metadata"]["finalizers"] = ["networking.dra.io/neutron-port"]
+    workspace.api.create(port)
+    test = {"op": "test", "path": "/metadata/finalizers/0", "value": "networking.dra.io/neutron-port"}
+    remove = {"op": "remove", "path": "/metadata/finalizers/0"}
+    label = {"op": "add", "path": "/metadata/labels", "value": {"some": "thing"}}
+
+    def release(*operations: Object) -> tuple[str, ...]:
+        return "patch", "neutronport", "port", "--type=json", "-p", json.dumps(operations)
+
+    def admin(*arguments: str) -> str:
+        who = f"--as={workspace.name('admin')}"
+        return denial(control_plane.kubeconfig(), who, "-n", workspace.namespace, *arguments)
+
+    text = "may not write NeutronPorts"
+    until(lambda: text in admin(*release(label)), "the binding to be heeded")
+    assert text in admin(*release(test, remove))  # it is not being deleted
+    workspace.api.delete(PORT, "port", workspace.namespace)
+    assert text in author.refused(*release(test, remove))
+    assert text in admin(*release(test, remove, label))
+    assert text in admin("patch", "neutronport", "port", "--type=merge", "-p", '{"spec": {"vlan": 1}}')
+    assert admin(*release(test, remove)) == ""
+    assert workspace.api.list(PORT, workspace.namespace) == []
+
+
 def test_a_port_goes_with_its_claim(workspace: Workspace) -> None:
     made = workspace.api.create(manifest(CLAIM, "owner", workspace.namespace, spec={"devices": {}}))
     owner = {"apiVersion": f"{DRA}/v1", "kind": "ResourceClaim", "name": "owner", "uid": made["metadata"]["uid"]}

@@ -116,6 +116,8 @@ def test_it_makes_what_the_controller_makes(stolen: Path, image: str) -> None:
         "imagePullSecrets": ["pull"],
     }
     assert denial(stolen, *CREATE, text=json.dumps(installer(image, **spec))) == ""
+    spec["digest"] = "0" * 64
+    assert denial(stolen, *CREATE, text=json.dumps(installer(image, **spec))) == ""
 
 
 def test_no_field_of_a_pod_is_without_a_word_in_the_policy(api: Api) -> None:

@@ -10,11 +10,12 @@ from msgspec.structs import replace
 from netdra.controller.checks import Checks
 from netdra.model.policy import DeviceExposurePolicyStatus
 from netdra.workers import pool
-from netdra.workers.pool import WorkersBusyError
+from netdra.workers.pool import WorkerKilledError, WorkersBusyError
+from testbed.waiting import until_async
 from tests.builders import exclusive, policy
 from tests.unit.controller.test_classes import topology
 from tests.unit.controller.test_status import schema
-from tests.unit.workers.commands import DEAF
+from tests.unit.workers.commands import DEAD, DEAF
 
 SOUND = "- {name: vf0, type: sriov}"
 
@@ -50,8 +51,8 @@ def test_an_answer_stands_until_the_spec_or_a_schema_changes() -> None:
             assert await checks.policy(replace(asked, status=DeviceExposurePolicyStatus())) == known
             assert await checks.topology(net, ()) == sound == ()
             # The worker is gone, so whatever is asked anew cannot be answered.
-            (ended,) = await checks.policy(policy("p", "true"))
-            assert "in the memory that there is" in ended
+            with pytest.raises(WorkerKilledError):
+                await checks.policy(policy("p", "true"))
             (wrong,) = await checks.topology(net, [schema("s", "mine", configParameters={"optional": []})])
             assert '"a"' in wrong
 
@@ -65,6 +66,31 @@ def test_what_is_too_slow_twice_is_too_slow() -> None:
                 await checks.policy(exclusive("p", "true"))
             (wrong,) = await checks.policy(exclusive("p", "true"))
             assert wrong == "cannot be checked within 0.2 s; make its expressions simpler"
+
+    asyncio.run(story())
+
+
+def test_a_worker_that_is_killed_marks_no_object_however_often() -> None:
+    async def story() -> None:
+        async with Checks(seconds=60.0) as checks:
+            for _ in range(3):
+                await until_async(lambda: checks.pool._free.qsize() == 1, "another worker")
+                (process,) = checks.pool.running
+                process.kill()
+                with pytest.raises(WorkerKilledError):
+                    await checks.policy(exclusive("p", "true"))
+            assert await checks.policy(exclusive("p", "true")) == ()
+
+    asyncio.run(story())
+
+
+def test_what_ends_a_worker_twice_takes_too_much_memory() -> None:
+    async def story() -> None:
+        async with Checks(seconds=60.0, command=DEAD) as checks:
+            with pytest.raises(WorkersBusyError):
+                await checks.policy(exclusive("p", "true"))
+            (wrong,) = await checks.policy(exclusive("p", "true"))
+            assert "in the memory that there is" in wrong
 
     asyncio.run(story())
 

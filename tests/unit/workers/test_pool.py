@@ -9,7 +9,7 @@ import pytest
 
 from netdra.model.errors import TemporaryError
 from netdra.workers import pool as pools
-from netdra.workers.pool import WorkerEndedError, WorkerPool, WorkersBusyError, WorkerTimeoutError
+from netdra.workers.pool import WorkerEndedError, WorkerKilledError, WorkerPool, WorkersBusyError, WorkerTimeoutError
 from testbed.pace import stretched
 from tests.unit.workers.commands import ABSENT, DEAD, DEAF, GREEDY, LONG, STILLBORN
 
@@ -139,5 +139,18 @@ def test_no_process_is_left() -> None:
             processes = tuple(pool.running)
             assert len(processes) == 2
         assert all(process.returncode is not None for process in processes)
+
+    asyncio.run(story())
+
+
+def test_a_worker_that_was_killed_is_no_fault_of_its_task() -> None:
+    async def story() -> None:
+        async with WorkerPool(DEAF, 1, seconds=60.0) as pool:
+            asking = asyncio.create_task(pool.ask({}))
+            (process,) = pool.running
+            await asyncio.sleep(0.1)
+            process.kill()
+            with pytest.raises(WorkerKilledError, match="was killed"):
+                await asking
 
     asyncio.run(story())
