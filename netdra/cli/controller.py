@@ -86,4 +86,4 @@ def _cloud(cloud: shared.CloudAccess, interval: float) -> NeutronSettings | None
         return None
     from netdra.controller.neutron import NeutronSettings
 
-    return NeutronSettings(cloud.neutron_clouds, cloud.neutron_cloud, defaults, interval)
+    return NeutronSettings(cloud.neutron_clouds, cloud.neutron_cloud, defaults, interval, cloud.allowed)

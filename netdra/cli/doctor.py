@@ -128,7 +128,7 @@ def _cloud(
     session = Session(cloud.neutron_clouds, cloud.neutron_cloud)
 
     async def look() -> list[Diagnosis]:
-        async with Neutron(session) as neutron:
+        async with Neutron(session, cloud.allowed) as neutron:
             return neutron_verdicts.of_cloud(await neutron_look.look_at_cloud(neutron, defaults), nodes)
 
     return asyncio.run(look())

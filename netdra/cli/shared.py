@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from netdra.kube.client import Client
     from netdra.kube.kubeconfig import Config
     from netdra.neutron.physnets import PhysnetDefault
+    from netdra.neutron.tenancy import AllowedIds
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -188,12 +190,32 @@ allow_device_file = option(
 )
 
 
+def _ids(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    for text in given:
+        if not _ID.fullmatch(text):
+            raise click.BadParameter(f"{text!r} is not an id: openstack project list and network list show the ids")
+    return given
+
+
+_ID = re.compile("[0-9a-fA-F-]{32,36}")
+"""Keystone writes ids of projects without hyphens, Neutron those of networks with them."""
+
+
 class CloudAccess(NamedTuple):
     """The options of a cloud whose Neutron has ports for VFs."""
 
     neutron_clouds: Path | None
     neutron_cloud: str
     neutron_physnets: Path | None
+    allow_projects: tuple[str, ...] = ()
+    allow_networks: tuple[str, ...] = ()
+
+    @property
+    def allowed(self) -> AllowedIds:
+        """What may be used beside the cloud's own project."""
+        from netdra.neutron.tenancy import AllowedIds
+
+        return AllowedIds(projects=frozenset(self.allow_projects), networks=frozenset(self.allow_networks))
 
     def defaults(self) -> Mapping[str, PhysnetDefault]:
         """Check the options as far as that is possible now: clouds.yaml is read again at each login.
@@ -205,11 +227,12 @@ class CloudAccess(NamedTuple):
             click.UsageError: an option makes no sense without another one.
             CloudsError: a file cannot be used.
         """
-        clouds, cloud, physnets = self
+        clouds, cloud, physnets, *allowed = self
         if clouds is None:
-            if cloud or physnets is not None:
+            if cloud or physnets is not None or any(allowed):
                 raise click.UsageError(
-                    "--neutron-cloud and --neutron-physnets need --neutron-clouds: name a clouds.yaml"
+                    "--neutron-cloud, --neutron-physnets, --neutron-allow-project and --neutron-allow-network need "
+                    "--neutron-clouds: name a clouds.yaml"
                 )
             return {}
         from netdra.neutron import clouds as files
@@ -234,6 +257,22 @@ cloud = group(
         "FILE",
         "The networks that VFs get ports of where their topology names none: 'physnet2: {network: blue}'.",
         type=PATH,
+    ),
+    option(
+        "--neutron-allow-project",
+        "ID",
+        "A project whose networks and ports may be used, beside the cloud's own project; by default no other one.",
+        "allow_projects",
+        multiple=True,
+        callback=_ids,
+    ),
+    option(
+        "--neutron-allow-network",
+        "ID",
+        "A network that may be used though it belongs to another project and is not shared with the cloud's own.",
+        "allow_networks",
+        multiple=True,
+        callback=_ids,
     ),
 )
 """The options of a cloud, as the command's argument `cloud`."""

@@ -21,6 +21,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from netdra.controller import metrics, neutron_ports
+from netdra.controller.neutron_networks import Lookups, PortNetworks
 from netdra.controller.neutron_ports import AllocatedNode
 from netdra.controller.state import State
 from netdra.controller.writing import MANAGER, finalize_port, notices
@@ -44,12 +45,14 @@ from netdra.neutron.errors import (
     LostError,
     NeutronError,
     NoAgentError,
+    OtherProjectError,
     SlotTakenError,
     UnauthorizedError,
     UnreachableError,
 )
 from netdra.neutron.physnets import PhysnetDefault
 from netdra.neutron.session import AT_ONCE, Session
+from netdra.neutron.tenancy import NOTHING, AllowedIds
 from netdra.ops.metrics import counted
 from netdra.topology.users import topologies_of
 
@@ -74,12 +77,14 @@ class NeutronSettings:
         cloud: the name of one of its clouds; the only one if it is "".
         physnets: by physical network, the network whose ports VFs get if their topology names none.
         sweep_seconds: seconds between two looks through the cluster's ports.
+        allowed: what may be used beside the cloud's own project.
     """
 
     clouds: Path
     cloud: str = ""
     physnets: Mapping[str, PhysnetDefault] = field(default_factory=dict)
     sweep_seconds: float = SWEEP_SECONDS
+    allowed: AllowedIds = NOTHING
 
 
 class NeutronPorts:
@@ -101,7 +106,9 @@ class NeutronPorts:
         """
         self._client, self._recorder, self._state = client, recorder, state
         self._settings, self._in_hand = settings, in_hand
-        self._neutron = Neutron(Session(settings.clouds, settings.cloud, on_answer=_measure))
+        session = Session(settings.clouds, settings.cloud, on_answer=_measure)
+        self._neutron = Neutron(session, settings.allowed)
+        self._networks = PortNetworks(self._neutron, settings.physnets)
         self._ports: Store[NeutronPort] = Store()
         self._by_claim: dict[str, set[str]] = {}
         self._last_chosen: dict[str, dict[str, ChosenVF]] = {}
@@ -283,9 +290,7 @@ class NeutronPorts:
             return bound, network, await neutron.describe(bound, network)
         chosen, subnet = None, ""
         if not spec.port:
-            chosen = await self._network(port)
-            named = spec.subnet or ("" if spec.network else self._default(port).subnet)
-            subnet = (await neutron.subnet(chosen, named)).id if named else ""
+            chosen, subnet = await self._networks.choose(port, self._ports.objects.values())
         wanted = PortRequest(
             name=port.name,
             claim=spec.claim.uid,
@@ -311,13 +316,6 @@ class NeutronPorts:
             and not port.metadata.deletion_timestamp
             for port in self._ports.objects.values()
         )
-
-    async def _network(self, port: NeutronPort) -> NeutronNetwork:
-        named = port.spec.network or self._default(port).network
-        return await (self._neutron.network(named) if named else self._neutron.network_of(port.spec.physnet))
-
-    def _default(self, port: NeutronPort) -> PhysnetDefault:
-        return self._settings.physnets.get(port.spec.physnet, PhysnetDefault(""))
 
     async def _check_vf(self, port: NeutronPort) -> None:
         """Refuse a second port of one VF, and one for a device that the node cannot have chosen.
@@ -424,16 +422,21 @@ class NeutronPorts:
             else:
                 log.info("deleted port %s from Neutron: the claim that it was for is gone", port_id)
         self._suspects = suspects
+        lookups: Lookups = {}
         for port in by_name.values():
             if neutron_ports.is_bound(port) and not port.metadata.deletion_timestamp:
                 try:
-                    await self._check(port, there)
+                    await self._check(port, there, lookups)
                 except NetdraError as problem:
                     problems.append(problem)
         return problems
 
-    async def _check(self, port: NeutronPort, there: Mapping[str, Port]) -> None:
-        """Compare a bound port with the port in Neutron as it is now.
+    async def _check(self, port: NeutronPort, there: Mapping[str, Port], lookups: Lookups) -> None:
+        """Compare a bound port, and what its network's name leads to, with Neutron as it is now.
+
+        Args:
+            there: the cluster's ports by id.
+            lookups: networks that were looked up already, by id or name.
 
         Raises:
             NetdraError: Neutron gives no answer, or the status cannot be written just now.
@@ -441,9 +444,12 @@ class NeutronPorts:
         assert port.status is not None
         try:
             now = there.get(port.status.port_id) or await self._neutron.port(port.status.port_id)
-            status = neutron_ports.changed(port, neutron_ports.difference(port, now), _now())
+            elsewhere = await self._networks.problem(port, lookups)
+            status = neutron_ports.changed(port, neutron_ports.difference(port, now), _now(), elsewhere)
         except LostError as problem:
             status = neutron_ports.failed(port, problem, _now())
+        except OtherProjectError as problem:
+            status = neutron_ports.changed(port, "", _now(), neutron_ports.text_of(problem))
         if self._ports.objects.get(key_of(port.metadata.namespace, port.name)) is not port:
             return  # its node has chosen another VF meanwhile
         with suppress(ConflictError, NotFoundError):

@@ -213,12 +213,16 @@ def bound(
 
 def failed(port: NeutronPort, problem: NeutronError | CloudsError, now: datetime) -> NeutronPortStatus:
     """The status of a port that is not as it should be; its former facts stay."""
-    text = f"{problem.what}\n{problem.hint}" if problem.hint else problem.what
-    desired = [Desired(BOUND, holds=False, reason=problem.reason, message=text)]
+    desired = [Desired(BOUND, holds=False, reason=problem.reason, message=text_of(problem))]
     return replace(_about(port), conditions=conditions(desired, _conditions(port), port.metadata.generation, now))
 
 
-def changed(port: NeutronPort, what: str, now: datetime) -> NeutronPortStatus:
+def text_of(problem: NeutronError | CloudsError) -> str:
+    """A problem and the next step, as a condition's message."""
+    return f"{problem.what}\n{problem.hint}" if problem.hint else problem.what
+
+
+def changed(port: NeutronPort, what: str, now: datetime, elsewhere: str = "") -> NeutronPortStatus:
     """The status of a bound port after Neutron was asked again: whether its VF still has the port's settings.
 
     A running pod's VF is left as it is: another MAC address or VLAN under it would be worse than the old one.
@@ -226,10 +230,12 @@ def changed(port: NeutronPort, what: str, now: datetime) -> NeutronPortStatus:
     Args:
         what: the differences; "" for none.
         now: the time, with its zone.
+        elsewhere: why a new port would not be in this port's network; "" if it would.
     """
     others = (condition for condition in _conditions(port) if condition.type != CURRENT)
     text = f"{what}: the VF keeps what it was given; a pod with a new claim gets the port's new settings"
-    desired = [Desired(CURRENT, holds=False, reason="ChangedInNeutron", message=text)] if what else []
+    texts = [*([text] if what else []), *([elsewhere] if elsewhere else [])]
+    desired = [Desired(CURRENT, holds=False, reason="ChangedInNeutron", message="\n".join(texts))] if texts else []
     return replace(
         _about(port), conditions=(*others, *conditions(desired, _conditions(port), port.metadata.generation, now))
     )

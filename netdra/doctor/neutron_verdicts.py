@@ -17,7 +17,7 @@ from netdra.doctor.diagnosis import Diagnosis, Level, Unseen
 from netdra.model.neutron_port import HOST_ANNOTATION, NeutronPort
 from netdra.model.suggestions import hint, listed
 from netdra.neutron.answers import HARDWARE_SWITCH, ROLE, Agent, NeutronNetwork, Port
-from netdra.neutron.errors import AmbiguousError, NoNetworkError
+from netdra.neutron.errors import AmbiguousError, NoNetworkError, OtherProjectError
 
 PATIENCE = timedelta(minutes=1)
 """How long a port may have no answer, and one that is deleted may stay, before that is told."""
@@ -76,7 +76,7 @@ class CloudFacts(msgspec.Struct, frozen=True, kw_only=True):
         ports: the ports that netdra has made, of any cluster.
         agents: the NIC switch agents that the user sees.
         sees_agents: whether he sees any agent of whatever kind.
-        networks: all networks that he sees.
+        networks: all networks that netdra may use.
         defaults: by physical network, the network that the controller's map gives it.
     """
 
@@ -393,7 +393,7 @@ def _networks(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> Iterato
         return
     if not networks:
         fix = "openstack network create, or share one with the project: openstack network rbac create"
-        yield _finding(check, "error", "the user sees none", fix)
+        yield _finding(check, "error", "none that netdra may use", fix)
         return
     if all(network.physnet is None for network in networks):
         seen = (
@@ -406,7 +406,7 @@ def _networks(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> Iterato
     of_devices = () if isinstance(nodes, Unseen) else _of_devices(nodes)
     lacking = sorted(set(of_devices) - {network.physnet for network in networks})
     if lacking:
-        seen = f"none that the user sees is on {_plural('physical network', lacking)} {listed(lacking, NAMED)}"
+        seen = f"none that netdra may use is on {_plural('physical network', lacking)} {listed(lacking, NAMED)}"
         fix = f"openstack network create --provider-network-type vlan --provider-physical-network {lacking[0]} ..."
         yield _finding(check, "warning", seen, fix)
     else:
@@ -427,7 +427,7 @@ def _defaults(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> Iterato
 def _default(physnet: str, network: NeutronNetwork | Failed) -> Diagnosis:
     check = f"network of {physnet}"
     if isinstance(network, Failed):
-        if network.reason in (NoNetworkError.reason, AmbiguousError.reason):
+        if network.reason in (NoNetworkError.reason, AmbiguousError.reason, OtherProjectError.reason):
             fix = network.hint or "correct the name, or share it with the project: openstack network rbac create"
             return _finding(check, "error", network.what, fix)
         return _unseen(check, network)

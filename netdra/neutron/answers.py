@@ -49,6 +49,7 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     network_id: str
+    project_id: str = ""
     mac_address: str = ""
     name: str = ""
     status: str = ""
@@ -88,12 +89,15 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NeutronNetwork(msgspec.Struct, frozen=True, kw_only=True):
-    """A network; `physnet` is None where the user may not see it."""
+    """A network; `physnet` is None where the user may not see it, `shared` is as the user's project sees it."""
 
     id: str
     name: str = ""
+    project_id: str = ""
+    shared: bool = False
     mtu: int = 0
     subnets: tuple[str, ...] = ()
+    external: bool = msgspec.field(default=False, name="router:external")
     physnet: str | None = msgspec.field(default=None, name="provider:physical_network")
 
 
@@ -111,6 +115,7 @@ class Subnet(msgspec.Struct, frozen=True, kw_only=True):
     network_id: str
     cidr: str
     name: str = ""
+    project_id: str = ""
     gateway_ip: str | None = None
     dns_nameservers: tuple[str, ...] = ()
     host_routes: tuple[HostRoute, ...] = ()
@@ -126,11 +131,21 @@ class QosRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QosPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """A QoS policy."""
+    """A QoS policy; `shared` is as the user's project sees it."""
 
     id: str
     name: str = ""
+    project_id: str = ""
+    shared: bool = False
     rules: tuple[QosRule, ...] = ()
+
+
+class SecurityGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """A security group; `shared` is as the user's project sees it."""
+
+    id: str
+    project_id: str = ""
+    shared: bool = False
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ from netdra.neutron.answers import (
     Port,
     PortRequest,
     QosPolicy,
+    SecurityGroup,
     Subnet,
     VfSettings,
     check_bound,
@@ -37,6 +38,7 @@ from netdra.neutron.errors import (
     NoPortError,
 )
 from netdra.neutron.session import BEGINNINGS, Session, read
+from netdra.neutron.tenancy import NOTHING, AllowedIds, Tenancy, is_id
 
 T = TypeVar("T")
 
@@ -52,9 +54,15 @@ class Neutron:
         session: logs in when it is first asked.
     """
 
-    def __init__(self, session: Session) -> None:
-        """Begin with a session, which is closed with this."""
+    def __init__(self, session: Session, allowed: AllowedIds = NOTHING) -> None:
+        """Begin with a session, which is closed with this.
+
+        Args:
+            allowed: what may be used beside the session's own project.
+        """
         self.session = session
+        self._allowed = allowed
+        self._checked_groups: set[str] = set()
         self._port_turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def __aenter__(self) -> Self:
@@ -65,43 +73,57 @@ class Neutron:
         """Close all connections."""
         await self.session.aclose()
 
-    async def network(self, wanted: str) -> NeutronNetwork:
-        """The network of that id or name.
+    async def tenancy(self) -> Tenancy:
+        """The project of the login, and what may be used beside it.
 
         Raises:
-            NoNetworkError: the user sees none.
+            CloudsError, NeutronError: there is no login.
+        """
+        login = await self.session.login()
+        return Tenancy(project=login.project_id, name=login.project, allowed=self._allowed)
+
+    async def network(self, wanted: str) -> NeutronNetwork:
+        """The network of that id or name, if netdra may use it.
+
+        Names are looked up among the networks that it may use alone. Neutron's ids are UUIDs; a UUID is no name.
+
+        Raises:
+            NoNetworkError: there is none.
+            OtherProjectError, UnknownProjectError: there is, and it may not be used.
             AmbiguousError: several have the name.
             NeutronError: another reason.
         """
-        networks = await self.session.list_all("networks", NeutronNetwork, id=wanted) or await self.session.list_all(
-            "networks", NeutronNetwork, name=wanted
-        )
-        return _only(networks, f'network "{wanted}"')
+        return await self._network("id" if is_id(wanted) else "name", wanted)
+
+    async def _network(self, by: str, wanted: str) -> NeutronNetwork:
+        networks = await self.session.list_all("networks", NeutronNetwork, **{by: wanted})
+        return (await self.tenancy()).only(networks, f'network "{wanted}"')
 
     async def network_of(self, physnet: str) -> NeutronNetwork:
-        """The only network of a physical network.
+        """The only network of a physical network that netdra may use.
 
         Raises:
             ForbiddenError: the user may not see which networks are of it.
-            NoNetworkError, AmbiguousError: there is none, or there are several.
+            NoNetworkError, OtherProjectError, UnknownProjectError, AmbiguousError: as `network`.
             NeutronError: another reason.
         """
-        every = await self.networks()
+        every = await self.session.list_all("networks", NeutronNetwork)
         if every and all(entry.physnet is None for entry in every):
             login = await self.session.login()
             raise ForbiddenError(
                 f'Neutron: list networks: {login.who} may not see which of them are of physical network "{physnet}"',
                 hint="name the network; only an administrator sees provider:physical_network",
             )
-        return _only([entry for entry in every if entry.physnet == physnet], f'network of physical network "{physnet}"')
+        of_physnet = [entry for entry in every if entry.physnet == physnet]
+        return (await self.tenancy()).only(of_physnet, f'network of physical network "{physnet}"')
 
     async def networks(self) -> tuple[NeutronNetwork, ...]:
-        """All networks that the user sees.
+        """All networks that netdra may use.
 
         Raises:
             NeutronError: Neutron does not tell.
         """
-        return tuple(await self.session.list_all("networks", NeutronNetwork))
+        return (await self.tenancy()).usable(await self.session.list_all("networks", NeutronNetwork))
 
     async def subnets(self, network: NeutronNetwork) -> tuple[Subnet, ...]:
         """A network's subnets.
@@ -116,6 +138,7 @@ class Neutron:
 
         Raises:
             NoNetworkError, AmbiguousError: there is none, or there are several.
+            OtherProjectError, UnknownProjectError: netdra may not use it.
             NeutronError: another reason.
         """
         subnets = await self.subnets(network)
@@ -123,6 +146,7 @@ class Neutron:
             subnet for subnet in subnets if subnet.name == wanted
         ]
         if len(matching) == 1:
+            (await self.tenancy()).check_subnet(matching[0], network)
             return matching[0]
         there = ", ".join(sorted(f"{subnet.name or 'without a name'} ({subnet.id})" for subnet in subnets)) or "none"
         what = f'Neutron: network {network.name or network.id}: {len(matching) or "no"} subnets "{wanted}"'
@@ -130,7 +154,7 @@ class Neutron:
         raise kind(what, hint=f"give the id of one: {there}")
 
     async def users_of(self, host: str, pci_slot: str) -> tuple[Port, ...]:
-        """The ports that a VF of a host has, as far as the user may see; Neutron itself does not compare.
+        """The ports that a VF of a host has, of any project, as far as the user may see; Neutron does not compare.
 
         Raises:
             NeutronError: Neutron does not tell.
@@ -145,8 +169,8 @@ class Neutron:
             NeutronError: Neutron does not tell.
         """
         ports = await self.session.list_all("ports", Port, device_id=claim, device_owner=OWNER, name=wanted)
-        own = (port for port in ports if port.description == description(cluster))
-        return tuple(sorted(own, key=lambda port: port.id))
+        made = (await self.tenancy()).own(port for port in ports if port.description == description(cluster))
+        return tuple(sorted(made, key=lambda port: port.id))
 
     async def adopt(
         self, wanted: PortRequest, port_id: str, used: Callable[[str, str], bool]
@@ -159,6 +183,7 @@ class Neutron:
 
         Raises:
             NoPortError: there is none.
+            OtherProjectError, UnknownProjectError: netdra may not use it, or its network.
             RefusedError: somebody else uses it, or another VF.
             NeutronError: another reason.
         """
@@ -185,7 +210,7 @@ class Neutron:
                 f"port {port.id} is used already: VF {port.pci_slot} of host {port.host} has it, for the same claim",
                 hint="a port is for one VF: ask for one with it, or name a port for each of them",
             )
-        network = await self.network(port.network_id)
+        network = await self._network("id", port.network_id)
         if not is_own or not port.is_bound or (port.host, port.pci_slot) != (wanted.host, wanted.pci_slot):
             fields = ("device_id", "device_owner", "binding:vnic_type", "binding:host_id", "binding:profile")
             port = await self._change(port, {name: wanted.sent["port"][name] for name in fields})
@@ -195,7 +220,8 @@ class Neutron:
     async def give_back(self, port_id: str, claim: str, host: str, used: Callable[[str, str], bool]) -> None:
         """Let a port that somebody else made be nobody's again.
 
-        A port that is gone, or is another claim's or VF's by now, is no error.
+        A port that is gone, or is another claim's or VF's by now, is no error. One that netdra may not use any more is
+        given back as well if it is bound to the host, which no project can have made its port look like.
 
         Args:
             claim: the uid of the claim that had it.
@@ -209,8 +235,9 @@ class Neutron:
 
     async def _give_back(self, port_id: str, claim: str, host: str, used: Callable[[str, str], bool]) -> None:
         try:
-            port = await self.port(port_id)
-            if port.device_id == claim and port.host in ("", host) and not used(port.host, port.pci_slot):
+            port = await self._read_port(port_id)
+            hosts = {"", host} if (await self.tenancy()).verdict(port) == "present" else {host}
+            if port.device_id == claim and port.host in hosts and not used(port.host, port.pci_slot):
                 free = {"device_id": "", "device_owner": "", "binding:host_id": "", "binding:profile": {}}
                 await self._change(port, free)
         except (LostError, NoNetworkError):
@@ -241,44 +268,80 @@ class Neutron:
         """The port that is wanted, bound, its network, and what its VF gets; the one that is there if there is one.
 
         Args:
-            network: its network, where it is known already.
+            network: its network, where it is known already, as `network` has returned it.
 
         Raises:
+            OtherProjectError, UnknownProjectError: the network or a security group may not be used.
             NeutronError: why not. A port that is made and cannot be bound stays, and is bound by the next call.
         """
         port = next(iter(await self.find(wanted.name, wanted.claim, wanted.cluster)), None)
         # One that is there keeps the network that it was made in, whatever is wanted by now.
         network_id = wanted.network if port is None else port.network_id
         if network is None or network.id != network_id:
-            network = await self.network(network_id)
+            network = await self._network("id", network_id)
+        policy = None
         if port is None:
+            # Neutron itself puts any project's QoS policy on a port, and any security group for the role admin.
+            policy = await self._policy(wanted.qos_policy) if wanted.qos_policy else None
+            await self._check_groups(wanted.security_groups or ())
             port = await self.session.one("POST", "ports", "port", Port, wanted.sent)
         elif not port.is_bound or (port.host, port.pci_slot) != (wanted.host, wanted.pci_slot):
             # The same host again has Neutron look for an agent again; another VF of it is bound anew.
             body = {"port": {name: wanted.sent["port"][name] for name in ("binding:host_id", "binding:profile")}}
             port = await self.session.one("PUT", f"ports/{port.id}", "port", Port, body)
         check_bound(port, wanted, network)
-        return port, network, await self.describe(port, network)
+        return port, network, await self.describe(port, network, policy)
 
-    async def describe(self, port: Port, network: NeutronNetwork) -> VfSettings:
+    async def describe(self, port: Port, network: NeutronNetwork, policy: QosPolicy | None = None) -> VfSettings:
         """What a VF gets of a port.
 
+        Args:
+            policy: the port's own QoS policy, where it is known already.
+
         Raises:
+            OtherProjectError, UnknownProjectError: a subnet or QoS policy may not be used.
             NeutronError: Neutron does not tell.
         """
         used = {fixed_ip.subnet_id for fixed_ip in port.fixed_ips}
+        tenancy = await self.tenancy()
         subnets = [subnet for subnet in await self.subnets(network) if subnet.id in used] if used else []
-        policy = port.qos_policy_id or port.qos_network_policy_id
-        rules = await self.session.one("GET", f"qos/policies/{policy}", "policy", QosPolicy) if policy else None
-        return settings(port, network, subnets, rules)
+        for subnet in subnets:
+            tenancy.check_subnet(subnet, network)
+        if policy is None and port.qos_policy_id:
+            policy = await self._policy(port.qos_policy_id)
+        elif policy is None and port.qos_network_policy_id:  # the network's owner has chosen it
+            policy = await self._read_policy(port.qos_network_policy_id)
+        return settings(port, network, subnets, policy)
+
+    async def _policy(self, policy_id: str) -> QosPolicy:
+        policy = await self._read_policy(policy_id)
+        (await self.tenancy()).check(policy, f"QoS policy {policy_id}")
+        return policy
+
+    async def _read_policy(self, policy_id: str) -> QosPolicy:
+        return await self.session.one("GET", f"qos/policies/{policy_id}", "policy", QosPolicy)
+
+    async def _check_groups(self, groups: Sequence[str]) -> None:
+        tenancy = await self.tenancy()
+        for group in groups:
+            if group not in self._checked_groups:
+                found = await self.session.one("GET", f"security-groups/{group}", "security_group", SecurityGroup)
+                tenancy.check(found, f"security group {group}")
+                self._checked_groups.add(group)
 
     async def port(self, port: str) -> Port:
-        """A port that is known by its id.
+        """A port that is known by its id, if netdra may use it.
 
         Raises:
             LostError: it is gone.
+            OtherProjectError, UnknownProjectError: it may not be used.
             NeutronError: Neutron does not tell.
         """
+        found = await self._read_port(port)
+        (await self.tenancy()).check(found, f"port {port}")
+        return found
+
+    async def _read_port(self, port: str) -> Port:
         try:
             return await self.session.one("GET", f"ports/{port}", "port", Port)
         except NoNetworkError as problem:
@@ -293,7 +356,8 @@ class Neutron:
             NeutronError: Neutron does not tell.
         """
         ports = await self.session.list_all("ports", Port, device_owner=OWNER)
-        return tuple(port for port in ports if not cluster or port.description == description(cluster))
+        made = (port for port in ports if not cluster or port.description == description(cluster))
+        return (await self.tenancy()).own(made)
 
     async def delete(self, port: str) -> None:
         """Delete a port; one that is gone is no error.
@@ -328,12 +392,3 @@ class Neutron:
         """
         extensions = read(await self.session.ask("GET", "extensions"), "extensions", list[_Extension])
         return frozenset(extension.alias for extension in extensions)
-
-
-def _only(networks: Sequence[NeutronNetwork], what: str) -> NeutronNetwork:
-    if not networks:
-        raise NoNetworkError(f"Neutron: there is no {what}, as far as the user of clouds.yaml may see")
-    if len(networks) > 1:
-        candidates = ", ".join(sorted(f"{network.name or 'without a name'} ({network.id})" for network in networks))
-        raise AmbiguousError(f"Neutron: {what}: there are {len(networks)}", hint=f"give the id of one: {candidates}")
-    return networks[0]

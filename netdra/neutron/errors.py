@@ -74,6 +74,24 @@ class SlotTakenError(NeutronError, TemporaryError):
     reason = "SlotTaken"
 
 
+class OtherProjectError(NeutronError, TemporaryError):
+    """It belongs to another project, which neither shares it with netdra's nor is allowed by an administrator."""
+
+    reason = "OtherProject"
+
+
+class UnknownProjectError(NeutronError, TemporaryError):
+    """Neutron does not answer with the project that it belongs to."""
+
+    reason = "UnknownProject"
+
+
+class NetworkMovedError(NeutronError, PermanentError):
+    """The name leads to another network than the one that the cluster's ports of it are in."""
+
+    reason = "NetworkMoved"
+
+
 class AmbiguousError(NeutronError, PermanentError):
     """Several are meant, and Neutron is not asked to choose."""
 

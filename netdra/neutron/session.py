@@ -98,6 +98,7 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         user, project: their names.
+        project_id: the project's id; "" where _nobody logs in.
         roles: the user's there; empty where _nobody logs in.
         network: Neutron's URL.
         renew_at: when another token is wanted, by the monotonic clock.
@@ -105,6 +106,7 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
 
     user: str
     project: str
+    project_id: str = ""
     roles: tuple[str, ...]
     network: str
     renew_at: float
@@ -303,6 +305,7 @@ class Session:
         return Login(
             user=token.user.name,
             project=token.project.name,
+            project_id=token.project.id,
             roles=tuple(sorted(role.name for role in token.roles)),
             network=_root(cloud.network_endpoint_override or _endpoint(token, cloud, self._path)),
             renew_at=began + _RENEWED_AFTER * (token.expires_at - token.issued_at).total_seconds(),

@@ -22,6 +22,8 @@ from testbed.openstack.serve import ADMIN_PASSWORD, KEYSTONE
 from testbed.process import Ports, Process, answers
 
 TIMEOUT = 60.0
+START_SECONDS = 300.0
+"""How long the start of either may take: many imports, which a busy machine reads slowly."""
 PROJECT, OTHER_PROJECT = "kubernetes", "other"
 NEUTRON_PASSWORD = "testbed-neutron"
 VLANS: Mapping[str, tuple[int, int]] = {"physnet2": (200, 299), "physnet3": (300, 399)}
@@ -370,7 +372,7 @@ class Cloud:
         )
         self.processes[which] = process
         process.start()
-        process.wait_ready()
+        process.wait_ready(START_SECONDS)
 
     def _kill_all(self) -> None:
         for process in reversed(self.processes.values()):

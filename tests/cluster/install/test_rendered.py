@@ -186,6 +186,7 @@ def test_with_cert_manager_the_webhook_may_write_nothing() -> None:
         ({"node": {"extraEnv": [{"nam": "A"}]}}, "at '/node/extraEnv/0'"),
         ({"controller": {"neutron": {"physnets": {"physnet2": "blue"}}}}, "at '/controller/neutron/physnets/physnet2'"),
         ({"controller": {"neutron": {"physnets": {"physnet2": {"subnet": "x"}}}}}, "missing property 'network'"),
+        ({"controller": {"neutron": {"allowedNetworks": ["blue"]}}}, "at '/controller/neutron/allowedNetworks/0'"),
         ({"controller": {"neutron": {"secret": "x"}}}, "additional properties 'secret' not allowed"),
         ({"fullnameOverride": "No_Name"}, "at '/fullnameOverride'"),
     ],
@@ -344,6 +345,8 @@ def test_only_the_controller_is_given_the_clouds_credentials() -> None:
         "--neutron-clouds=/etc/netdra/neutron/clouds.yaml",
         "--neutron-cloud=prod",
         "--neutron-physnets=/etc/netdra/neutron-physnets/physnets.yaml",
+        "--neutron-allow-project=59429e61098747c8bce16017b5ac0ebe",
+        "--neutron-allow-network=1a2a95af-01e5-469c-b7c8-9ebcc26b06cb",
     ]
     sources = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
     mounted = {mount["mountPath"]: sources[mount["name"]] for mount in container["volumeMounts"]}

@@ -30,6 +30,7 @@ from netdra.neutron.session import Session
 from tests.unit.controller.test_neutron_ports import claim, node, topology
 
 NAMED = "5c1f7f3e-0000-4000-8000-000000000000"
+BLUE, GREEN = "b1000000-0000-4000-8000-000000000000", "97ee0000-0000-4000-8000-000000000000"
 KEY = "apps/data"
 SLOTS = {"vf0": "0000:05:00.0", "vf1": "0000:05:00.1"}
 
@@ -39,8 +40,8 @@ class Cloud:
 
     def __init__(self) -> None:
         self.networks = {
-            name: {"id": f"{name}-id", "name": name, "mtu": 1500, "provider:physical_network": "physnet2"}
-            for name in ("blue", "green")
+            name: {"id": identity, "name": name, "mtu": 1500, "provider:physical_network": "physnet2"}
+            for name, identity in (("blue", BLUE), ("green", GREEN))
         }
         self.ports: dict[str, dict[str, Any]] = {}
         self.refused: Callable[[str, str], int] = lambda method, path: 0
@@ -50,7 +51,7 @@ class Cloud:
     def make(self, identity: str, **fields: Any) -> dict[str, Any]:
         mac = f"fa:16:3e:00:00:{self._made:02x}"
         self._made += 1
-        port: dict[str, Any] = {"id": identity, "network_id": "blue-id", "mac_address": mac, "device_id": ""}
+        port: dict[str, Any] = {"id": identity, "network_id": BLUE, "mac_address": mac, "device_id": ""}
         port |= {"binding:host_id": "", "binding:profile": {}, "revision_number": 0}
         self.ports[identity] = port
         return self._change(port, fields)
@@ -348,12 +349,58 @@ def test_a_port_that_was_never_bound_follows_what_its_topology_asks_for_and_a_bo
             await scene.settle()
         assert scene.reasons == ["Bound"]
         (stored,) = scene.cloud.ports.values()
-        assert stored["network_id"] == "blue-id"
+        assert stored["network_id"] == BLUE
         scene.ask(network="green")
         for _ in range(2):
             await scene.settle()
         assert list(scene.cloud.ports) == [stored["id"]]
         assert scene.reasons == ["Bound"]
+
+    tell(story)
+
+
+def test_a_name_that_leads_to_another_network_is_reported_and_not_followed(tell: Callable[..., None]) -> None:
+    async def story(scene: Scene) -> None:
+        scene.ask(network="blue")
+        scene.allocate("vf0")
+        await scene.settle()
+        assert scene.reasons == ["Bound"]
+        assert await scene.controller._sweep() == []
+        assert scene.port("vf0").current is None
+        other = "b1000000-0000-4000-8000-000000000001"
+        scene.cloud.networks["blue"] |= {"name": "former"}
+        scene.cloud.networks["next"] = scene.cloud.networks["blue"] | {"id": other, "name": "blue"}
+        assert await scene.controller._sweep() == []
+        current = scene.port("vf0").current
+        assert current is not None
+        assert f'network "blue" is {other}' in current.message
+        assert f"this port is in {BLUE}" in current.message
+        assert "give the id" in current.message
+        scene.allocate("vf0", "vf1")
+        await scene.settle()
+        refused = scene.port("vf1").bound
+        assert refused is not None
+        assert refused.reason == "NetworkMoved"
+        assert f"NeutronPort apps/{scene.port('vf0').name} is in {BLUE}" in refused.message
+        assert len(scene.cloud.ports) == 1
+        scene.cloud.networks["next"] |= {"name": "next"}
+        scene.cloud.networks["blue"] |= {"name": "blue"}
+        await scene.settle()
+        assert scene.reasons == ["Bound", "Bound"]
+        await scene.controller._sweep()
+        assert scene.port("vf0").current is None
+
+    tell(story)
+
+
+def test_a_new_port_costs_five_requests_and_its_network_is_looked_up_once(tell: Callable[..., None]) -> None:
+    async def story(scene: Scene) -> None:
+        scene.ask(network="blue")
+        scene.allocate("vf0")
+        await scene.settle()
+        assert scene.reasons == ["Bound"]
+        # The fake gives no addresses, so the subnets are not asked for.
+        assert scene.cloud.asked == [("GET", "networks"), ("GET", "ports"), ("GET", "ports"), ("POST", "ports")]
 
     tell(story)
 

@@ -291,7 +291,7 @@ def test_a_cloud_that_has_everything_has_no_trouble() -> None:
             "do not have all NICs that VFs are of: physnet2:eth2 on n2",
             "add them",
         ),
-        ({"networks": ()}, "networks", "error", "sees none", "network create"),
+        ({"networks": ()}, "networks", "error", "none that netdra may use", "network create"),
         ({"networks": GONE}, "networks", "warning", "could not be seen", "must answer"),
         ({"networks": (UNSEEN,)}, "networks", "warning", "could not be seen", "--neutron-physnets"),
         ({"networks": (DATA,)}, "networks", "warning", "is on physical network physnet3", "physical-network physnet3"),
