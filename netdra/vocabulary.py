@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from netdra.cel.vocabulary import Added, Kinds, Vocabulary
+from netdra.cel.vocabulary import Added, Kinds, Values, Vocabulary
 from netdra.model import names
 from netdra.model.custom_device import CustomDevice
-from netdra.model.inventory import ATTRIBUTES, AttributeValue
+from netdra.model.inventory import ATTRIBUTES, TYPES, AttributeValue
 from netdra.model.policy import DeviceExposurePolicy
 
 _LIST: Kinds = ("list", "string")
@@ -25,7 +25,9 @@ def of_interfaces(added: Added | None = None) -> Vocabulary:
     """What a policy's selector may ask for: the facts alone, since what policies add comes after they have chosen."""
     given = added or Added()
     after = msgspec.structs.replace(given, attributes={**_PLUGINS, **given.attributes})
-    return Vocabulary(driver=names.DRIVER, facts=_FACTS, added=after, of_devices=False, aliases=_ALIASES)
+    return Vocabulary(
+        driver=names.DRIVER, facts=_FACTS, values=_VALUES, added=after, of_devices=False, aliases=_ALIASES
+    )
 
 
 def of_devices(added: Added | None = None) -> Vocabulary:
@@ -33,6 +35,7 @@ def of_devices(added: Added | None = None) -> Vocabulary:
     return Vocabulary(
         driver=names.DRIVER,
         facts=_PUBLISHED,
+        values=_VALUES,
         capacity=frozenset({names.qualified(names.BANDWIDTH)}),
         added=added or Added(),
         of_devices=True,
@@ -81,6 +84,25 @@ _FIELDS = {
 }
 _TYPES: Mapping[type, Kinds] = {bool: ("bool",), int: ("int",), str: ("string",)}
 _FACTS: Mapping[str, Kinds] = {field.name: _TYPES[field.type] for field in ATTRIBUTES}
+# The kernel's words, as `netdra.kernel` has them: IF_OPER_* of RFC 2863, and DEVLINK_ESWITCH_MODE_*.
+_OPER_STATES = ("unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up")
+_ESWITCH_MODES = ("legacy", "switchdev", "switchdev_inactive")
+_PCI = Values(form=r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]", described="a PCI address, as 0000:3b:00.1")
+_ID = Values(form=r"[0-9a-f]{4}", described="four hexadecimal digits, as 15b3")
+_VALUES: Mapping[str, Values] = {
+    names.qualified(name): values
+    for name, values in {
+        "type": Values(form=r"[a-z0-9][a-z0-9_.-]*", known=TYPES),
+        "operState": Values(known=_OPER_STATES, others=False),
+        "bridgeType": Values(known=("linux", "ovs"), others=False),
+        "eswitchMode": Values(known=_ESWITCH_MODES, others=False),
+        "mac": Values(form=r"[0-9a-f]{2}(:[0-9a-f]{2})*", described="a MAC address, as 02:00:00:00:00:01"),
+        "pciAddress": _PCI,
+        names.STANDARD_PCI_BUS_ID: _PCI,
+        "vendor": _ID,
+        "product": _ID,
+    }.items()
+}
 _PLUGINS: Mapping[str, Kinds] = {names.qualified(names.SUPPORTED_CNIS): _LIST}
 _PUBLISHED: Mapping[str, Kinds] = {
     **{field.name: _FACTS[field.name] for field in ATTRIBUTES if field.reach != "policies"},

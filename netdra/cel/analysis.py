@@ -17,7 +17,7 @@ from netdra.cel import kinds, source, tree
 from netdra.cel.engine import compile_selector
 from netdra.cel.errors import marked
 from netdra.cel.kinds import BOOL, OPTIONAL, QUANTITY, TEXT, UNKNOWN
-from netdra.cel.vocabulary import Kinds, Vocabulary
+from netdra.cel.vocabulary import Kinds, Values, Vocabulary
 
 ATTRIBUTES, CAPACITY = "attributes", "capacity"
 _MAX_SHOWN = 40
@@ -59,6 +59,8 @@ class Meaning(NamedTuple):
         place: where in `device` it is: (), ("device",), ("attributes",) or ("attributes", a domain).
         items: of a list that is written out.
         within: of an optional value, what it holds if it holds anything.
+        text: a string that is written out.
+        values: of an attribute, the texts that it can have, if they are not any.
     """
 
     kinds: Kinds = UNKNOWN
@@ -66,6 +68,8 @@ class Meaning(NamedTuple):
     place: tuple[str, ...] = ()
     items: tuple[Meaning, ...] = ()
     within: Meaning | None = None
+    text: str | None = None
+    values: Values | None = None
 
 
 Scope = Mapping[str, Meaning]
@@ -107,6 +111,8 @@ class _Walk:
         self._remarks: dict[str, Remark] = {}
         self._foreign: dict[str, str] = {}
         self._tested: set[str] = set()
+        only = Values(known=(vocabulary.driver,), others=False)
+        self._driver = _FIELDS["driver"]._replace(values=only)
 
     def told(self) -> tuple[Remark, ...]:
         """The remarks; those on other providers' domains only if the expression does not test for the domain first."""
@@ -125,7 +131,8 @@ class _Walk:
         if isinstance(node, tree.Name):
             return scope.get(node.name, _DEVICE if node.name == "device" else _NOTHING)
         if isinstance(node, tree.Literal):
-            return Meaning(UNKNOWN if node.kind == "null" else (node.kind,), _written(node))
+            text = node.value if isinstance(node.value, str) and node.kind == "string" else None
+            return Meaning(UNKNOWN if node.kind == "null" else (node.kind,), _written(node), text=text)
         parts = tuple(self.meaning(item, scope) for item in node.items)
         return Meaning(("list",), items=parts) if isinstance(node, tree.Items) else Meaning(("map",))
 
@@ -216,7 +223,8 @@ class _Walk:
         if node.function == "or":
             return Meaning(OPTIONAL)
         if others and not inner.place:
-            return Meaning(kinds.joined((inner.kinds, others[0].kinds)), inner.called)
+            values = inner.values if others[0].text == "" else None
+            return Meaning(kinds.joined((inner.kinds, others[0].kinds)), inner.called, values=values)
         return inner
 
     def _within(self, node: tree.Call, own: Meaning, holder: Meaning) -> Meaning:
@@ -227,6 +235,8 @@ class _Walk:
             self._wrong(node.at, f"{_subject(holder)} is {kinds.word(holder.kinds)}, and nothing is in one")
         elif holder.items and not any(kinds.agree(own.kinds, item.kinds) for item in holder.items):
             self._equal(node.at, own, holder.items[0], "never true")
+        for item in holder.items:
+            self._possible(node.at, own, item, "never the case")
         return Meaning(BOOL)
 
     def _compared(self, node: tree.Call, left: Meaning, right: Meaning) -> Meaning:
@@ -244,6 +254,20 @@ class _Walk:
         if not kinds.agree(left.kinds, right.kinds):
             what = f"{_subject(left)} is {kinds.word(left.kinds)} and {_subject(right)} {kinds.word(right.kinds)}"
             self._wrong(at, f"{what}, so this is {consequence}", _rewritten(left, right))
+        self._possible(at, left, right, consequence)
+        self._possible(at, right, left, consequence)
+
+    def _possible(self, at: int, own: Meaning, other: Meaning, consequence: str) -> None:
+        """Refuse a value that an attribute is compared with and can never have."""
+        if own.values is None or other.text is None:
+            return
+        shown = _cut(other.text)
+        if not own.values.is_possible(other.text):
+            what = f'{own.called} is never "{shown}", so this is {consequence}'
+            self._wrong(self._at(other.text, at), what, own.values.hint(other.text))
+        elif own.values.known and other.text and other.text not in own.values.known:
+            what = f'netdra knows no {own.called} "{shown}"'
+            self._remark(self._at(other.text, at), what, "`netdra discover` shows those of a node", wrong=False)
 
     def _counted(self, node: tree.Call, given: list[Meaning]) -> Meaning:
         taken = kinds.ARITHMETIC[node.function]
@@ -260,7 +284,7 @@ class _Walk:
     def _member(self, own: Meaning, name: str, at: int, *, tested: bool) -> Meaning:
         """What `own.name` is, or `own["name"]`."""
         if own.place == ("device",):
-            return _FIELDS.get(name, _NOTHING)
+            return self._driver if name == "driver" else _FIELDS.get(name, _NOTHING)
         if own.place == (ATTRIBUTES,) or own.place == (CAPACITY,):
             return self._domain(own.place[0], name, at, tested=tested)
         if own.place:
@@ -309,7 +333,7 @@ class _Walk:
         vocabulary, qualified, shown = self._vocabulary, f"{domain}/{name}", _cut(name)
         given = vocabulary.kinds(qualified)
         if given is not None and (vocabulary.of_devices or qualified in vocabulary.facts):
-            return Meaning(given, name)
+            return Meaning(given, name, values=vocabulary.values.get(qualified))
         near = vocabulary.nearest(domain, name)
         if qualified in vocabulary.withheld:
             text = f'"{shown}" is known of interfaces and not published, so only policies can select by it'

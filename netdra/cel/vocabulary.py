@@ -6,16 +6,54 @@ Filled by `netdra.vocabulary`, read by `netdra.cel.analysis`. Pure.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from netdra.model.suggestions import closest
+from netdra.model.suggestions import closest, hint
 
 Kinds = tuple[str, ...]
 """The kinds of value that a name can have: `bool`, `int`, `string`, `version`, `list`; several if givers disagree."""
 
-_NEAR, _LIKE, _NEAR_DOMAIN = 0.8, 0.6, 0.75
+_NEAR, _LIKE, _NEAR_DOMAIN, _SPELLING = 0.8, 0.6, 0.75, 0.85
+
+
+class Values(msgspec.Struct, frozen=True, kw_only=True):
+    """The texts that an attribute can have, besides "", which says that the device has none.
+
+    Attributes:
+        form: a pattern that each value matches whole.
+        described: the form in words, with an example.
+        known: the values, as far as they are known; with `others` a device can have further ones of the form.
+    """
+
+    form: str = r".*"
+    described: str = ""
+    known: tuple[str, ...] = ()
+    others: bool = True
+
+    def is_possible(self, text: str) -> bool:
+        """Whether a device can have the value."""
+        fits = re.fullmatch(self.form, text, re.DOTALL) is not None
+        return not text or text in self.known or (fits and self.others and not self.meant(text))
+
+    def meant(self, text: str) -> str:
+        """The known value of which a text is another spelling, "" for none."""
+        return "" if text in self.known else closest(text, self.known, _SPELLING)
+
+    def hint(self, text: str) -> str:
+        """What to write instead of a value that no device can have."""
+        if self.known:
+            return hint(text, self.known)
+        spellings = (
+            text.lower(),
+            text.lower().removeprefix("0x"),
+            f"0000:{text.lower()}",
+            text.lower().replace("-", ":"),
+        )
+        right = next((spelling for spelling in spellings if re.fullmatch(self.form, spelling)), "")
+        return f'write "{right}"' if right else f"it is {self.described}"
 
 
 class Added(msgspec.Struct, frozen=True):
@@ -31,6 +69,7 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         driver: the driver's name, which is the domain of most of its names.
         facts: what the driver knows of every interface, or publishes of every device, by qualified name.
+        values: the values of those facts of which not every text can be one, by qualified name.
         capacity: the capacities that it publishes, by qualified name.
         added: what stands beside it on devices.
         of_devices: whether devices are asked, as by a topology, or interfaces before any policy has chosen them.
@@ -40,6 +79,7 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
 
     driver: str
     facts: Mapping[str, Kinds]
+    values: Mapping[str, Values] = {}
     capacity: frozenset[str] = frozenset()
     added: Added
     of_devices: bool

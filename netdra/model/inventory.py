@@ -20,6 +20,15 @@ INVENTORY_VERSION = f"{names.GROUP}/inventory-v1"
 DEVICE_FILE = "device-file"
 """The type of what is only a file, and the step that gives it to a pod."""
 AttributeValue = bool | int | str | tuple[str, ...]
+TYPES = (
+    "nic", "pf", "vf", "representor", "loopback", DEVICE_FILE,
+    # Kinds of links that the kernel makes (rtnl_link_ops); other drivers have further ones.
+    "amt", "bareudp", "batadv", "bond", "bridge", "can", "dsa", "dummy", "erspan", "geneve", "gre", "gretap", "gtp",
+    "hsr", "ifb", "ip6erspan", "ip6gre", "ip6gretap", "ip6tnl", "ipip", "ipoib", "ipvlan", "ipvtap", "macsec",
+    "macvlan", "macvtap", "netdevsim", "netkit", "nlmon", "openvswitch", "ovpn", "pfcp", "ppp", "rmnet", "sit",
+    "team", "tun", "vcan", "veth", "virt_wifi", "vlan", "vrf", "vti", "vti6", "vxcan", "vxlan", "wireguard", "wwan",
+    "xfrm",
+)  # fmt: skip
 
 
 class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, cache_hash=True):

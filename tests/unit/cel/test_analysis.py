@@ -15,6 +15,8 @@ import yaml
 from netdra.cel import CelCompileError, CelEvaluationError, compile_selector, device_variables
 from netdra.cel.analysis import Remark, examine
 from netdra.cel.vocabulary import Added, Vocabulary
+from netdra.kernel.devlink import ESWITCH_MODES
+from netdra.kernel.link import OPER_STATES
 from netdra.model import documents
 from netdra.model.custom_device import CustomDevice
 from netdra.model.inventory import attributes
@@ -249,6 +251,7 @@ class Drawn:
         self.source = random.Random(seed)
         self.number = itertools.count()
         self.facts = sorted((name, value) for name, value in FACTS.items() if name in vocabulary.facts)
+        self.bounded = {value for name, value in self.facts if name in vocabulary.values}
 
     def condition(self, depth: int) -> str:
         kinds = [self.comparison, self.guarded, self.bound, self.looped, self.optional]
@@ -267,6 +270,8 @@ class Drawn:
             return self.source.choice(["true", "false"])
         if isinstance(value, int):
             return self.source.choice(["0", "-1", "1500", "1e3", "2.5"])
+        if value in self.bounded:
+            return self.source.choice(['""', f'"{value}"', f"r'{value}'"])
         return self.source.choice(['""', '"vf"', "'é'", "r'x'"])
 
     def comparison(self, _: int) -> str:
@@ -278,7 +283,7 @@ class Drawn:
             sum_ = f"{fact} + 1 {self.source.choice(_ORDER)} 1"
             return self.source.choice([f"{fact} {self.source.choice(_ORDER)} {right}", sum_, f"{fact} in [0, -1]"])
         text = [f"{fact} {self.source.choice(_ORDER)} {right}", f"{fact}.startsWith({right})", f"{fact}.size() > 1"]
-        return self.source.choice([*text, f'{fact} in ["a", {right}]', f"{fact}.matches('^a')", f'{fact} + "x" != ""'])
+        return self.source.choice([*text, f'{fact} in ["", {right}]', f"{fact}.matches('^a')", f'{fact} + "x" != ""'])
 
     def guarded(self, _: int) -> str:
         fact, value = "device.attributes['example.org'].rack", self.literal("")
@@ -332,6 +337,66 @@ class Drawn:
 
     def chosen(self, depth: int) -> str:
         return f"({self.condition(depth - 1)} ? {self.condition(depth - 1)} : {self.condition(depth - 1)})"
+
+
+@pytest.mark.parametrize("vocabulary", [POLICY, TOPOLOGY], ids=["policy", "topology"])
+class TestValues:
+    @pytest.mark.parametrize(
+        ("expression", "said"),
+        [
+            (f'{OURS}.type == "VF"', '46: type is never "VF", so this is never true; did you mean "vf"?'),
+            (f'{OURS}.type != "VF"', 'type is never "VF", so this is always true; did you mean "vf"?'),
+            (f'{OURS}.type in ["pf", "Vf"]', 'type is never "Vf", so this is never the case; did you mean "vf"?'),
+            (f'"Bridge" == {OURS}["type"]', 'did you mean "bridge"?'),
+            (f'{OURS}.?type.orValue("") == "VF"', 'did you mean "vf"?'),
+            (f'{OURS}.type == "two words"', 'type is never "two words"'),
+            (f'{OURS}.operState == "UP"', 'operState is never "UP", so this is never true; did you mean "up"?'),
+            (f'{OURS}.operState == "running"', "known: unknown, notpresent, down, lowerlayerdown"),
+            (f'{OURS}.bridgeType == "openvswitch"', "known: linux, ovs"),
+            (f'{OURS}.mac == "02:AB:00:00:00:01"', 'write "02:ab:00:00:00:01"'),
+            (f'{OURS}.mac == "02-ab-00-00-00-01"', 'write "02:ab:00:00:00:01"'),
+            (f'{OURS}.pciAddress == "0000:3B:00.1"', 'write "0000:3b:00.1"'),
+            (f'{OURS}.pciAddress == "3b:00.1"', 'write "0000:3b:00.1"'),
+            ('device.attributes["resource.kubernetes.io"].pciBusID == "3b:00.1"', 'write "0000:3b:00.1"'),
+            (f'{OURS}.vendor == "0x15B3"', 'vendor is never "0x15B3", so this is never true; write "15b3"'),
+            (f'{OURS}.vendor == "Mellanox"', "it is four hexadecimal digits, as 15b3"),
+            ('device.driver == "gpu.example.com"', 'device.driver is never "gpu.example.com"'),
+            ('device.driver == "dra.network"', 'did you mean "dra.networking"?'),
+        ],
+    )
+    def test_one_that_no_device_can_have_is_refused(self, vocabulary: Vocabulary, expression: str, said: str) -> None:
+        (found,) = wrong(expression, vocabulary)
+        assert said in found
+
+    @pytest.mark.parametrize(
+        "expression",
+        [
+            f'{OURS}.type == "vf" || {OURS}.type in ["pf", ""]',
+            f'{OURS}.mac == "" || {OURS}.mac == "02:ab:00:00:00:01"',
+            f'{OURS}.pciAddress == "10000:e1:00.0"',
+            f'{OURS}.type.lowerAscii() == "VF"',
+            f'{OURS}.ifName == "ETH0"',
+            'device.driver == "dra.networking"',
+            f'{OURS}.?type.orValue("none") == "none"',
+        ],
+    )
+    def test_one_that_a_device_can_have_is_not(self, vocabulary: Vocabulary, expression: str) -> None:
+        assert examine(expression, vocabulary) == ()
+
+    def test_a_type_that_only_other_drivers_have_is_warned_of(self, vocabulary: Vocabulary) -> None:
+        (found,) = warned(f'{OURS}.type == "sfc"', vocabulary)
+        assert 'netdra knows no type "sfc"' in found
+        assert not wrong(f'{OURS}.type == "sfc"', vocabulary)
+
+
+def test_the_kernels_words_are_those_of_the_kernels_readers_and_every_fact_is_possible() -> None:
+    values = of_interfaces().values
+    assert values["dra.networking/operState"].known == OPER_STATES
+    assert values["dra.networking/eswitchMode"].known[: len(ESWITCH_MODES)] == ESWITCH_MODES
+    for name, entry in values.items():
+        value = FACTS[name]
+        assert isinstance(value, str)
+        assert entry.is_possible(value), name
 
 
 @pytest.mark.parametrize("vocabulary", [of_interfaces(), of_devices()], ids=["policy", "topology"])
