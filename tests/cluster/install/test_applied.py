@@ -112,8 +112,8 @@ def test_kept_definitions_are_taken_over_by_a_release_of_another_name(plane: Con
 
 
 def test_kubernetes_own_roles_have_the_rights_of_people(plane: ControlPlane, api: Api) -> None:
-    for role in helm.objects(CASES["defaults"].manifests, "people.yaml"):
-        api.apply(role)
+    for shipped in helm.objects(CASES["defaults"].manifests, "people.yaml"):
+        api.apply(shipped)
     for role in ("view", "edit", "admin"):
         binding = manifest("rbac.authorization.k8s.io/v1/ClusterRoleBinding", role)
         binding["roleRef"] = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
