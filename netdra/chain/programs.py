@@ -21,7 +21,7 @@ from netdra.model.errors import NetdraError
 from netdra.model.plan import PlannedDevice, called
 from netdra.model.result import StepResult
 from netdra.model.topology import MOVING_TYPES
-from netdra.steps import allocated
+from netdra.steps import allocated, host_device
 from netdra.steps.contract import Site
 from netdra.topology.binaries import translated
 
@@ -140,15 +140,23 @@ def forget_device(task: ChainStep, config: Mapping[str, Any], site: Site, netns:
 
 
 def check_unused(task: ChainStep, config: Mapping[str, Any], site: Site) -> None:
-    """Refuse a program that takes a device which the host uses just now, as the built-in steps are refused (D24).
+    """Refuse a program, as built-in steps, whose device is not there, or which takes one that the host uses (D24).
 
     Raises:
-        PermanentError: the host uses it, and its policy does not allow that.
+        PermanentError: the device is not on the host, or the host uses it, and its policy does not allow that.
         KernelError: the kernel refused to list the uses.
     """
     device = _taken(task, config)
-    if device is not None:
-        allocated.check_unused(f"{called(task.topology, task.step.name)} ({task.step.type} binary)", device, site)
+    if device is None:
+        return
+    step = f"{called(task.topology, task.step.name)} ({task.step.type} binary)"
+    netdev = allocated.check_unused(step, device, site)
+    known = device.identity if device is task.step.device and task.step.type in ON_THE_DEVICE else None
+    if netdev is None and known is not None:
+        # A program's DEL may fail for a device that it never had, and then there is nothing to compare it with.
+        at = device.pci_address
+        if known.port or not at or site.sysfs.liveness(f"bus/pci/devices/{at}").is_gone:
+            raise host_device.not_there(step, device, site)
 
 
 def _taken(task: ChainStep, config: Mapping[str, Any]) -> PlannedDevice | None:

@@ -19,6 +19,7 @@ from netdra.model.identity import PCI, DeviceIdentity
 INVENTORY_VERSION = f"{names.GROUP}/inventory-v1"
 DEVICE_FILE = "device-file"
 """The type of what is only a file, and the step that gives it to a pod."""
+_HARDWARE = frozenset({"nic", "pf", "vf", "representor"})
 AttributeValue = bool | int | str | tuple[str, ...]
 TYPES = (
     "nic", "pf", "vf", "representor", "loopback", DEVICE_FILE,
@@ -112,7 +113,9 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
             bus, address, port = PCI, self.pci_address, str(self.dev_port or "")
         else:
             bus, address, port = self.bus, self.bus_address, str(self.dev_port or "")
-        return DeviceIdentity(bus=bus, address=address, port=port, permanent_mac=self.permanent_mac)
+        # A virtual link may have a permanent MAC, too: an ipvlan has that of the link below it.
+        kind = "" if self.type in _HARDWARE else self.type
+        return DeviceIdentity(bus=bus, address=address, port=port, permanent_mac=self.permanent_mac, kind=kind)
 
     @property
     def identity(self) -> str:

@@ -98,7 +98,8 @@ def observe(device: PlannedDevice, if_name: str, site: Site) -> Allocated | None
     """
     at = device.pci_address
     netdev = netdev_for(site.host, site.sysfs, device)
-    if netdev is None and not (at and site.sysfs.is_folder(f"bus/pci/devices/{at}")):
+    port = device.identity.port if device.identity is not None else None
+    if netdev is None and (port or not (at and site.sysfs.is_folder(f"bus/pci/devices/{at}"))):
         return None
     moved = None
     if netdev is not None:
@@ -114,8 +115,10 @@ def observe(device: PlannedDevice, if_name: str, site: Site) -> Allocated | None
     )
 
 
-def check_unused(called: str, device: PlannedDevice, site: Site) -> None:
+def check_unused(called: str, device: PlannedDevice, site: Site) -> Link | None:
     """Refuse a program that takes a device which the host uses just now, as `moving.check_unused` refuses steps.
+
+    Returns the device's netdev, None if it has none on the host.
 
     Args:
         called: the step as messages call it.
@@ -131,6 +134,7 @@ def check_unused(called: str, device: PlannedDevice, site: Site) -> None:
         netdev = next((one for one in link.dump(site.host) if one.address == device.mac and not one.master), None)
     if netdev is not None:
         moving.check_unused(called, device, netdev, site, host_use.configuration(site.host, netdev))
+    return netdev
 
 
 def changes(record: Allocated, site: Site) -> tuple[tuple[str, ...], tuple[str, ...]]:

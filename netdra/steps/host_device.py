@@ -14,6 +14,7 @@ import msgspec
 from netdra.kernel import link
 from netdra.kernel.link import Link
 from netdra.model.errors import InvalidInputError, PermanentError
+from netdra.model.plan import PlannedDevice
 from netdra.model.result import StepResult
 from netdra.steps import moving
 from netdra.steps.contract import Builtin, MacText, Mtu, Order, Params, Site, appended, check_mac
@@ -73,9 +74,7 @@ def find(order: Order, params: HostDeviceParams, site: Site) -> Link:
     if device is not None:
         netdev = netdev_for(site.host, site.sysfs, device)
         if netdev is None:
-            raise _not_there(
-                order, str(device.identity or device.pci_address) or f'"{device.if_name}"', site, device.key
-            )
+            raise not_there(order.called, device, site)
         return netdev
     if params.device:
         return _by_name(order, params.device, site)
@@ -110,24 +109,35 @@ def _check(order: Order, _: HostDeviceParams, final: StepResult, site: Site) -> 
 def _by_name(order: Order, name: str, site: Site) -> Link:
     netdev = link.find(site.host, name)
     if netdev is None:
-        raise _not_there(order, f'"{name}"', site, name)
+        raise _not_there(order.called, f'"{name}"', name, site)
     return netdev
 
 
 def _one_of(order: Order, called: str, fitting: Sequence[Link], site: Site) -> Link:
     """The link that fits."""
     if not fitting:
-        raise _not_there(order, called, site, called)
+        raise _not_there(order.called, called, called, site)
     # Not a representor of its VFs, which has the function's address, too.
     own = [entry for entry in fitting if entry.port is None]
     return (own or fitting)[0]
 
 
-def _not_there(order: Order, called: str, site: Site, key: str) -> PermanentError:
+def not_there(step: str, device: PlannedDevice, site: Site) -> PermanentError:
+    """The error of a step whose allocated device is not on the host, with the sandbox that has it.
+
+    Args:
+        step: the step as messages call it.
+        device: the device.
+        site: where.
+    """
+    return _not_there(step, str(device.identity or device.pci_address) or f'"{device.if_name}"', device.key, site)
+
+
+def _not_there(step: str, called: str, key: str, site: Site) -> PermanentError:
     other = site.holder(key)
     holder = f"; sandbox {other} has it" if other else ""
     return PermanentError(
-        f"{order.called}: device {called} is not on the host{holder}",
+        f"{step}: device {called} is not on the host{holder}",
         hint="see whether it is in another pod, bound to another driver, or gone",
     )
 

@@ -7,17 +7,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
+import pytest
 
-from netdra.model import documents
+from netdra.model import documents, names
 from netdra.model.topology import NetworkTopology
 from netdra.topology.classes import device_classes
 from testbed.api import Object
 from testbed.image import NAME
 from testbed.objects import manifest
 from testbed.pods import CONTAINER
+from testbed.vm.hardware import VIRTIO_MAC
 from testbed.waiting import until
 from tests.cluster.pods.driver import POLICY, WITHIN, Offer, addresses
-from tests.hardware.node import PF, VF, Function
+from tests.hardware.node import PF, VF, Function, links
 from tests.hardware.pods import node_state, of_pf, until_as_before
 from tests.hardware.real.offers import device_of, offer_vf, published, ready
 
@@ -131,5 +133,25 @@ def test_a_vf_for_userspace_is_opened_by_the_pods_process_and_is_a_netdev_again_
     assert step["result"]["devices"][0]["deviceNodes"] == [f"/dev/vfio/{group}", "/dev/vfio/vfio"]
 
     offer.pods.delete("dpdk")
+    offer.driver.until_nothing_is_left()
+    until_as_before(before)
+
+
+@pytest.mark.parametrize("execution", ["Auto", "Binary"])
+def test_a_pod_uses_a_virtio_nic_and_it_is_on_the_node_again_as_it_was(offer: Offer, execution: str) -> None:
+    """Claim and kubelet name its PCI function, netlink a virtio device."""
+    before, at = node_state(), links()["vnic"]["parentdev"]
+    offer.policy("virtio", "vnic", supportedCNIPlugins=[{"name": "host-device", "exclusive": True}])
+    offer.wait_published("vnic")
+    step = {"type": "host-device", "execution": execution, "config": {}}
+    parameters = {"apiVersion": "networking.dra.io/v1alpha1", "kind": "DeviceParameters", "step": step}
+    opaque = {"driver": names.DRIVER, "parameters": parameters}
+    claim = offer.claim("nic", nic=offer.device_class("host-device", "vnic", config=[{"opaque": opaque}]))
+    offer.pods.run("virtio", claim)
+    found = offer.inside("virtio")["net1"]
+    assert (found["address"], found["parentdev"]) == (VIRTIO_MAC, at)
+    assert "vnic" not in links()
+    assert ready(offer, claim) == ("True", "Attached")
+    offer.pods.delete("virtio")
     offer.driver.until_nothing_is_left()
     until_as_before(before)

@@ -7,6 +7,7 @@ real kernel has no such device that could be made at will, and two ports on one 
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -139,9 +140,19 @@ class Hardware:
     def take_from_bus(self, bus: str, address: str) -> None:
         """A device is no longer on its bus."""
         entry = self._root / f"bus/{bus}/devices/{address}"
+        if any(nic.parent == address for nic in self.nics.values() if self.on_host(address)):
+            return  # another port of it
         above = entry.resolve().parent
         entry.unlink()
         (self._root / f"bus/pci/devices/{above.name}").unlink(missing_ok=True)
+
+    def clear(self) -> None:
+        """No hardware is there any more; its links are the test's to remove."""
+        self.nics.clear()
+        for bus in DRIVERS:
+            for entry in (self._root / f"bus/{bus}/devices").iterdir():
+                entry.unlink()
+        shutil.rmtree(self._root / "devices", ignore_errors=True)
 
     def allocated(self, name: str, **facts: Any) -> PlannedDevice:
         """A netdev of the host as it is discovered, published and allocated."""
