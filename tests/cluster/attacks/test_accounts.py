@@ -37,6 +37,7 @@ DAEMON_SET, LEASE, EVENT = "apps/v1/DaemonSet", "coordination.k8s.io/v1/Lease", 
 Right = tuple[str, str]
 """A verb, and a resource with its subresource."""
 
+SUMMARIES = ("networktopologyusages", "deviceexposurepolicyrollouts", "customdevicerollouts")
 WORK: dict[str, dict[Right, str]] = {
     "controller": {
         **{
@@ -46,7 +47,7 @@ WORK: dict[str, dict[Right, str]] = {
         },
         **{
             (verb, kind): "it alone writes them"
-            for kind in ("networktopologyusages", "deviceexposurepolicyrollouts", "customdevicerollouts")
+            for kind in SUMMARIES
             for verb in ("create", "patch")
         },
         ("patch", "cnipluginschemas/status"): "the same",
@@ -61,7 +62,12 @@ WORK: dict[str, dict[Right, str]] = {
     "uninstall-clean": {
         **{
             ("delete", kind): "all are netdra's"
-            for kind in ("nodenetworks", "networktopologyusages", "deviceexposurepolicyrollouts", "customdevicerollouts")
+            for kind in (
+                "nodenetworks",
+                "networktopologyusages",
+                "deviceexposurepolicyrollouts",
+                "customdevicerollouts",
+            )
         },
         ("delete", "leases"): "by name in RBAC: that of the leaders",
         ("delete", "secrets"): "by name in RBAC: the webhook's certificate",

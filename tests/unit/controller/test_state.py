@@ -8,13 +8,10 @@ from typing import Any, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from netdra.controller.state import (
     POLICY,
     POLICY_ROLLOUT,
-    SCHEMA,
-    TOPOLOGY,
     Key,
     RankIndex,
     ReportIndex,
@@ -30,7 +27,6 @@ from netdra.model.node_network import NodeNetworkReport, PolicyAtNode, policies_
 from netdra.model.policy import DeviceExposurePolicy
 from testbed import virtual_time
 from tests.builders import exclude, exclusive
-from tests.unit.controller.test_classes import topology
 
 
 def node(
