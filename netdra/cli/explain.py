@@ -89,7 +89,7 @@ def _read_registrations(path: Path, files: dict[str, DeviceFile]) -> Iterator[Re
     Raises:
         TemporaryError: the registry does not answer.
     """
-    from netdra.node.registry.service import from_request
+    from netdra.node.registry.messages import from_request
     from netdra.registry_client import RegistryClient
 
     with RegistryClient(path=str(path)) as client:

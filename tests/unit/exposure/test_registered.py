@@ -173,7 +173,7 @@ class TestDevices:
 
     def test_a_policys_words_in_its_own_domain_are_the_policys(self) -> None:
         """A provider of that domain would otherwise sell a device a hundred thousand times."""
-        exposure = {
+        exposure: dict[str, Any] = {
             "allowMultipleAllocations": True,
             "additionalAttributes": {"bctl/tier": "gold"},
             "capacity": {"bctl/slots": {"value": 4, "requestPolicy": {"default": 1}}},
