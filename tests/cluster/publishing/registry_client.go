@@ -9,8 +9,10 @@ import (
 	"os"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	registry "netdra/client/registry"
@@ -26,22 +28,26 @@ func main() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 
-	register := func(text string) *registry.RegisterAttributesResponse {
-		answer, err := client.RegisterAttributes(ctx, &registry.RegisterAttributesRequest{
+	register := func(text string) (*registry.RegisterAttributesResponse, error) {
+		return client.RegisterAttributes(ctx, &registry.RegisterAttributesRequest{
 			Device:     proto.String("eth7"),
 			Provider:   proto.String("golang"),
 			Attributes: map[string]*registry.DeviceAttribute{"text": {String_: proto.String(text)}},
 			Capacity:   map[string]*registry.DeviceCapacity{"bandwidth": {Value: proto.String("4096")}},
 			TtlSeconds: proto.Uint32(60),
 		})
-		if err != nil {
-			log.Fatal(err)
-		}
-		return answer
 	}
-	fmt.Println("registered:", register("x").Success)
-	refused := register(string(make([]byte, 65)))
-	fmt.Println("refused:", !refused.Success, refused.Message != "")
+	answer, err := register("x")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("registered:", answer.Success)
+	_, err = register(string(make([]byte, 65)))
+	for _, detail := range status.Convert(err).Details() {
+		fmt.Println("refused:", status.Code(err), detail.(*errdetails.ErrorInfo).Reason)
+	}
+	err = connection.Invoke(ctx, "/x.Y/Z", &registry.WatchDevicesRequest{}, &registry.DeregisterResponse{})
+	fmt.Println("unknown:", status.Code(err))
 
 	listed, err := client.ListRegistrations(ctx, &registry.ListRegistrationsRequest{})
 	if err != nil {

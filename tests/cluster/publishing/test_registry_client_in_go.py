@@ -74,7 +74,8 @@ def test_it_registers_is_refused_lists_watches_and_takes_back() -> None:
         printed = asyncio.run(story(Path(name)))
     assert printed.splitlines() == [
         "registered: true",
-        "refused: true true",
+        "refused: InvalidArgument INVALID",
+        "unknown: Unimplemented",
         "listed: golang eth7 4096",
         "devices: n/veth-eth7 eth7",
         "taken back: true",
