@@ -45,11 +45,7 @@ WORK: dict[str, dict[Right, str]] = {
             for kind in ("networktopologies", "deviceexposurepolicies", "cniplugins")
             for verb in ("patch",)
         },
-        **{
-            (verb, kind): "it alone writes them"
-            for kind in SUMMARIES
-            for verb in ("create", "patch")
-        },
+        **{(verb, kind): "it alone writes them" for kind in SUMMARIES for verb in ("create", "patch")},
         ("patch", "cnipluginschemas/status"): "the same",
         **{(verb, "neutronports"): "it alone writes them" for verb in ("create", "update", "patch", "delete")},
         **{(verb, "neutronports/status"): "it alone writes them" for verb in ("update", "patch")},
