@@ -381,7 +381,13 @@ def test_every_option_says_what_it_takes() -> None:
         (
             "netdra doctor --neutron",
             "2",
-            ["plain,--neutron-clouds", "plain,--neutron-cloud", "plain,--neutron-physnets"],
+            [
+                "plain,--neutron-clouds",
+                "plain,--neutron-cloud",
+                "plain,--neutron-physnets",
+                "plain,--neutron-allow-project",
+                "plain,--neutron-allow-network",
+            ],
         ),
     ],
 )
