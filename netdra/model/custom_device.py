@@ -24,7 +24,7 @@ class CustomDeviceSelector(
 
     Attributes:
         pool_name: The device's pool in ResourceSlices, e.g. `node-1/enp1s0f0`. If absent, any pool.
-        node_name: The node that has the device, by its name. Other nodes do not even receive the object, so it is the
+        node_name: The node that has the device, e.g. `node-1`. Other nodes do not even receive the object, so it is the
             form for objects that are about one node each. If absent, any node.
         node_selector: The nodes that have the device, by their labels. If absent, all nodes.
     """
