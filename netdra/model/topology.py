@@ -16,6 +16,8 @@ from netdra.model.meta import Condition, ObjectMeta
 from netdra.model.policy import PolicySelector
 
 MAX_STEPS = 64
+MAX_ROOTS = 32
+"""The requests that a claim may have (`DeviceRequestsMaxSize` of resource.k8s.io/v1), and each root step needs one."""
 MAX_PARAMETERS = 32
 MAX_CHOICES = 32
 MAX_PODS = 512

@@ -27,6 +27,7 @@ from netdra.model.errors import InvalidInputError
 from netdra.model.findings import Finding, Path
 from netdra.model.topology import VALUES_KIND, NetworkTopology, ParameterValues
 from netdra.rules.pod import check_plans
+from netdra.topology import interfaces
 from netdra.topology import parameters as parameters_of
 from netdra.topology.bind import is_for_extended_resources, unbound
 from netdra.topology.classes import parameters
@@ -80,6 +81,8 @@ def check_claim(
         if not against and not wrong:
             findings += _values(claim, topologies[name], [entry for entry in given if entry.is_for(group)])
     findings += [*wrong, *_for_nothing(named, wanted, given, wishes, classes)]
+    if not findings:
+        findings += _clashing(named, wishes, topologies, (*path, "requests"))
     return tuple(findings)
 
 
@@ -255,6 +258,28 @@ def _of_wish(named: str, graph: Graph, wish: _Wish) -> Iterator[Finding]:
             hint="ask for one device; only a topology with a single root step can be had several times",
             path=wish.path,
         )
+
+
+def _clashing(
+    named: str, wishes: Mapping[str, Sequence[_Wish]], topologies: Mapping[str, NetworkTopology], path: Path
+) -> Iterator[Finding]:
+    """An interface's name that the pod would have twice: by two topologies, or by one that it has several times.
+
+    Requests with alternatives are skipped, since only one of these is chosen.
+    """
+    graphs: list[Graph] = []
+    for name, group in wishes.items():
+        certain = [wish for wish in group if wish.path[-1] == "exactly"]
+        graph, _ = examine(topologies[name])
+        if graph is not None and {wish.step for wish in certain} == {step.name for step in graph.roots}:
+            graphs += [graph] * (1 + any(wish.several for wish in certain))
+    if len(graphs) < 2:
+        return
+    _, clashes = interfaces.examine(graphs)
+    is_one = len({graph.topology for graph in graphs}) == 1
+    hint = "request one device, or let the topology's steps name no interface" if is_one else ""
+    for clash in clashes[:1]:
+        yield Finding(what=f"{named}: {clash.what}", hint=hint or clash.hint, path=path)
 
 
 def _list(names: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ import msgspec
 
 from netdra.model import names, suggestions
 from netdra.model.findings import Finding, Path, about, of_step, refuse
-from netdra.model.topology import MAX_STEPS, DeclaredParameter, NetworkTopology, Step
+from netdra.model.topology import MAX_ROOTS, MAX_STEPS, DeclaredParameter, NetworkTopology, Step
 from netdra.topology import neutron_request, parameters, references, values
 from netdra.topology.references import Reference
 from netdra.topology.step_check import examine_step, shown_name
@@ -124,6 +124,24 @@ def _topology(topology: NetworkTopology) -> Iterator[Finding]:
             what=f"NetworkTopology {quoted(name)}: {len(steps)} steps, of which there may be 1 to {MAX_STEPS}",
             path=("spec", "steps"),
         )
+    roots = [step for step in steps if step.is_root]
+    if len(roots) > MAX_ROOTS:
+        yield Finding(
+            what=f"NetworkTopology {quoted(name)}: {len(roots)} root steps; a claim has up to {MAX_ROOTS} requests",
+            hint="split it into two topologies",
+            path=("spec", "steps"),
+        )
+    if bare := [step.name for step in roots if not step.extended_resource_name]:
+        for at, step in enumerate(steps):
+            if step.extended_resource_name and step.is_root:
+                yield about(
+                    topology.name,
+                    step.name,
+                    "extendedResourceName: a pod that requests it gets no device for root step"
+                    f"{'s' if len(bare) > 1 else ''} {suggestions.listed(map(quoted, map(shown_name, bare)))}",
+                    hint="set extendedResourceName on every root step, or on none",
+                    path=("spec", "steps", at, "extendedResourceName"),
+                )
 
 
 def _dependencies(topology: str, steps: Sequence[Step]) -> Iterator[Finding]:

@@ -27,6 +27,7 @@ from testbed.objects import CLAIM, manifest
 from tests.cluster.daemons import POLICY, Webhook, running_webhook
 from tests.cluster.test_controller import TOPOLOGY
 
+IF_NAME = 'device.attributes["dra.networking"].ifName'
 ATTACKERS = [f"127.0.0.{number}" for number in range(71, 75)]
 ANOTHER = "127.0.0.80"
 ASKED, P99_SECONDS, RESIDENT = 100, 0.2, 300 * 1024 * 1024
@@ -87,7 +88,7 @@ def costly_topologies() -> list[bytes]:
             {
                 "name": f"s{at}",
                 "type": "sriov",
-                "selector": {"cel": " || ".join(f"device.driver == 'x{number}-{at}-{part}'" for part in range(40))},
+                "selector": {"cel": " || ".join(f"{IF_NAME} == 'x{number}-{at}-{part}'" for part in range(40))},
             }
             for at in range(63)
         ]
@@ -131,7 +132,7 @@ def seconds_of(address: tuple[str, int], count: int) -> list[float]:
         connection = stack.enter_context(ssl._create_unverified_context().wrap_socket(raw))
         reader = connection.makefile("rb")
         for number in range(count):
-            new = manifest(POLICY, "asked", spec={"selector": {"cel": f"device.driver == 'p{number}'"}})
+            new = manifest(POLICY, "asked", spec={"selector": {"cel": f"{IF_NAME} == 'p{number}'"}})
             body = review(new if number % 2 else manifest(CLAIM, "small", "default", spec=spec))
             begun = time.monotonic()
             head = f"POST /validate HTTP/1.1\r\nHost: webhook\r\nContent-Length: {len(body)}\r\n\r\n".encode()

@@ -19,7 +19,7 @@ from netdra.model import documents
 from netdra.model.topology import NetworkTopology
 from netdra.rules import shipped
 from netdra.workers import pool
-from tests.builders import exclusive
+from tests.builders import OURS, exclusive
 from tests.unit.workers.commands import DEAD, DEAF, GREEDY
 
 Request = Callable[..., AdmissionRequest]
@@ -106,6 +106,9 @@ def test_a_worker_that_had_no_memory_left_goes_and_the_policy_is_not_told_to_be_
         worker.answer(asked)
 
 
+ASKED = f"{OURS}.ifName == 'asked'"
+
+
 def test_a_policy_is_asked_of_devices_before_it_is_let_through(
     request_of: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,9 +119,9 @@ def test_a_policy_is_asked_of_devices_before_it_is_let_through(
         return True
 
     monkeypatch.setattr(engine.CompiledSelector, "matches", matches)
-    policy = exclusive("p", "device.driver == 'asked'")
+    policy = exclusive("p", ASKED)
     assert worker.answer(msgspec.json.encode(worker.Task(request_of(policy), Cluster()))).allowed
-    assert asked == ["device.driver == 'asked'"] * 2
+    assert asked == [ASKED] * 2
 
 
 def test_no_process_is_left(request_of: Request) -> None:

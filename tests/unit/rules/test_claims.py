@@ -169,3 +169,33 @@ def test_any_configuration_for_the_driver_that_the_claim_brings_itself_is_found(
         "test",
     )
     assert [(finding.what, finding.path[-1]) for finding in found(own)] == [(OWN, 0), (OWN, 1)]
+
+
+FIXED = "- {name: vf0, type: sriov, config: {name: data0}}"
+
+
+def test_two_topologies_that_give_one_interface_name_are_refused(topology: Topology) -> None:
+    first, second = topology(FIXED, name="a"), topology(FIXED.replace("vf0", "vf1"), name="b")
+    both = claim("[{name: vf0, exactly: {deviceClassName: a-vf0}}, {name: vf1, exactly: {deviceClassName: b-vf1}}]")
+    (finding,) = found(both, first, second)
+    assert 'interface "data0" is also that of step "vf0" of NetworkTopology "a"' in finding.text
+    assert finding.path == ("spec", "devices", "requests")
+    alone = claim("[{name: vf0, exactly: {deviceClassName: a-vf0}}]")
+    assert found(alone, first, second) == ()
+
+
+@pytest.mark.parametrize("how", ["count: 2", "allocationMode: All"])
+def test_several_devices_of_a_topology_that_names_its_interface_are_refused(topology: Topology, how: str) -> None:
+    several = claim(f"[{{name: vf0, exactly: {{deviceClassName: a-vf0, {how}}}}}]")
+    (finding,) = found(several, topology(FIXED, name="a"))
+    assert 'interface "data0" is also that of step "vf0"' in finding.text
+    assert "request one device, or let the topology's steps name no interface" in finding.text
+    assert found(several, topology("- {name: vf0, type: sriov}", name="a")) == ()
+
+
+def test_alternatives_of_one_interface_name_do_not_clash(topology: Topology) -> None:
+    first, second = topology(FIXED, name="a"), topology(FIXED, name="b")
+    either = claim(
+        "[{name: nic, firstAvailable: [{name: vf0, deviceClassName: a-vf0}, {name: vf0b, deviceClassName: b-vf0}]}]"
+    )
+    assert not any("data0" in finding.text for finding in found(either, first, second))

@@ -119,9 +119,8 @@ def test_a_selector_that_makes_no_class_is_told_once_where_it_stands(
 
 
 def test_an_extended_resource_is_passed_on(topology: Topology) -> None:
-    first, second = device_classes(
-        topology("- {name: a, type: sriov, extendedResourceName: example.org/physnet2}\n- {name: b, type: sriov}")
-    )
+    (first,) = device_classes(topology("- {name: a, type: sriov, extendedResourceName: example.org/physnet2}"))
+    (second,) = device_classes(topology("- {name: b, type: sriov}"))
     assert (first.spec.extended_resource_name, second.spec.extended_resource_name) == ("example.org/physnet2", None)
 
 

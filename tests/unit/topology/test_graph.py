@@ -81,6 +81,10 @@ CASES = {
         "its selector would select nothing",
         ("spec", "steps", 1, "selector"),
     ),
+    "- {name: a, type: sriov, extendedResourceName: x.org/vf}\n- {name: b, type: sriov}": (
+        'extendedResourceName: a pod that requests it gets no device for root step "b"',
+        ("spec", "steps", 0, "extendedResourceName"),
+    ),
     f"- {ROOT}\n- {{name: b, type: x, dependOn: [a], extendedResourceName: x.org/vf}}": (
         "only a step without dependOn",
         ("spec", "steps", 1, "extendedResourceName"),
@@ -123,6 +127,12 @@ def test_an_unsound_topology_is_refused_with_the_reason_and_the_place(topology: 
     assert graph is None
     assert [(message in finding.text, finding.path) for finding in findings] == [(True, path)]
     assert findings[0].what.startswith('NetworkTopology "net", step "')
+
+
+def test_more_root_steps_than_a_claim_has_requests_are_refused(topology: Topology) -> None:
+    graph, findings = examine(topology("\n".join(f"- {{name: r{at}, type: sriov}}" for at in range(33))))
+    assert graph is None
+    assert findings[0].what == 'NetworkTopology "net": 33 root steps; a claim has up to 32 requests'
 
 
 def test_everything_that_is_wrong_is_said_at_once(topology: Topology) -> None:
