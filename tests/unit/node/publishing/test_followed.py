@@ -28,7 +28,7 @@ def test_no_summary_and_no_other_nodes_object_is_followed() -> None:
     assert followed == {
         ("deviceexposurepolicies", ""),
         ("networktopologies", ""),
-        ("cnipluginschemas", "status.source!=netdra"),
+        ("cnipluginschemas", ""),
         ("customdevices", "spec.selector.nodeName=n"),
         ("customdevices", "spec.selector.nodeName="),
         ("nodes", "metadata.name=n"),
