@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from netdra.cel.vocabulary import Added, Kinds, Values, Vocabulary
+from netdra.cel.vocabulary import Added, Kinds, KnownValues, Vocabulary
 from netdra.model import names
 from netdra.model.custom_device import CustomDevice
 from netdra.model.inventory import ATTRIBUTES, TYPES, AttributeValue
@@ -87,16 +87,16 @@ _FACTS: Mapping[str, Kinds] = {field.name: _TYPES[field.type] for field in ATTRI
 # The kernel's words, as `netdra.kernel` has them: IF_OPER_* of RFC 2863, and DEVLINK_ESWITCH_MODE_*.
 _OPER_STATES = ("unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up")
 _ESWITCH_MODES = ("legacy", "switchdev", "switchdev_inactive")
-_PCI = Values(form=r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]", described="a PCI address, as 0000:3b:00.1")
-_ID = Values(form=r"[0-9a-f]{4}", described="four hexadecimal digits, as 15b3")
-_VALUES: Mapping[str, Values] = {
+_PCI = KnownValues(form=r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]", described="a PCI address, as 0000:3b:00.1")
+_ID = KnownValues(form=r"[0-9a-f]{4}", described="four hexadecimal digits, as 15b3")
+_VALUES: Mapping[str, KnownValues] = {
     names.qualified(name): values
     for name, values in {
-        "type": Values(form=r"[a-z0-9][a-z0-9_.-]*", known=TYPES),
-        "operState": Values(known=_OPER_STATES, others=False),
-        "bridgeType": Values(known=("linux", "ovs"), others=False),
-        "eswitchMode": Values(known=_ESWITCH_MODES, others=False),
-        "mac": Values(form=r"[0-9a-f]{2}(:[0-9a-f]{2})*", described="a MAC address, as 02:00:00:00:00:01"),
+        "type": KnownValues(form=r"[a-z0-9][a-z0-9_.-]*", known=TYPES),
+        "operState": KnownValues(known=_OPER_STATES, others=False),
+        "bridgeType": KnownValues(known=("linux", "ovs"), others=False),
+        "eswitchMode": KnownValues(known=_ESWITCH_MODES, others=False),
+        "mac": KnownValues(form=r"[0-9a-f]{2}(:[0-9a-f]{2})*", described="a MAC address, as 02:00:00:00:00:01"),
         "pciAddress": _PCI,
         names.STANDARD_PCI_BUS_ID: _PCI,
         "vendor": _ID,

@@ -24,7 +24,7 @@ from netdra.admission.copy import Copy
 from netdra.admission.messages import ALLOWED, AdmissionRequest, Verdict
 from netdra.admission.review import CLAIMS, CLASS, POLICY, is_reshaped, policies_of, review
 from netdra.admission.serving import Clients
-from netdra.admission.turns import BusyError, Turns
+from netdra.admission.turns import ClientTurns, NoTurnError
 from netdra.admission.workers import Workers, busy
 from netdra.kube.errors import ApiError
 from netdra.model.custom_device import CustomDevice
@@ -73,7 +73,7 @@ class Webhook:
         self._process = process
         self._clients = clients
         self._asking: set[asyncio.Task[Verdict]] = set()
-        self._turns, self._lists = Turns(1), Turns(MAX_LISTS)
+        self._turns, self._lists = ClientTurns(1), ClientTurns(MAX_LISTS)
 
     @asynccontextmanager
     async def serving(self, address: str, port: int, tls: ssl.SSLContext) -> AsyncIterator[BoundedServer]:
@@ -111,7 +111,7 @@ class Webhook:
         except ApiError as problem:
             what = f'{request.kind.kind} "{request.name}": its users are unknown; try again: {problem}'
             return Verdict((what,))
-        except BusyError:
+        except NoTurnError:
             # Claims and classes are let through where the webhook has no time, as where it is away.
             return ALLOWED if request.kind.kind in {*CLAIMS, CLASS} else busy(request)
 
@@ -119,7 +119,7 @@ class Webhook:
         """A review in this process.
 
         Raises:
-            BusyError: too many others wait.
+            NoTurnError: too many others wait.
         """
         async with self._turns.turn(client, size):
             verdict = review(request, cluster)
@@ -131,7 +131,7 @@ class Webhook:
 
         Raises:
             ApiError: the API server did not answer.
-            BusyError: too many others wait.
+            NoTurnError: too many others wait.
         """
         if request.kind.kind != NetworkTopology.__name__ or not is_reshaped(request):
             return self._copy.cluster
@@ -206,7 +206,7 @@ class Webhook:
                 offers = await self._copy.nodes.offers(asked, named=not client)
                 narrow = narrowed(request, replace(self._copy.cluster, offers=offers))
                 return await self._workers.review(request, narrow)
-        except BusyError:
+        except NoTurnError:
             return ALLOWED
 
     def _trusts(self, certificate: Certificate | None) -> bool:

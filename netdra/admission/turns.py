@@ -28,7 +28,7 @@ MAX_CLIENTS = 1024
 """How many clients' budgets are remembered."""
 
 
-class BusyError(TemporaryError):
+class NoTurnError(TemporaryError):
     """A client's turn did not come in time, or others needed the memory of its request."""
 
 
@@ -41,7 +41,7 @@ class _Task:
         self.begun = 0.0
 
 
-class Turns:
+class ClientTurns:
     """Rooms for tasks.
 
     A client never has all rooms, and neither have large tasks together. Of clients that wait, those within their budget
@@ -77,7 +77,7 @@ class Turns:
             size: bytes that are kept while the client waits.
 
         Raises:
-            BusyError: there is no room in time.
+            NoTurnError: there is no room in time.
         """
         self._reserved = self._reserved or not client
         task = _Task(client, size)
@@ -110,7 +110,7 @@ class Turns:
                 self._leave(task)
             self._forget(task)
             if isinstance(problem, TimeoutError):
-                raise BusyError("too many requests at once", hint="try again") from None
+                raise NoTurnError("too many requests at once", hint="try again") from None
             raise
 
     def _begin(self, task: _Task) -> None:
@@ -160,7 +160,7 @@ class Turns:
             held = {client: sum(task.size for task in waiting) for client, waiting in self._waiting.items()}
             task = self._waiting[max(held, key=lambda client: (bool(client), held[client]))][-1]
             self._forget(task)
-            task.turn.set_exception(BusyError("requests that wait take too much memory", hint="try again"))
+            task.turn.set_exception(NoTurnError("requests that wait take too much memory", hint="try again"))
 
     def _spend(self, client: str, seconds: float) -> None:
         if not client:

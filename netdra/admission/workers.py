@@ -14,7 +14,7 @@ import msgspec
 from netdra.admission.cluster import Cluster
 from netdra.admission.messages import AdmissionRequest, Verdict
 from netdra.admission.metrics import WORKERS_REPLACED
-from netdra.admission.turns import Turns
+from netdra.admission.turns import ClientTurns
 from netdra.admission.worker import Task
 from netdra.workers.pool import (
     SECONDS,
@@ -55,7 +55,7 @@ class Workers:
             command: the workers' command.
         """
         self.pool = WorkerPool(command, count, seconds=seconds)
-        self.turns = Turns(count)
+        self.turns = ClientTurns(count)
         self.pool.on_ready = self.turns.set_ready
 
     async def __aenter__(self) -> Self:

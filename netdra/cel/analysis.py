@@ -17,7 +17,7 @@ from netdra.cel import kinds, source, tree
 from netdra.cel.engine import compile_selector
 from netdra.cel.errors import marked
 from netdra.cel.kinds import BOOL, OPTIONAL, QUANTITY, TEXT, UNKNOWN
-from netdra.cel.vocabulary import Kinds, Values, Vocabulary
+from netdra.cel.vocabulary import Kinds, KnownValues, Vocabulary
 
 ATTRIBUTES, CAPACITY = "attributes", "capacity"
 _MAX_SHOWN = 40
@@ -69,7 +69,7 @@ class Meaning(NamedTuple):
     items: tuple[Meaning, ...] = ()
     within: Meaning | None = None
     text: str | None = None
-    values: Values | None = None
+    values: KnownValues | None = None
 
 
 Scope = Mapping[str, Meaning]
@@ -111,7 +111,7 @@ class _Walk:
         self._remarks: dict[str, Remark] = {}
         self._foreign: dict[str, str] = {}
         self._tested: set[str] = set()
-        only = Values(known=(vocabulary.driver,), others=False)
+        only = KnownValues(known=(vocabulary.driver,), others=False)
         self._driver = _FIELDS["driver"]._replace(values=only)
 
     def told(self) -> tuple[Remark, ...]:

@@ -19,7 +19,7 @@ Kinds = tuple[str, ...]
 _NEAR, _LIKE, _NEAR_DOMAIN, _SPELLING = 0.8, 0.6, 0.75, 0.85
 
 
-class Values(msgspec.Struct, frozen=True, kw_only=True):
+class KnownValues(msgspec.Struct, frozen=True, kw_only=True):
     """The texts that an attribute can have, besides "", which says that the device has none.
 
     Attributes:
@@ -79,7 +79,7 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
 
     driver: str
     facts: Mapping[str, Kinds]
-    values: Mapping[str, Values] = {}
+    values: Mapping[str, KnownValues] = {}
     capacity: frozenset[str] = frozenset()
     added: Added
     of_devices: bool

@@ -89,11 +89,11 @@ def clean(cluster: shared.ClusterAccess, namespace: str, name: str, wait_seconds
     While netdra runs in any namespace, nothing is removed and the exit code is 1. It runs if its DaemonSet or a
     Deployment exists, a pod of them has not ended, or its lease is renewed.
     """
-    from netdra.controller.running import Process, wait_until_gone
+    from netdra.controller.running import RunningProcess, wait_until_gone
     from netdra.controller.uninstall import Installation, Removed
     from netdra.controller.uninstall import clean as removing
 
-    async def work(client: Client) -> tuple[tuple[Process, ...], list[Removed]]:
+    async def work(client: Client) -> tuple[tuple[RunningProcess, ...], list[Removed]]:
         processes = await wait_until_gone(client, wait_seconds)
         if processes:
             return processes, []

@@ -45,7 +45,7 @@ class PortNetworks:
         named, spec = self._named(port), port.spec
         network = await (self._neutron.network(named) if named else self._neutron.network_of(spec.physnet))
         if named and not is_id(named):
-            _check_not_moved(port, network, others)
+            _check_same_network(port, network, others)
         subnet = spec.subnet or ("" if spec.network else self._default(port).subnet)
         return network, (await self._neutron.subnet(network, subnet)).id if subnet else ""
 
@@ -81,7 +81,7 @@ class PortNetworks:
         return self._physnets.get(port.spec.physnet, PhysnetDefault(""))
 
 
-def _check_not_moved(port: NeutronPort, network: NeutronNetwork, others: Iterable[NeutronPort]) -> None:
+def _check_same_network(port: NeutronPort, network: NeutronNetwork, others: Iterable[NeutronPort]) -> None:
     for other in others:
         if (
             (other.spec.topology, other.spec.network) == (port.spec.topology, port.spec.network)

@@ -27,7 +27,7 @@ PODS = Resource("v1", "pods", ClusterPod, namespaced=True)
 _LOOK_SECONDS = 1.0
 
 
-class Process(msgspec.Struct, frozen=True, kw_only=True, order=True):
+class RunningProcess(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """An object that shows that netdra runs.
 
     Attributes:
@@ -67,7 +67,7 @@ def _full_name(found: BareObject | Lease) -> str:
 
 async def wait_until_gone(
     client: Client, seconds: float, clock: Callable[[], float] = since_boot
-) -> tuple[Process, ...]:
+) -> tuple[RunningProcess, ...]:
     """Wait until none of netdra's processes is left, and return those that are.
 
     A Deployment or DaemonSet that nobody deletes is not waited for: netdra is installed. Pods that end are, and a
@@ -90,7 +90,7 @@ async def wait_until_gone(
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-async def _processes(client: Client, renewals: _Renewals) -> list[Process]:
+async def _processes(client: Client, renewals: _Renewals) -> list[RunningProcess]:
     ours = Selection(label_selector=PROCESSES)
     workloads = [
         _workload(kind, workload)
@@ -101,23 +101,25 @@ async def _processes(client: Client, renewals: _Renewals) -> list[Process]:
     return [*workloads, *_pods(await client.list(PODS, ours)), *_leases(leases, renewals)]
 
 
-def _workload(kind: str, found: BareObject) -> Process:
+def _workload(kind: str, found: BareObject) -> RunningProcess:
     ends = found.metadata.deletion_timestamp is not None
-    return Process(kind=kind, name=_full_name(found), state="is being deleted" if ends else "is installed", ends=ends)
+    return RunningProcess(
+        kind=kind, name=_full_name(found), state="is being deleted" if ends else "is installed", ends=ends
+    )
 
 
-def _pods(pods: Iterable[ClusterPod]) -> Iterable[Process]:
+def _pods(pods: Iterable[ClusterPod]) -> Iterable[RunningProcess]:
     """The pods whose containers run, or may do; a pod without its workload is deleted by the garbage collector."""
     for pod in pods:
         if pod.status.phase in ("Succeeded", "Failed"):
             continue
         where = f" on node {pod.spec.node_name}" if pod.spec.node_name else ""
         state = "has not ended" if pod.metadata.deletion_timestamp is not None else "runs"
-        yield Process(kind="Pod", name=_full_name(pod), state=f"{state}{where}", ends=True)
+        yield RunningProcess(kind="Pod", name=_full_name(pod), state=f"{state}{where}", ends=True)
 
 
-def _leases(leases: Iterable[Lease], renewals: _Renewals) -> Iterable[Process]:
+def _leases(leases: Iterable[Lease], renewals: _Renewals) -> Iterable[RunningProcess]:
     for lease in leases:
         if renewals.held(lease):
             state = f"is held by {lease.spec.holder_identity}"
-            yield Process(kind="Lease", name=_full_name(lease), state=state, ends=True)
+            yield RunningProcess(kind="Lease", name=_full_name(lease), state=state, ends=True)

@@ -15,7 +15,7 @@ from netdra.exposure.capacities import amounts, number, sharing
 from netdra.model import names, quantity
 from netdra.model.device import ExposedDevice, ExposureResult
 from netdra.model.policy import DeviceExposurePolicy, Exposure
-from netdra.model.resource import CapacityRequestPolicy, DeviceCapacity, QuantityText
+from netdra.model.resource import MAX_STRING, CapacityRequestPolicy, DeviceCapacity, QuantityText
 from netdra.model.suggestions import closest
 from netdra.model.topology import MOVING_TYPES
 
@@ -37,6 +37,13 @@ def warnings(policy: DeviceExposurePolicy, others: Iterable[DeviceExposurePolicy
     exposure = policy.spec.exposure or Exposure()
     if not exposure.supported_cni_plugins:
         yield "spec.exposure.supportedCNIPlugins: is empty, so no DeviceClass of a NetworkTopology selects its devices"
+    plugins = [plugin.name for plugin in exposure.supported_cni_plugins]
+    if (size := len(",".join(("", *plugins, "")))) > MAX_STRING:
+        yield (
+            f"spec.exposure.supportedCNIPlugins: the names take {size} bytes as a text, an attribute has {MAX_STRING}; "
+            "an API server without list attributes (the default of Kubernetes 1.37) is given the first ones alone; "
+            "list fewer plugins, or enable the feature gate DRAListTypeAttributes"
+        )
     if exposure.allow_host_uplink:
         yield "spec.exposure.allowHostUplink: true, so a pod can be given the interface that the node is reached by"
     if exposure.allow_host_use:

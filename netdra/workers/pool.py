@@ -139,7 +139,7 @@ class WorkerPool:
                 # A task of its own, for what asked may be cancelled: without it the pool would be smaller for good.
                 replacing = asyncio.create_task(self._replace(process))
                 self._replacing.add(replacing)
-                replacing.add_done_callback(self._replaced)
+                replacing.add_done_callback(self._note_replacement)
         return answer
 
     async def _replace(self, process: Process) -> None:
@@ -154,7 +154,7 @@ class WorkerPool:
             else:
                 return
 
-    def _replaced(self, replacing: asyncio.Task[None]) -> None:
+    def _note_replacement(self, replacing: asyncio.Task[None]) -> None:
         self._replacing.discard(replacing)
         self.on_ready(self._count - len(self._replacing))
 

@@ -21,6 +21,7 @@ KNOWN = {
     ("chain/holders.py", "netdra detach"): "of a sandbox whose namespace is gone alone (test_gone.py)",
     ("cli/attach.py", "netdra detach"): "of the sandbox that the same command was attaching",
     ("cli/chains.py", "netdra detach"): "how to name the sandbox that was meant",
+    ("cli/uninstall.py", "kubectl delete"): "of a pod of netdra's own, on a node whose machine is off",
     ("doctor/node_verdicts.py", "echo N >"): "of a NIC without VFs alone, while nothing uses it",
 }
 """Where such a command stands all the same, and why it breaks nothing."""

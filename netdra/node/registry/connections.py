@@ -71,7 +71,7 @@ class Caller(NamedTuple):
     is_root: bool = False
 
 
-class Places:
+class AnswerSlots:
     """How many answers there may be at one time, of one user and of all."""
 
     def __init__(self, of_user: int, most: int) -> None:
@@ -104,7 +104,7 @@ def of_caller(
     gives: type[Message],
     call: Callable[[Any, Caller], Awaitable[Message]],
     limits: ConnectionLimits,
-    places: Places | None = None,
+    places: AnswerSlots | None = None,
 ) -> Handler:
     """A method with one answer to one request, whose function also gets the caller.
 
@@ -132,7 +132,7 @@ def streaming_to_caller(
     gives: type[Message],
     call: Callable[[Any], AsyncGenerator[Message, None]],
     limits: ConnectionLimits,
-    places: Places,
+    places: AnswerSlots,
 ) -> Handler:
     """A method with a stream of answers to one request; a call for which there is no place is refused."""
 
@@ -153,7 +153,7 @@ def talking(
     gives: type[Message],
     call: Callable[[Any], Message],
     limits: ConnectionLimits,
-    places: Places,
+    places: AnswerSlots,
 ) -> Handler:
     """A method with an answer to each request of a stream, up to `MAX_TALK` of them."""
 
@@ -172,7 +172,7 @@ def talking(
 
 
 @asynccontextmanager
-async def _place(places: Places, uid: int) -> AsyncIterator[None]:
+async def _place(places: AnswerSlots, uid: int) -> AsyncIterator[None]:
     if not places.is_free(uid):
         raise GRPCError(Status.RESOURCE_EXHAUSTED, "too many calls of this user, or of all, have open streams")
     async with places.place(uid):
@@ -237,7 +237,7 @@ class ReadingTurns:
             spent = 0.0 if spent >= SHARE_SECONDS else spent
 
 
-async def _unimplemented(_: Stream) -> None:
+async def _refuse_method(_: Stream) -> None:
     raise GRPCError(Status.UNIMPLEMENTED, "method not found")
 
 
@@ -251,7 +251,7 @@ class _Served(dict[str, Handler]):
         return super().get(key, _UNIMPLEMENTED)
 
 
-_UNIMPLEMENTED = Handler(_unimplemented, Cardinality.UNARY_UNARY, Message, Message)
+_UNIMPLEMENTED = Handler(_refuse_method, Cardinality.UNARY_UNARY, Message, Message)
 
 
 class RegistryServer(ClosingServer):

@@ -25,7 +25,7 @@ _Place = tuple[str, str, str]
 """Whether it is of the socket or of a CustomDevice; the provider; the device, or the object's name."""
 
 
-class View(Protocol):
+class ListedNode(Protocol):
     """The node as far as listings show it."""
 
     @property
@@ -36,7 +36,7 @@ class View(Protocol):
 class Listing:
     """The registrations of sockets and CustomDevices with their outcomes. One event loop's."""
 
-    def __init__(self, table: RegistrationTable, view: View, file_problem: Callable[[str], str]) -> None:
+    def __init__(self, table: RegistrationTable, view: ListedNode, file_problem: Callable[[str], str]) -> None:
         """Begin without any page.
 
         Args:

@@ -27,7 +27,7 @@ from netdra.node.kubelet.server import Methods, Server
 from netdra.node.priority import PriorityGate
 from netdra.node.publishing.interfaces import Bucket
 from netdra.node.registry.callers import Callers
-from netdra.node.registry.connections import Caller, Places, RegistryServer, of_caller, streaming_to_caller
+from netdra.node.registry.connections import AnswerSlots, Caller, RegistryServer, of_caller, streaming_to_caller
 from netdra.node.registry.listing import Listing
 from netdra.node.registry.messages import from_request, wire_device
 from netdra.node.registry.owners import ROOT
@@ -103,7 +103,7 @@ class Registry:
         self._view, self._states = view, states
         self._files = files or DeviceFiles()
         self._listing = Listing(table, view, lambda path: self._files.look(path).text)
-        self._answers, self._watches = Places(LISTS_OF_CALLER, LISTS), Places(WATCHES_OF_CALLER, WATCHES)
+        self._answers, self._watches = AnswerSlots(LISTS_OF_CALLER, LISTS), AnswerSlots(WATCHES_OF_CALLER, WATCHES)
         self._turn = asyncio.Lock()
         self._bucket = Bucket(CALLS_PER_SECOND, 0.0, CALLS_PER_SECOND, 1 / CALLS_PER_SECOND)
         self.problem = "not begun yet"

@@ -19,7 +19,7 @@ from grpclib.reflection.v1 import reflection_pb2 as v1
 from grpclib.reflection.v1alpha import reflection_pb2 as v1alpha
 
 from netdra.node.kubelet.server import Methods
-from netdra.node.registry.connections import Caller, Places, of_caller, streaming_to_caller, talking
+from netdra.node.registry.connections import AnswerSlots, Caller, of_caller, streaming_to_caller, talking
 from netdra.ops.bounded import ConnectionLimits
 
 _HEALTH = "grpc.health.v1.Health"
@@ -27,7 +27,7 @@ _SERVING = health.HealthCheckResponse(status=health.HealthCheckResponse.SERVING)
 _UNKNOWN = health.HealthCheckResponse(status=health.HealthCheckResponse.SERVICE_UNKNOWN)
 
 
-def standard_methods(services: Sequence[ServiceDescriptor], limits: ConnectionLimits, places: Places) -> Methods:
+def standard_methods(services: Sequence[ServiceDescriptor], limits: ConnectionLimits, places: AnswerSlots) -> Methods:
     """The methods of health and reflection by their paths.
 
     Args:

@@ -172,6 +172,6 @@ REAL_PARSE = link.parse
 def hardware(bed: Bed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hardware:
     """Hardware that a test plugs in and out."""
     made = Hardware(bed, tmp_path / "sys")
-    monkeypatch.setattr(link, "parse", lambda body: made.as_posed(REAL_PARSE(body)))
+    monkeypatch.setattr(link, "parse", lambda body, **how: made.as_posed(REAL_PARSE(body, **how)))
     monkeypatch.setattr(site, "Sysfs", lambda: made.sysfs)
     return made

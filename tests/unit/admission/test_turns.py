@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from netdra.admission import turns
-from netdra.admission.turns import BusyError, Turns
+from netdra.admission.turns import ClientTurns, NoTurnError
 
 SHORT = 0.3
 ATTACKERS = [f"192.0.2.{number}" for number in range(4)]
@@ -19,7 +19,7 @@ class Scene:
     """Tasks that are in their rooms until they are ended."""
 
     def __init__(self, rooms: int, wait: float = SHORT) -> None:
-        self.turns = Turns(rooms, wait=wait)
+        self.turns = ClientTurns(rooms, wait=wait)
         self.inside: list[str] = []
         self._ends: dict[str, asyncio.Event] = {}
 
@@ -57,7 +57,7 @@ def test_one_client_never_has_all_rooms() -> None:
         await settle()
         assert scene.inside == [ATTACKERS[0], OTHER]
         late = await asyncio.gather(*flood[1:], return_exceptions=True)
-        assert all(isinstance(problem, BusyError) for problem in late)
+        assert all(isinstance(problem, NoTurnError) for problem in late)
         scene.end(ATTACKERS[0])
         scene.end(OTHER)
         await asyncio.gather(flood[0], own)
@@ -147,7 +147,7 @@ def test_requests_that_wait_do_not_fill_the_memory_and_the_largest_client_pays(
         for client in (ATTACKERS[0], OTHER, ATTACKERS[1]):
             scene.end(client)
         await asyncio.gather(first, own, large[0])
-        assert [type(task.exception()) for task in large[1:]] == [BusyError] * 3
+        assert [type(task.exception()) for task in large[1:]] == [NoTurnError] * 3
 
     play(story)
 

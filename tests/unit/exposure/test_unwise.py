@@ -167,3 +167,11 @@ def test_as_many_lanes_as_vfs_are_told() -> None:
     assert "eth0-vfs0 … eth0-vfs3 are as many devices as there are VFs (4)" in text
     assert list(of_lanes(expose(inventory(*sriov("eth0", 4)), [pooling(VF, 3)]))) == []
     assert list(of_lanes(expose(inventory(*sriov("eth0", 1)), [pooling(VF, 1)]))) == []
+
+
+def test_plugins_that_do_not_fit_into_a_text_are_told() -> None:
+    several = ["macvlan", "ipvlan", "vlan", "host-device", "bandwidth", "tuning", "bridge"]
+    (text,) = told(policy("p", "true", supportedCNIPlugins=[{"name": each} for each in [*several, "portmap", "sriov"]]))
+    assert "the names take 71 bytes as a text, an attribute has 64" in text
+    assert "DRAListTypeAttributes" in text
+    assert told(policy("p", "true", supportedCNIPlugins=[{"name": each} for each in several])) == []
