@@ -151,12 +151,14 @@ def check_unused(task: ChainStep, config: Mapping[str, Any], site: Site) -> None
         return
     step = f"{called(task.topology, task.step.name)} ({task.step.type} binary)"
     netdev = allocated.check_unused(step, device, site)
-    known = device.identity if device is task.step.device and task.step.type in ON_THE_DEVICE else None
-    if netdev is None and known is not None:
-        # A program's DEL may fail for a device that it never had, and then there is nothing to compare it with.
-        at = device.pci_address
-        if known.port or not at or site.sysfs.liveness(f"bus/pci/devices/{at}").is_gone:
-            raise host_device.not_there(step, device, site)
+    if netdev is not None or device is not task.step.device or task.step.type not in ON_THE_DEVICE:
+        return
+    # A program's DEL may fail for a device that it never had, and then there is nothing to compare it with.
+    known, at = device.identity, device.pci_address
+    if not at and (known is not None or device.if_name):
+        raise host_device.not_there(step, device, site)
+    if known is not None and (known.port or site.sysfs.liveness(f"bus/pci/devices/{at}").is_gone):
+        raise host_device.not_there(step, device, site)
 
 
 def _taken(task: ChainStep, config: Mapping[str, Any]) -> PlannedDevice | None:
