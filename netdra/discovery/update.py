@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from netdra.discovery import live
 from netdra.discovery.assemble import OVS_KIND
 from netdra.discovery.facts import EVERY_LINK, Key, MachineFacts, SysfsDevice
-from netdra.kernel import link, pci
-from netdra.kernel.link import PAIRED
+from netdra.kernel import pci
 from netdra.kernel.monitor import AddressEvent, DeviceEvent, Event, LinkEvent, RouteEvent
 
 
@@ -50,7 +49,6 @@ class _Batch:
         self.concerned: set[Key] = set()
         self.routes = False
         self.unclear: set[int] = set()
-        self.pairs: set[int] = set()
         self.open_vswitch = False
         self.rdma = False
         self.pfs: set[str] = set()
@@ -69,9 +67,6 @@ class _Batch:
         )
         if event.gone or old is None or old.name != event.link.name:
             self._note_moved_device(facts.devices.get(index))
-        if event.gone or old is None:
-            # One end of a pair came or went: the kernel sends nothing about the other end, whose peer is elsewhere now.
-            self.pairs |= {end.lower for end in (old, event.link) if end is not None and end.kind in PAIRED}
         if event.gone:
             facts.routes.drop_link(index)
             self.routes = True
@@ -116,10 +111,6 @@ class _Batch:
     def finish(self) -> None:
         """Do the reads of the batch as a whole."""
         facts = self.facts
-        for index in self.pairs & facts.links.keys():
-            if (netdev := link.find(self.kernel.route, index)) is not None:
-                live.put_link(facts, netdev)
-                self.concerned.add(index)
         # IPv4 routes go without messages when their link is set down, and when the address is deleted that they are
         # sent from (fib_sync_down_dev(), fib_sync_down_addr() in net/ipv4/fib_semantics.c).
         for index in self.unclear & facts.routes.links:
