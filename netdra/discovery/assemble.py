@@ -253,8 +253,7 @@ def _host_use(facts: MachineFacts, link: Link, master: Link | None, master_bridg
     stacked = facts.stacked.get(index)
     addresses = facts.addresses.get(index)
     routed = index in facts.routed_links
-    used = master or stacked or addresses or routed or link.xdp or host_use.has_remote_peer(link)
-    if not used or link.flags & uapi.IFF_LOOPBACK:
+    if not (master or stacked or addresses or routed or link.xdp) or link.flags & uapi.IFF_LOOPBACK:
         return ()
     above = [facts.links[upper] for upper in stacked or () if upper in facts.links]
     return host_use.words(link, master, above, addresses or (), routed=routed, of=master_bridge)

@@ -3,7 +3,6 @@
 Discovery asks for all links at once (`words` on the facts that it has). Steps that take a device away from the host ask
 for its one link, right before they do (`read`). Some things are no use: an address that every link has by itself
 (link-local IPv6), the routes that come with an address, links on top in another namespace, which cannot be seen here.
-The end of a veth pair whose other end is in another namespace is a use: it is how a pod, or a router, is reached.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from netdra.kernel.netlink import Socket
 from netdra.kernel.route import Route
 from netdra.kernel.sysfs import Sysfs
 
-ADDRESS, ROUTE, XDP, PEER = "address", "route", "xdp", "peer-netns"
+ADDRESS, ROUTE, XDP = "address", "route", "xdp"
 _PORTS = {"bond": "bond-slave", "openvswitch": "ovs-port"}
 
 
@@ -46,8 +45,6 @@ def words(
     if master is not None:
         kind = netdev.port_kind or master.kind
         used.append(f"{_PORTS.get(kind, f'{kind}-port')} {of or master.name}")
-    if has_remote_peer(netdev):
-        used.append(PEER)
     used += sorted({f"{interface.kind or 'other'}-parent" for interface in stacked})
     if any(counts(entry) for entry in addresses):
         used.append(ADDRESS)
@@ -56,11 +53,6 @@ def words(
     if netdev.xdp:
         used.append(XDP)
     return tuple(used)
-
-
-def has_remote_peer(netdev: Link) -> bool:
-    """Whether a link is one end of a cable into another network namespace, such as the host's end of a pod's veth."""
-    return netdev.kind in link.PAIRED and netdev.lower_netns >= 0
 
 
 def counts(candidate: Address) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from netdra.chain.detach import detach
-from netdra.kernel import host_use, kinds, link
+from netdra.kernel import host_use, link
 from netdra.kernel.sysfs import Sysfs
 from netdra.model.errors import PermanentError
 from netdra.model.plan import PlannedDevice
@@ -117,16 +117,6 @@ def test_a_link_local_address_and_what_is_in_another_namespace_are_no_uses(bed: 
         link.change(sock, "top0", netns_fd=bed.pod.fd)
     attached(bed, device("eth7"))
     assert bed.link("net1", inside=True)
-
-
-def test_the_hosts_end_of_a_pods_veth_is_used(bed: Bed) -> None:
-    """The pod would be cut off, and whoever gets it would be in the pod's place on the wire."""
-    with bed.host.socket() as sock:
-        link.create(sock, "eth7", "veth", kinds.veth(kinds.Peer("eth0", netns_fd=bed.pod.fd)))
-    before = bed.state()
-    with pytest.raises(PermanentError, match='the host uses device "eth7": peer-netns'):
-        attached(bed, device("eth7"))
-    assert differences(before, bed.state()) == []
 
 
 def test_where_sysfs_does_not_show_the_device_the_kernel_is_asked_of_all_links(bed: Bed, tmp_path: object) -> None:

@@ -156,7 +156,6 @@ def test_what_the_host_uses_links_for(busy: Machine) -> None:
         "v4a": ("vxlan-parent",),
         "vx0": ("bridge-port br1",),
         "mv0": ("address",),
-        "far": ("peer-netns",),
     }
 
 
