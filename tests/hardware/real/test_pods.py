@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from netdra.cni.plugins import PluginPath
 from netdra.model import documents, names
 from netdra.model.topology import NetworkTopology
 from netdra.topology.classes import device_classes
-from testbed import build
 from testbed.api import Object
 from testbed.image import NAME
 from testbed.objects import manifest
@@ -139,11 +139,13 @@ def test_a_vf_for_userspace_is_opened_by_the_pods_process_and_is_a_netdev_again_
 
 
 @pytest.mark.parametrize("execution", ["Auto", "Binary"])
-def test_a_pod_uses_a_virtio_nic_and_it_is_on_the_node_again_as_it_was(offer: Offer, execution: str) -> None:
+def test_a_pod_uses_a_virtio_nic_and_it_is_on_the_node_again_as_it_was(
+    plugins: PluginPath, offer: Offer, execution: str
+) -> None:
     """Claim and kubelet name its PCI function, netlink a virtio device."""
     before, at = node_state(), links()["vnic"]["parentdev"]
     if execution == "Binary" and not (offer.driver.plugins / "host-device").exists():
-        (offer.driver.plugins / "host-device").symlink_to(build.program("host-device"))
+        (offer.driver.plugins / "host-device").symlink_to(f"{plugins.directories[0]}/host-device")
     offer.policy("virtio", "vnic", supportedCNIPlugins=[{"name": "host-device", "exclusive": True}])
     offer.wait_published("vnic")
     step = {"type": "host-device", "execution": execution, "config": {}}
