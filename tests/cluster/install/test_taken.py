@@ -92,7 +92,7 @@ def test_a_second_netdra_is_refused(plane: ControlPlane) -> None:
 def test_the_account_of_helm_test_may_try_and_write_nothing(plane: ControlPlane) -> None:
     account = [
         each
-        for each in Case("first", "net").objects()
+        for each in Case("first", "net", values={"hooks": {"render": "always"}}).objects()
         if each["metadata"]["name"] == "first-netdra-doctor" and each["kind"] != "Pod"
     ]
     plane.kubectl("apply", "--server-side", "-f", "-", text=as_list(account))
