@@ -60,7 +60,11 @@ def test_a_second_apply_changes_no_object(plane: ControlPlane, api: Api, name: s
     case = CASES[name]
     if not any(found["metadata"]["name"] == case.namespace for found in api.list(NAMESPACE)):
         add_namespace(api, case.namespace)
-    objects = [each for each in case.objects() if not each["apiVersion"].startswith(OF_OTHERS)]
+    # The definitions are the same in each case, and take longest.
+    left_out = {"CustomResourceDefinition"} if name != min(CASES) else set()
+    objects = [
+        each for each in case.objects() if not each["apiVersion"].startswith(OF_OTHERS) and each["kind"] not in left_out
+    ]
     text = as_list(objects)
     plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=text)
     before = applied(api, objects)
