@@ -158,7 +158,7 @@ def test_a_cloud_where_all_is_well_has_no_trouble(
         findings = asked(mapping(tmp_path / "map", physnet2={"network": "data"}), "--neutron-cloud=openstack")
     finally:
         cloud.admin("neutron", "DELETE", f"/v2.0/ports/{made['id']}")
-    assert levels(findings) == {}
+    assert levels(findings) == {}, findings
     assert only(findings, "login")["seen"] == 'user "netdra-service" of project "kubernetes"'
     assert only(findings, "Neutron")["seen"].startswith(f"{cloud.url('neutron')} answers")
     assert only(findings, "roles")["seen"] == "member, reader, service"
