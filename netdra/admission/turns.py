@@ -23,7 +23,7 @@ WAIT_SECONDS = 1.5
 SMALL = 16 * 1024
 """Bytes of a request up to which its task is short: what a review takes grows with them."""
 MAX_WAITING = 16 * 1024 * 1024
-"""Bytes of requests that wait; past them the client with most of them is told to try again."""
+"""Bytes of requests that wait; beyond that, requests of the client with the most bytes are refused."""
 MAX_CLIENTS = 1024
 """How many clients' budgets are remembered."""
 
@@ -54,7 +54,7 @@ class ClientTurns:
 
         Args:
             rooms: how many tasks are done at the same time.
-            wait: seconds until a client that waits is told to try again.
+            wait: seconds after which a request that waits is refused.
         """
         self._rooms, self._ready, self._wait = rooms, rooms, wait
         self._running: dict[_Task, None] = {}

@@ -1,7 +1,7 @@
 """A CNIPluginSchema compiled to a `Contract`, by which configs and graphs are checked.
 
 `compile_schema` refuses schemas that contradict themselves, so that the checks (`config`, `flow`) can
-rely on them. Called with the shipped schemas by `shipped`, with the cluster's by the webhook, and by `netdra validate`.
+rely on them. Called with netdra's own schemas by `shipped`, with the cluster's by the webhook and `netdra validate`.
 """
 
 from __future__ import annotations
