@@ -24,6 +24,9 @@ Object = dict[str, Any]
 Objects = list[Object]
 TIMEOUT = 60.0
 FIELD_MANAGER = "netdra-testbed"
+_STARTS = "storage is (re)initializing"
+"""What the API server says of objects of a definition until it has read them; it did nothing yet."""
+_STARTS_AGAIN_SECONDS = 0.5
 _PATCHES = {
     "apply": "application/apply-patch+yaml",
     "json": "application/json-patch+json",
@@ -83,6 +86,16 @@ class Api:
             ApiError: the server refused.
             OSError: it could not be reached, or went away in the middle.
         """
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                return self._request(method, path, body, content_type, query)
+            except ApiError as problem:
+                if _STARTS not in problem.message or time.monotonic() > deadline:
+                    raise
+                time.sleep(_STARTS_AGAIN_SECONDS)
+
+    def _request(self, method: str, path: str, body: Any, content_type: str, query: Mapping[str, str]) -> Object:
         connection = self._alive() or self._connect(self._timeout)
         self._connection = None  # put back only when the answer was read whole
         try:

@@ -40,6 +40,8 @@ from tests.cluster.neutron.conftest import HOST
 T = TypeVar("T")
 PATIENCE = 60.0
 """What a request may take where the machine has other work; how long the client waits by itself is not asked here."""
+RENEWED_SECONDS = 12
+"""A token's life: a fifth of it is left when it is renewed, in which a busy machine's cloud must have answered."""
 _NUMBERS = itertools.count(1)
 
 
@@ -412,12 +414,12 @@ def test_of_secrets_nothing_is_in_errors_logs_and_what_objects_show(
 
 def test_a_token_is_renewed_before_its_time_is_over(cloud: Cloud, network: Any, file: Path) -> None:
     """The last test of the cloud: Keystone begins anew."""
-    cloud.allow_tokens(4)
+    cloud.allow_tokens(RENEWED_SECONDS)
     cloud.keystone.restart()
 
     async def story(neutron: Neutron) -> None:
         tokens: set[str] = set()
-        while len(tokens) < 3:
+        while len(tokens) < 2:
             await neutron.network(network["id"])
             tokens.add((await neutron.session.login()).headers["X-Auth-Token"])
             await asyncio.sleep(0.2)
