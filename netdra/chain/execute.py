@@ -320,7 +320,7 @@ class Executor:
             stranded.append(failed)
         if stranded:
             text = "; ".join(failure.what for failure in (problem, *stranded) if failure is not None)
-            raise NotUndoneError(text, restored=given.restored, stranded=True, hung=_hung(problem)) from None
+            raise NotUndoneError(text, given, stranded=True, hung=_hung(problem)) from None
         if problem is not None and task.step.type in programs.ON_THE_DEVICE and RECORD in state.undo:
             notes = (f"its DEL failed, but its device is what it was: {problem.what}",)
             programs.forget_device(task, state.config, self.site, self.journal.saved.header.namespace.path)
@@ -333,7 +333,7 @@ class Executor:
         if problem is not None:
             what, refused, hung = problem.what, programs.is_refused(state, problem), _hung(problem)
             if not refused or not {RECORD, shares.BEFORE_ADD} & state.undo.keys():
-                raise NotUndoneError(what, restored=given.restored, refused=refused, hung=hung) from None
+                raise NotUndoneError(what, given, refused=refused, hung=hung) from None
             notes = (f"its plugin refuses its config on DEL too; its device is what it was: {problem.what}",)
         return Returned(given.restored, (*notes, *given.notes))
 
@@ -479,7 +479,7 @@ class NotUndoneError(PermanentError):
     """A step is not undone.
 
     Attributes:
-        restored: what netdra restored of its device all the same.
+        given: what became of its device all the same.
         stranded: its device is not what it was.
         refused: its plugin cannot read its config.
         hung: the plugin that did not answer in time, "" if none.
@@ -488,14 +488,14 @@ class NotUndoneError(PermanentError):
     def __init__(
         self,
         what: str,
+        given: Returned = Returned(),  # noqa: B008 (it is frozen)
         *,
-        restored: tuple[str, ...] = (),
         stranded: bool = False,
         refused: bool = False,
         hung: str = "",
     ) -> None:
         super().__init__(what)
-        self.restored, self.stranded, self.refused, self.hung = restored, stranded, refused, hung
+        self.given, self.stranded, self.refused, self.hung = given, stranded, refused, hung
 
 
 class NoTimeError(TemporaryError):

@@ -313,6 +313,7 @@ def test_after_any_behaviour_of_a_plugin_the_node_is_as_before_or_the_difference
     @example(Behaviour(["renamed", "MAC"], "well"), [Behaviour([], "nothing")], "there", "")
     @example(Behaviour([], "well"), [Behaviour(["moved"], "refuses"), Behaviour(["MTU"], "dies")], "gone", "s1")
     @example(Behaviour([], "badly"), [Behaviour(["another master", "moved and renamed", "down"], "half")], "there", "")
+    @example(Behaviour(["moved and renamed"], "killed"), [Behaviour(["moved and renamed"], "half")], "gone", "s1")
     @settings(max_examples=25, phases=(Phase.explicit, Phase.generate))
     @given(
         behaviours(ENDS),
