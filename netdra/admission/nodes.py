@@ -182,8 +182,8 @@ class Nodes:
     def nowhere(self, device: CustomDevice) -> str:
         """Why a CustomDevice is applied on no present node; "" if it is applied on some, or that is unknown.
 
-        It is unknown for an interface that the CustomDevice itself registers: interfaces that no policy matches are
-        only counted.
+        It is unknown for an interface that the CustomDevice itself registers, and where a report has interfaces that
+        are only counted.
         """
         selector = device.spec.selector or CustomDeviceSelector()
         nodes = self.nodes.objects
@@ -197,7 +197,7 @@ class Nodes:
         reports = [self.reports.objects[name].status for name in picked if name in self.reports.objects]
         statuses = [report for report in reports if report is not None]
         wanted = device.spec.device
-        if device.spec.add_if_not_exist or not statuses or any(_has(report.interfaces, wanted) for report in statuses):
+        if device.spec.add_if_not_exist or not statuses or any(_may_have(one.interfaces, wanted) for one in statuses):
             return ""
         return (
             f"spec.device: none of {len(statuses)} nodes that are selected reports a device or an interface "
@@ -240,10 +240,11 @@ class Nodes:
             selection.stale[change.key] = None
 
 
-def _has(groups: Iterable[InterfaceGroup], wanted: str) -> bool:
-    """Whether a node reports an interface or a device of that name."""
+def _may_have(groups: Iterable[InterfaceGroup], wanted: str) -> bool:
+    """Whether a node reports an interface or a device of that name, or interfaces without their names."""
     return any(
-        group.has(wanted)
+        group.is_untold
+        or group.has(wanted)
         or any(
             wanted == device.name or (device.suffix and group.has(wanted.removesuffix(device.suffix)))
             for device in group.devices
@@ -262,7 +263,9 @@ def _parts(group: InterfaceGroup, asked: frozenset[str]) -> Iterator[tuple[Key, 
     if not missing:
         yield _key(facts, missing, rest), group.count
         return
-    # Interfaces that are only counted are pods' own, and no policy has matched them: they are left out.
+    # Pods' own interfaces are only counted, and no policy has matched them: they are left out.
+    if group.is_untold:
+        yield _key(facts, missing, rest), group.count
     for name in group.names:
         own = {key: value for key, value in group.derived_from(name, common, unknown).items() if key in asked}
         yield _key({**facts, **own}, missing - own.keys(), rest), 1

@@ -168,7 +168,7 @@ class _Node:
                 for line in self._of(group, name):
                     reported.add(line.device)
                     yield line
-            self.unknown += group.count if not group.names and group.devices else 0
+            self.unknown += group.count if group.is_untold and (group.devices or self._may_matter(group)) else 0
         for line in self._of_pools():
             reported.add(line.device)
             yield line
@@ -177,12 +177,14 @@ class _Node:
             if device not in reported:
                 yield DeviceChange(node=self._node, pool=pool, device=device, now="?", after="?")
 
+    def _may_matter(self, group: InterfaceGroup) -> bool:
+        """Whether the change of policies may concern interfaces that are only counted."""
+        change = self._foresight.of(_seen(group))
+        return change is None or change.matched
+
     def _of(self, group: InterfaceGroup, name: str) -> Iterator[DeviceChange]:
-        facts, unknown = group.facts(name)
-        unreadable = tuple(names.qualified(name) for name in group.unreadable)
-        plain = {key: value for key, value in facts.items() if not isinstance(value, tuple)}
-        seen = SimilarInterfaces(plain, tuple(sorted(unknown)), unreadable, group.policies, group.devices)
-        change = self._foresight.of(seen)
+        facts, _ = group.facts(name)
+        change = self._foresight.of(_seen(group, name))
         self.unknown += change is None
         pf_name = str(facts.get(_PF_NAME, ""))
         if change is None:
@@ -247,6 +249,14 @@ class _Node:
         pf_name = str(group.facts(name)[0].get(_PF_NAME, ""))
         root = None if group.type == "vf" else Interface(if_name=name, type=group.type)
         return pool_name(self._node, pf_name, root)
+
+
+def _seen(group: InterfaceGroup, name: str = "") -> SimilarInterfaces:
+    """An interface of a group as it is reported; without a name, what all of them share."""
+    facts, unknown = group.facts(name)
+    unreadable = tuple(names.qualified(name) for name in group.unreadable)
+    plain = {key: value for key, value in facts.items() if not isinstance(value, tuple)}
+    return SimilarInterfaces(plain, tuple(sorted(unknown)), unreadable, group.policies, group.devices)
 
 
 def _published(slices: Iterable[ResourceSlice]) -> dict[str, dict[str, str]]:

@@ -22,6 +22,8 @@ from netdra.model.names import MAX_LABEL, MAX_SUBDOMAIN, label, qualified
 MAX_STATUS = 60 * 1024
 """Bytes of a status as JSON; with its metadata the object stays below 64 KiB."""
 MAX_GROUPS = 512
+PODS_OWN = frozenset({"veth", "netkit"})
+"""Types of interfaces that come and go with pods; those that no policy matches are only counted."""
 MAX_NAMES = 8192
 MAX_POLICIES = 512
 MAX_PROBLEMS = 32
@@ -92,8 +94,8 @@ class InterfaceGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
         state: The link's state in the kernel's words; `away` if there is no netdev here, as of one in a pod; `gone` if
             the interface is no longer there and a claim still has its device.
         count: How many they are.
-        listed: How they are called: the kernel's name, and `<pf>v<index>` for a virtual function. Those that no policy
-            matches are only counted, unless they are hardware.
+        listed: How they are called: the kernel's name, and `<pf>v<index>` for a virtual function. Of those that no
+            policy matches, the ends of pods' pairs are only counted, and all but 32 of the others without hardware.
         vfs: In place of the names of several virtual functions of one PF, their indexes, e.g. `0-5,7`.
         devices: The devices that are published for each of them; none if they are hidden.
         reason: Why they are hidden, or which devices they are pooled as, in the words of `netdra explain`.
@@ -127,6 +129,11 @@ class InterfaceGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
         pf = self.attributes.get("pfName", "")
         indexes = itertools.chain.from_iterable(_ranges(self.vfs))
         return (*self.listed, *(f"{pf}v{index}" for index in itertools.islice(indexes, MAX_NAMES)))
+
+    @property
+    def is_untold(self) -> bool:
+        """Whether it has interfaces that are only counted, and may be meant by a policy: none of pods' own."""
+        return not self.names and self.type not in PODS_OWN
 
     def has(self, name: str) -> bool:
         """Whether one of them is called so."""

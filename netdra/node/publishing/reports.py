@@ -30,6 +30,7 @@ from netdra.model.node_network import (
     MAX_REFUSALS,
     MAX_STATUS,
     MAX_TEXT,
+    PODS_OWN,
     CustomDeviceReport,
     InterfaceGroup,
     MissingPlugin,
@@ -47,6 +48,8 @@ from netdra.model.registration import RegistrationOutcome
 from netdra.node.publishing.plugins import Presence
 
 AWAY, GONE = "away", "gone"
+MOST_NAMED = 32
+"""How many interfaces without hardware are named that no policy matches."""
 UNTOLD = "the report has no room to tell what became of them: ask netdra explain on the node"
 _STANDINGS = frozenset(get_args(Standing))
 _MATCHING = _STANDINGS - {"failed"}
@@ -55,11 +58,15 @@ _Alike = Callable[[Interface], tuple[object, ...]]
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One interface: its facts, the decision on it (None: it is gone), and its devices as they are published."""
+    """One interface: its facts, the decision on it (None: it is gone), and its devices as they are published.
+
+    `only_counted` interfaces are not named in the report.
+    """
 
     interface: Interface
     decision: Decision | None
     devices: tuple[PublishedDevice, ...] = ()
+    only_counted: bool = False
 
 
 class ReportSource(msgspec.Struct, frozen=True):
@@ -126,7 +133,7 @@ def lost_plugins(listed: Mapping[str, Listed], presence: Presence | None) -> Ite
 
 def status(seen: ReportSource) -> NodeNetworkStatus:
     """A node's status, below `MAX_STATUS` as JSON; the order of the source does not matter."""
-    rows = sorted(seen.rows, key=lambda row: _in_order(row.interface.device_name))
+    rows = _noted(sorted(seen.rows, key=lambda row: _in_order(row.interface.device_name)))
     published = [device for row in rows for device in row.devices]
     problems = tuple(_by_cause(seen.problems))
     rest = NodeNetworkStatus(
@@ -246,21 +253,31 @@ def _groups(rows: Sequence[Row], alike: _Alike) -> tuple[InterfaceGroup, ...]:
 
 
 def _key(row: Row, alike: _Alike) -> tuple[object, ...]:
-    if _is_counted(row):
+    if row.only_counted:
         return (row.interface.type,)
     kind = row.interface.type, row.interface.is_pool
     return (*kind, _state(row), row.devices, _reason(row), *_standings(row).items(), alike(row.interface))
 
 
-def _is_counted(row: Row) -> bool:
-    """Whether an interface is only counted: like a pod's end of a veth it has no hardware, and no policy matches it."""
-    interface = row.interface
-    return not (row.devices or interface.pci_address or interface.device_file or interface.is_pool or _standings(row))
+def _noted(rows: Iterable[Row]) -> list[Row]:
+    """The rows with what is only counted noted: of those that no policy matches, the ends of pods' pairs, and many."""
+    noted: list[Row] = []
+    named = 0
+    for row in rows:
+        interface = row.interface
+        hardware = bool(interface.pci_address or interface.device_file or interface.is_pool)
+        if not (row.devices or hardware or _standings(row)):
+            if interface.type in PODS_OWN or named == MOST_NAMED:
+                row = msgspec.structs.replace(row, only_counted=True)
+            else:
+                named += 1
+        noted.append(row)
+    return noted
 
 
 def _group(members: Sequence[Row]) -> InterfaceGroup:
     first = members[0]
-    counted = _is_counted(first)
+    counted = first.only_counted
     # Of pooled VFs, the entry of the VFs has the rest.
     interfaces = [Interface(type="vf", pf_name=row.interface.pf_name) for row in members if row.interface.is_pool]
     common, varying, unreadable = _common(interfaces or [_offerable(row.interface) for row in members])

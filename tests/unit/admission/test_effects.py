@@ -23,6 +23,7 @@ from netdra.model.meta import ObjectMeta
 from netdra.model.node_network import NodeInterfaces, NodeNetworkStatus, ReportedInterfaces
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.registration import DeviceFile, Registration
+from netdra.node.publishing.reports import MOST_NAMED
 from tests import draws
 from tests.builders import OURS, exclude, exclusive, named, policy, shared, sriov
 from tests.unit.node.publishing.scene import POOL, Scene
@@ -125,6 +126,23 @@ class TestInWords:
         assert told(fifty, [VFS, PFS], None, exclusive("x", named("p00"))) == (
             "matches no interface that 50 nodes report"
         )
+
+    def test_a_bridge_that_no_policy_has_matched_is_found_among_others(self) -> None:
+        others = [replace(BRIDGE, if_name=name, bridge_name=name, mtu=1450) for name in ("docker0", "cni0")]
+        pairs = [Interface(if_name=f"veth{number}", type="veth") for number in range(3)]
+        nodes = known([report([VFS], *others, BRIDGE, *pairs)])
+        new = shared(
+            "bridges", f'{OURS}.type == "bridge" && {named("br-data")}', supportedCNIPlugins=[{"name": "bridge"}]
+        )
+        assert told(nodes, [VFS], None, new) == "offers 1 device more on 1 node"
+        assert told(nodes, [VFS], None, exclusive("x", named("br-date"))) == "matches no interface that 1 node reports"
+
+    def test_what_is_only_counted_is_unknown(self) -> None:
+        many = [Interface(if_name=f"dummy{number}", type="dummy", mtu=number) for number in range(MOST_NAMED + 3)]
+        nodes = known([report([VFS], *many, BRIDGE)])
+        new = exclusive("x", named("dummy34"))
+        assert told(nodes, [VFS], None, new) == "unknown for 4 interfaces, of which nodes report too little"
+        assert told(nodes, [VFS], None, exclusive("x", named("br-data"))).startswith("offers 1 device more on 1 node")
 
     def test_a_file_is_offered_by_a_policy_that_means_it_and_only_while_it_is_there(self) -> None:
         scene = Scene(VFS)
