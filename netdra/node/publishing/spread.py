@@ -52,7 +52,7 @@ class Spread:
         return place(self._node) * window(self._nodes)
 
     async def run(self) -> None:
-        """Count the cluster's nodes now and then, until cancelled; the last count holds while they cannot be counted."""
+        """Count the nodes now and then, until cancelled; while they cannot be counted, the last count holds."""
         while True:
             try:
                 self._nodes = await self._client.count(NODE_NAMES)
