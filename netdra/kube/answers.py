@@ -24,10 +24,11 @@ T = TypeVar("T", bound=KubernetesObject)
 
 
 class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
-    """The moment of a list, and where it goes on."""
+    """The moment of a list, where it goes on, and how many objects follow."""
 
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
+    remaining_item_count: int = 0
 
 
 class Page(msgspec.Struct, frozen=True):

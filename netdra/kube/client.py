@@ -146,6 +146,15 @@ class Client:
         """
         return [*await self.gather(resource, _itself, selection)]
 
+    async def count(self, resource: Resource[T]) -> int:
+        """How many objects of a kind there are; one of them is read.
+
+        Raises:
+            ApiError: the server refuses, or does not answer.
+        """
+        first = await self.page(resource, Selection(), limit=1)
+        return len(first.items or ()) + first.metadata.remaining_item_count
+
     async def gather(
         self, resource: Resource[T], pick: Callable[[T], R], selection: Selection = Selection(), *, limit: int = PAGE
     ) -> Sequence[R]:

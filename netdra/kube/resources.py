@@ -94,6 +94,7 @@ def _custom(kind: crd.CustomKind, type_: type[T]) -> Resource[T]:
 
 
 NODES = Resource("v1", "nodes", ClusterNode)
+NODE_NAMES = Resource("v1", "nodes", BareObject)
 NAMESPACES = Resource("v1", "namespaces", BareObject)
 TOKEN_REVIEWS = Resource("authentication.k8s.io/v1", "tokenreviews", TokenReview)
 RESOURCE_SLICES = Resource(resource.API_VERSION, "resourceslices", resource.ResourceSlice)

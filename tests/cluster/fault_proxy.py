@@ -54,6 +54,13 @@ class Answer:
 
 
 @dataclass(frozen=True)
+class Lost:
+    """Have the server do it, and answer something else, as whoever waited for the server in vain."""
+
+    instead: Answer
+
+
+@dataclass(frozen=True)
 class Cut:
     """Let so many bytes of the server's answer through, then reset the connection."""
 
@@ -65,7 +72,7 @@ class Stall:
     """Say nothing, and keep the connection."""
 
 
-Fault = Answer | Cut | Stall | None
+Fault = Answer | Cut | Lost | Stall | None
 
 
 @dataclass
@@ -138,10 +145,10 @@ class FaultProxy:
         elif isinstance(fault, Stall):
             await reader.read()
         else:
-            await self._forward(head, reader, writer, fault.after if fault else None)
+            await self._forward(head, reader, writer, fault)
 
     async def _forward(
-        self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, cut: int | None
+        self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, fault: Cut | Lost | None
     ) -> None:
         user = self.plane.authority.client(ADMIN, ADMIN_GROUPS)
         context = ssl.create_default_context(cafile=self.plane.authority.own.certificate)
@@ -152,12 +159,17 @@ class FaultProxy:
         body = asyncio.create_task(_pipe(reader, sender))
         try:
             sender.write(head.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
-            await _pipe(upstream, writer, cut)
+            if isinstance(fault, Lost):
+                await upstream.read()
+                writer.write(_answer(fault.instead))
+                await writer.drain()
+            else:
+                await _pipe(upstream, writer, fault.after if fault else None)
         finally:
             body.cancel()
             self._connections.discard(sender)
             sender.transport.abort()
-            if cut is not None:
+            if isinstance(fault, Cut):
                 writer.transport.abort()
 
 

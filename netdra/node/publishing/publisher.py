@@ -3,8 +3,10 @@
 Run by `netdra.node.publishing.service`. Each pool is a key of a work queue, for itself: after a change of its wanted or
 stored slices it is compared, written where it differs, and left alone until the reflector has seen those writes, so
 that the next look begins from the stored slices and makes none twice. If the store then has the written slices, there
-is no next look. The kubelet wipes a driver's slices when it restarts; that is a change like any other. If another
-client's change comes before a write, the pool's round ends: the next one begins from the slices that are there then.
+is no next look. A write without an answer may have been done: a new slice has the same name in each try, so that the
+server says so instead of having it twice, and a pool that was written in part is completed, not begun anew. The kubelet
+wipes a driver's slices when it restarts; that is a change like any other. If another client's change comes before a
+write, the pool's round ends: the next one begins from the slices that are there then.
 """
 
 from __future__ import annotations
@@ -12,13 +14,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from netdra.kube.client import Client, Selection
-from netdra.kube.errors import ApiError, ConflictError, NotFoundError, RefusedError, Status
+from netdra.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError, RefusedError, Status
 from netdra.kube.features import Dropped, dropped
 from netdra.kube.queue import AGAIN, WorkQueue
 from netdra.kube.resources import RESOURCE_SLICES, Resource
@@ -37,6 +40,8 @@ AT_ONCE = 12
 """How many pools are written at one time; more would only wait in the API server."""
 MAX_ADOPTED = 64
 """How many of a pool's contents are remembered of which the server stores another content."""
+_TRIES_OF_A_NAME = 8
+"""How often a taken name is tried, in ten seconds or more. If the store has no such slice then, it is another's."""
 
 Slices = Sequence[ResourceSlice]
 
@@ -58,6 +63,7 @@ class PoolWrites(msgspec.Struct, frozen=True):
         dropped: the fields that the server did not store.
         refusals: the devices that the server refused; the pool is not whole until they are left out.
         overtaken: whether another client's change came first, so that the pool has to be looked at anew.
+        taken: whether that was a slice with the name of a new one; mostly an earlier try made it.
     """
 
     versions: dict[str, str] = {}
@@ -66,6 +72,7 @@ class PoolWrites(msgspec.Struct, frozen=True):
     dropped: tuple[Dropped, ...] = ()
     refusals: tuple[RefusedDevice, ...] = ()
     overtaken: bool = False
+    taken: bool = False
 
     @property
     def version(self) -> str:
@@ -110,6 +117,10 @@ def _no_report(_pool: str, _written: PoolWrites) -> None:
     """Without a report the outcome of writes is dropped."""
 
 
+def _new_tag() -> str:
+    return secrets.token_hex(8)
+
+
 @dataclass
 class _Pool:
     """One pool.
@@ -119,12 +130,16 @@ class _Pool:
         stored: the slices that are there, by name.
         adopted: see `reconcile`.
         refused: devices that the server does not take, as they were when it refused them.
+        tag: the word of which new slices' names are made, until they are there.
+        taken: in how many rounds one after the other such a name was taken already.
     """
 
     wanted: tuple[ResourceSlice, ...] = ()
     stored: dict[str, StoredSlice] = field(default_factory=dict)
     adopted: dict[bytes, bytes] = field(default_factory=dict)
     refused: dict[str, Device] = field(default_factory=dict)
+    tag: str = field(default_factory=_new_tag)
+    taken: int = 0
 
     def legal(self) -> list[ResourceSlice]:
         """The wanted slices without the devices that the server refused, as long as these are unchanged."""
@@ -153,6 +168,9 @@ class _Pool:
 
     def learn(self, written: PoolWrites) -> None:
         """Remember the outcome of the pool's writes."""
+        self.taken = self.taken + 1 if written.taken else 0
+        if not written.overtaken or self.taken >= _TRIES_OF_A_NAME:
+            self.tag, self.taken = _new_tag(), 0
         if len(self.adopted) > MAX_ADOPTED:
             self.adopted.clear()
         self.adopted |= written.adopted
@@ -285,7 +303,7 @@ class Publisher:
             ApiError: the server is away, or refuses the pool as a whole.
         """
         stored = [stored_slice.read() for stored_slice in pool.stored.values()]
-        writes = reconcile(pool.legal(), stored, self.owner, adopted=pool.adopted).get(name)
+        writes = reconcile(pool.legal(), stored, self.owner, tag=pool.tag, adopted=pool.adopted).get(name)
         if writes is None:
             return None
         written = await write(self.client, writes)
@@ -362,12 +380,11 @@ async def write(client: Client, writes: Writes) -> PoolWrites:
         try:
             answered.append((sent, await send(RESOURCE_SLICES, sent)))
             SLICE_WRITES.labels("update" if sent.metadata.uid else "create").inc()
-        except ConflictError:
-            return _learned(answered, deleted, overtaken=True)
-        except NotFoundError:
-            if not sent.metadata.uid:
+        except (ConflictError, AlreadyExistsError, NotFoundError) as problem:
+            if isinstance(problem, NotFoundError) and not sent.metadata.uid:
                 raise
-            return _learned(answered, deleted, overtaken=True)
+            taken = isinstance(problem, AlreadyExistsError)
+            return _learned(answered, deleted, overtaken=True, taken=taken)
         except RefusedError as problem:
             refusals = refused_devices(problem.status, sent)
             if not refusals:
@@ -398,6 +415,7 @@ def _learned(
     *,
     refusals: tuple[RefusedDevice, ...] = (),
     overtaken: bool = False,
+    taken: bool = False,
 ) -> PoolWrites:
     adopted: dict[bytes, bytes] = {}
     missing: list[Dropped] = []
@@ -415,4 +433,5 @@ def _learned(
         dropped=tuple(dict.fromkeys(missing)),
         refusals=refusals,
         overtaken=overtaken,
+        taken=taken,
     )

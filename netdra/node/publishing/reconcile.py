@@ -3,8 +3,9 @@
 Called by `netdra.node.publishing.publisher` with what `netdra.slices.layout` wants and what the API server has. Pure.
 The rules are those of k8s.io/dynamic-resource-allocation/resourceslice: a pool counts only when all slices of its
 highest generation are there, so a change of more than one slice is a new generation of all of them, and a reader
-in the middle of it sees an incomplete pool, never a mixed one. Slices are compared by their meaning: the API server
-writes quantities in its own way and stamps taints with the time, and neither is a difference.
+in the middle of it sees an incomplete pool, never a mixed one. A generation that was begun and not ended, because the
+API server had too much to do, is completed by the slices that it lacks. Slices are compared by their meaning: the API
+server writes quantities in its own way and stamps taints with the time, and neither is a difference.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ _NO_POOL = ResourcePool(name="", generation=0, resource_slice_count=0)
 
 FORMER_REPORT = f"{names.GROUP}/policies"
 """An annotation in which slices had what is in a NodeNetwork now; it is taken off."""
+
+MAX_LIKENESS = 48
+"""How many characters of a slice's name are of its pool's, so that a person sees whose it is."""
 
 Adopted = Mapping[bytes, bytes]
 """Digest of a sent content -> digest of the content that the server stored for it, which is then to stay."""
@@ -128,9 +132,24 @@ class _Pair(msgspec.Struct, frozen=True):
         """Whether the stored slice has an annotation of former versions that is to be taken off."""
         return self.stored is not None and FORMER_REPORT in self.stored.metadata.annotations
 
+    def is_of(self, generation: int, count: int) -> bool:
+        """Whether the stored slice is one of so many of a generation."""
+        pool = self.stored.spec.pool if self.stored is not None else _NO_POOL
+        return (pool.generation, pool.resource_slice_count) == (generation, count)
+
+
+class _New(msgspec.Struct, frozen=True):
+    """What a generation's slices share: its number and size, the owner, the taints' times, the word in names."""
+
+    generation: int
+    count: int
+    owner: OwnerReference
+    stamps: Mapping[_TaintId, str]
+    tag: str
+
 
 def reconcile(
-    wanted: Slices, stored: Slices, owner: OwnerReference, *, adopted: Adopted | None = None
+    wanted: Slices, stored: Slices, owner: OwnerReference, *, tag: str, adopted: Adopted | None = None
 ) -> dict[str, Writes]:
     """The writes of each pool that is not as it should be; none when all are.
 
@@ -138,11 +157,13 @@ def reconcile(
         wanted: the slices of all pools, a pool's in their order; names, generations and sizes do not matter.
         stored: the node's slices of this driver as the API server has them; pools that are not wanted are deleted.
         owner: the node, with which the slices are deleted.
+        tag: a word of which new slices' names are made, besides their contents. With the same word, a slice whose
+            creation got no answer has the same name when it is created again, so that the server has it once.
         adopted: the contents of which the server stores another content.
     """
     wanted_by_pool, stored_by_pool = _by_pool(wanted), _by_pool(stored)
     writes = {
-        pool: _reconcile_pool(wanted_by_pool.get(pool, ()), stored_by_pool.get(pool, ()), owner, adopted or {})
+        pool: _reconcile_pool(wanted_by_pool.get(pool, ()), stored_by_pool.get(pool, ()), owner, adopted or {}, tag)
         for pool in dict.fromkeys((*wanted_by_pool, *stored_by_pool))
     }
     return {pool: write for pool, write in writes.items() if write}
@@ -160,21 +181,25 @@ def _by_pool(slices: Slices) -> dict[str, list[ResourceSlice]]:
     return pools
 
 
-def _reconcile_pool(wanted: Slices, stored: Slices, owner: OwnerReference, adopted: Adopted) -> Writes:
+def _reconcile_pool(wanted: Slices, stored: Slices, owner: OwnerReference, adopted: Adopted, tag: str) -> Writes:
     # A slice that is being deleted already can neither be used nor deleted again; its generation still counts.
     usable = [present for present in stored if present.metadata.deletion_timestamp is None]
     generation = max((_generation(present) for present in stored), default=0)
     pairs = _paired(wanted, usable, owner, adopted)
     changed = [index for index, pair in enumerate(pairs) if not pair.same]
-    if len(changed) > 1 or not all(_is_of(pair.stored, generation, len(wanted)) for pair in pairs):
+    lacking = [index for index, pair in enumerate(pairs) if not pair.is_of(generation, len(wanted))]
+    if _is_begun(pairs, stored, generation):
+        changed = lacking
+    elif len(changed) > 1 or lacking:
         generation += 1
         changed = [*range(len(pairs))]
     else:
+        # One write takes readers from the old content to the new one, with nothing in between to be kept apart.
         changed += [index for index, pair in enumerate(pairs) if pair.same and pair.littered]
-    # Else one write takes readers from the old content to the new one, with nothing in between to be kept apart.
     used = {pair.stored.metadata.uid for pair in pairs if pair.stored is not None}
     stamps = _taint_times(usable)
-    written = [_written(pairs[index], index, generation, len(wanted), owner, stamps) for index in changed]
+    new = _New(generation, len(wanted), owner, stamps, tag)
+    written = [_written(pairs[index], index, new) for index in changed]
     # The oldest first: an old generation must not become the highest one in between.
     stale = sorted((present for present in usable if present.metadata.uid not in used), key=_generation)
     return Writes(
@@ -182,6 +207,16 @@ def _reconcile_pool(wanted: Slices, stored: Slices, owner: OwnerReference, adopt
         updates=tuple(sent for sent in written if sent.metadata.uid),
         creates=tuple(sent for sent in written if not sent.metadata.uid),
     )
+
+
+def _is_begun(pairs: Sequence[_Pair], stored: Slices, generation: int) -> bool:
+    """Whether the highest generation is a part of what is wanted: no reader has taken it, and the rest can follow."""
+    current = {
+        pair.stored.metadata.uid for pair in pairs if pair.stored is not None and pair.is_of(generation, len(pairs))
+    }
+    highest = [present for present in stored if _generation(present) == generation]
+    whole = all(pair.same for pair in pairs if pair.stored is not None and pair.stored.metadata.uid in current)
+    return whole and 0 < len(current) < len(pairs) and len(current) == len(highest)
 
 
 def _paired(wanted: Slices, usable: Slices, owner: OwnerReference, adopted: Adopted) -> list[_Pair]:
@@ -209,39 +244,30 @@ def _generation(resource_slice: ResourceSlice) -> int:
     return resource_slice.spec.pool.generation
 
 
-def _is_of(stored: ResourceSlice | None, generation: int, count: int) -> bool:
-    return stored is not None and (stored.spec.pool.generation, stored.spec.pool.resource_slice_count) == (
-        generation,
-        count,
-    )
-
-
 def _members(resource_slice: ResourceSlice) -> set[tuple[str, str]]:
     """The names of a slice's devices and counter sets."""
     devices = {("device", device.name) for device in resource_slice.spec.devices}
     return devices | {("counters", counters.name) for counters in resource_slice.spec.shared_counters}
 
 
-def _written(
-    pair: _Pair,
-    index: int,
-    generation: int,
-    count: int,
-    owner: OwnerReference,
-    stamps: Mapping[_TaintId, str],
-) -> ResourceSlice:
+def _written(pair: _Pair, index: int, new: _New) -> ResourceSlice:
     """The object to send: the wanted content in the stored object's place, or as a new object."""
-    pool = ResourcePool(name=pair.wanted.spec.pool.name, generation=generation, resource_slice_count=count)
-    devices = tuple(_stamped(device, stamps) for device in pair.wanted.spec.devices)
+    pool = ResourcePool(name=pair.wanted.spec.pool.name, generation=new.generation, resource_slice_count=new.count)
+    devices = tuple(_stamped(device, new.stamps) for device in pair.wanted.spec.devices)
     if pair.stored is not None:
         others = {name: text for name, text in pair.stored.metadata.annotations.items() if name != FORMER_REPORT}
-        metadata = msgspec.structs.replace(pair.stored.metadata, owner_references=(owner,), annotations=others)
+        metadata = msgspec.structs.replace(pair.stored.metadata, owner_references=(new.owner,), annotations=others)
     else:
-        # The scheduler looks at slices in the order of their names, and the server keeps 58 characters of this.
-        name = names.subdomain(pool.name.replace("/", "-"))
-        metadata = ObjectMeta(generate_name=f"{index:05x}-{name}-", owner_references=(owner,))
+        metadata = ObjectMeta(name=_name(pair.wanted.spec, index, new), owner_references=(new.owner,))
     spec = msgspec.structs.replace(pair.wanted.spec, pool=pool, devices=devices)
     return ResourceSlice(metadata=metadata, spec=spec)
+
+
+def _name(spec: ResourceSliceSpec, index: int, new: _New) -> str:
+    """A new slice's name. The scheduler looks at slices in the order of their names, so the place comes first."""
+    likeness = names.subdomain(spec.pool.name.replace("/", "-"), limit=MAX_LIKENESS)
+    end = hashlib.sha256(f"{new.tag} {new.generation} {new.count} ".encode() + digest(spec)).hexdigest()[:8]
+    return f"{index:05x}-{likeness}-{end}"
 
 
 def _taint_times(stored: Iterable[ResourceSlice]) -> dict[_TaintId, str]:

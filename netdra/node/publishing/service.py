@@ -53,6 +53,7 @@ from netdra.node.publishing.publisher import PoolWrites, Publisher
 from netdra.node.publishing.reconcile import owner_of
 from netdra.node.publishing.registered import NodeRegistrations
 from netdra.node.publishing.reporter import Reporter
+from netdra.node.publishing.spread import Spread
 from netdra.node.signals import Signal
 from netdra.node.view import HeldDevice, Holder, VFTrouble
 from netdra.topology.devices import DeviceKey
@@ -83,6 +84,7 @@ class Publishing:
         passes: how many passes there were.
         published: set when the API server has had all wanted slices once.
         gate: the priority gate; looks at the kernel and passes wait for it.
+        spread: when this node follows an edit that all nodes see.
     """
 
     def __init__(
@@ -131,6 +133,7 @@ class Publishing:
         self._devices: dict[DeviceKey, PlannedDevice] = {}
         self._vfs: dict[DeviceKey, tuple[PlannedDevice, ...]] = {}
         self.gate = PriorityGate()
+        self.spread = Spread(client, node)
         self._reporter: Reporter | None = None
         self._problems: tuple[Problem, ...] = ()
         self._work = asyncio.Event()
@@ -198,6 +201,7 @@ class Publishing:
                 for reflector in self.followed.reflectors(self._client):
                     knowing.create_task(reflector.run())
                 knowing.create_task(self._recorder.run())
+                knowing.create_task(self.spread.run())
                 if self._plugins is not None:
                     knowing.create_task(self._follow_plugins(self._plugins))
                 reported = knowing.create_task(self._begin())
@@ -390,14 +394,27 @@ class Publishing:
 
     def _on_policy_change(self, change: Change[DeviceExposurePolicy]) -> None:
         if change.old is None or change.new is None or change.old.spec != change.new.spec:
+            self._look_in_turn()
+
+    def _look_in_turn(self) -> None:
+        """Make a pass for a change that all nodes see at this moment."""
+        delay = self.spread.delay if self._first_pass.is_set() else 0.0
+        if delay:
+            asyncio.get_running_loop().call_later(delay, self._work.set)
+        else:
             self._work.set()
 
     def _on_custom_device_change(self, change: Change[CustomDevice]) -> None:
         node = self.followed.nodes.objects.get(self._node)
         labels = dict(node.metadata.labels) if node is not None else {}
         # An object that is changed to name the node, or to name none, changes stores.
-        if self._facts.apply(replace(change, new=self.followed.custom_device(change.key)), labels):
+        if not self._facts.apply(replace(change, new=self.followed.custom_device(change.key)), labels):
+            return
+        selectors = [device.spec.selector for device in (change.old, change.new) if device is not None]
+        if any(selector is not None and selector.node_name for selector in selectors):
             self._work.set()
+        else:
+            self._look_in_turn()
 
     def _on_node_change(self, change: Change[ClusterNode]) -> None:
         old, new = change.old, change.new

@@ -21,6 +21,7 @@ GOLDEN = Path(__file__).with_name("golden.yaml")
 CLUSTER_WIDE = (
     *("CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", "Namespace"),
     *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration"),
+    *("FlowSchema", "PriorityLevelConfiguration"),
 )
 # Controllers of Kubernetes that may delete what only netdra's writes.
 OF_KUBERNETES = {

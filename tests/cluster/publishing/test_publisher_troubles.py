@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from contextlib import closing
 
@@ -14,12 +15,17 @@ from netdra.model.device import ExposedDevice, ExposureResult
 from netdra.model.resource import DeviceAttribute
 from netdra.node.metrics import NODE
 from netdra.slices.pack import layout
+from testbed.api import Objects
 from testbed.commands import Settings
 from testbed.control_plane import ControlPlane
 from testbed.workspace import Workspace, open_workspace
 from tests.cluster.conftest import StartControlPlane
-from tests.cluster.fault_proxy import Answer
+from tests.cluster.fault_proxy import Answer, Fault, Lost, Request
 from tests.cluster.publishing.publisher_scene import as_stored, one_slice, packed, publishing
+
+WRITES = ("POST", "PUT", "DELETE")
+TROUBLES = 8
+"""How many writes of an overloaded server do not go well."""
 
 
 def test_a_device_that_the_server_refuses_is_left_out_and_reported_and_its_pool_is_published(
@@ -90,6 +96,68 @@ def test_a_server_that_is_away_gets_the_latest_state_when_it_is_back(
             scene.proxy.fault = lambda request: None
             await scene.settled()
             assert scene.content() == as_stored(packed(scene.node, 10, mtu=29))
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_overloaded_server_gets_each_slice_once(
+    control_plane: ControlPlane, workspace: Workspace, seed: int
+) -> None:
+    """What was refused, lost, or done without an answer is not written twice, nor a reason to write the rest anew."""
+
+    async def story() -> None:
+        async with publishing(control_plane, workspace) as scene:
+            chance = random.Random(seed)
+            faults: list[Fault] = [Answer.status(429, retry_after=1), Lost(Answer.status(504)), Answer.status(504)]
+            left = [chance.choice([*faults, None]) for _ in range(TROUBLES)]
+
+            def trouble(request: Request) -> Fault:
+                return left.pop() if left and request.method in WRITES else None
+
+            scene.proxy.fault = trouble
+            await scene.settle(packed(scene.node, 300))
+            assert scene.content() == as_stored(packed(scene.node, 300))
+            first = scene.stored()
+            assert {item["spec"]["pool"]["generation"] for item in first} == {1}
+            assert written(first) == {1}
+
+            left += [chance.choice([*faults, None]) for _ in range(TROUBLES)]
+            await scene.settle(packed(scene.node, 300, mtu=9000))
+            assert scene.content() == as_stored(packed(scene.node, 300, mtu=9000))
+            second = scene.stored()
+            assert names_of(second) == names_of(first)
+            assert {item["spec"]["pool"]["generation"] for item in second} == {2}
+            assert written(second) == {2}
+            assert not [request for request in scene.proxy.requests if request.method == "DELETE"]
+
+    asyncio.run(story())
+
+
+def written(slices: Objects) -> set[int]:
+    """How often the slices' specs were written."""
+    return {item["metadata"]["generation"] for item in slices}
+
+
+def names_of(slices: Objects) -> set[str]:
+    return {item["metadata"]["name"] for item in slices}
+
+
+def test_a_name_that_somebody_else_has_taken_is_given_up(control_plane: ControlPlane, workspace: Workspace) -> None:
+    async def story() -> None:
+        async with publishing(control_plane, workspace) as scene:
+            refused: list[str] = []
+
+            def taken(request: Request) -> Fault:
+                if request.method != "POST" or len(refused) >= 8:
+                    return None
+                refused.append(request.path)
+                return Answer.status(409, "AlreadyExists")
+
+            scene.proxy.fault = taken
+            await scene.settle(packed(scene.node, 10))
+            assert len(refused) == 8
+            assert scene.content() == as_stored(packed(scene.node, 10))
 
     asyncio.run(story())
 

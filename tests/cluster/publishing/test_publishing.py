@@ -16,15 +16,19 @@ import pytest
 from netdra.kernel import link
 from netdra.model import names
 from netdra.model.errors import TemporaryError
-from netdra.node.publishing import interfaces, service
+from netdra.node.publishing import interfaces, service, spread
 from netdra.node.view import HeldDevice
 from testbed.api import Object
 from testbed.control_plane import ControlPlane
 from testbed.objects import NODE, SLICE
-from testbed.waiting import PATIENCE
+from testbed.pace import stretched
+from testbed.waiting import PATIENCE, until_async
 from testbed.workspace import Workspace
 from tests.cluster.publishing.scene import POLICY, VETHS, devices, policy, publishing, taints
 from tests.kernel.conftest import Machine
+
+LATE_SECONDS = 6.0
+"""The window of a large cluster, in which a node's turn comes after three quarters."""
 
 
 @pytest.mark.usefixtures("custom_kinds")
@@ -126,6 +130,34 @@ def test_policies_and_labels_decide_at_once(
             api.patch(POLICY, made, {"spec": {"nodeSelector": None}})
             await scene.devices("eth1")
             await scene.quiet()
+
+    asyncio.run(story())
+
+
+@pytest.mark.usefixtures("custom_kinds")
+def test_in_a_large_cluster_a_node_follows_an_edit_in_its_turn_and_its_own_changes_at_once(
+    control_plane: ControlPlane, workspace: Workspace, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spread, "AT_ONCE", 0)
+    monkeypatch.setattr(spread, "SECONDS_A_NODE", LATE_SECONDS)
+    monkeypatch.setattr(spread, "MOST_SECONDS", LATE_SECONDS)
+    monkeypatch.setattr(spread, "place", lambda _: 0.75)
+
+    async def story() -> None:
+        machine.veth("eth0", "far0")
+        made = policy(workspace)["metadata"]["name"]
+        async with publishing(control_plane, workspace, machine) as scene:
+            await scene.devices("eth0")
+            await until_async(lambda: scene.publishing.spread.delay > 0, "the nodes to be counted")
+            began = time.monotonic()
+            machine.veth("eth1", "far1")
+            await scene.devices("eth0", "eth1")
+            assert time.monotonic() - began < stretched(0.5 * LATE_SECONDS)
+            await scene.at_rest()
+            began = time.monotonic()
+            scene.api.patch(POLICY, made, {"spec": {"exposure": {"additionalAttributes": {"physnet": "p1"}}}})
+            await scene.wait(lambda found: "dra.networking/physnet" in found["eth1"]["attributes"])
+            assert time.monotonic() - began >= 0.75 * LATE_SECONDS
 
     asyncio.run(story())
 

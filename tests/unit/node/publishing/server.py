@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from netdra.model import names
 from netdra.model.meta import ObjectMeta, OwnerReference
 from netdra.model.resource import (
     Counter,
@@ -22,6 +23,7 @@ from netdra.model.resource import (
 from netdra.node.publishing.reconcile import Writes, content, digest, owner_of, reconcile
 
 NODE = owner_of("worker-1", "uid-1")
+TAG = "tag"
 Keeps = Callable[[ResourceSliceSpec], ResourceSliceSpec]
 
 
@@ -83,10 +85,9 @@ class Server:
         return self._store(sent, sent.metadata.name)
 
     def create(self, sent: ResourceSlice) -> ResourceSlice:
-        assert not sent.metadata.name
-        assert sent.metadata.generate_name
-        number = next(self._numbers)
-        named = msgspec.structs.replace(sent.metadata, name=f"{sent.metadata.generate_name}{number}", uid=f"u{number}")
+        assert names.is_subdomain(sent.metadata.name)
+        assert sent.metadata.name not in self.slices
+        named = msgspec.structs.replace(sent.metadata, uid=f"u{next(self._numbers)}")
         return self._store(msgspec.structs.replace(sent, metadata=named), named.name)
 
     def _known(self, sent: ResourceSlice) -> ResourceSlice:
@@ -139,7 +140,7 @@ def as_seen(slices: list[ResourceSlice]) -> list[ResourceSliceSpec]:
 
 
 def settle(server: Server, slices: list[ResourceSlice], owner: OwnerReference = NODE) -> None:
-    for writes in reconcile(slices, server.stored(), owner).values():
+    for writes in reconcile(slices, server.stored(), owner, tag=TAG).values():
         server.apply(writes)
 
 

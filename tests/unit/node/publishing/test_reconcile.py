@@ -5,10 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from netdra.model.meta import ObjectMeta
+from netdra.model.resource import Device
 from netdra.node.publishing.reconcile import owner_of, reconcile
 from tests.unit.node.publishing.server import (
     COUNTERS,
     NODE,
+    TAG,
     Server,
     as_seen,
     device,
@@ -43,7 +45,7 @@ def test_a_change_in_one_slice_is_one_write_in_the_same_generation() -> None:
     server = Server()
     settle(server, wanted(COUNTERS, [device("a")], [device("b")]))
     changed = wanted(COUNTERS, [device("a", 7)], [device("b")])
-    (writes,) = reconcile(changed, server.stored(), NODE).values()
+    (writes,) = reconcile(changed, server.stored(), NODE, tag=TAG).values()
 
     assert (len(writes.deletes), len(writes.updates), len(writes.creates)) == (0, 1, 0)
     assert writes.updates[0].spec.pool.generation == 1
@@ -53,16 +55,51 @@ def test_a_change_in_two_slices_is_a_new_generation_of_all() -> None:
     server = Server()
     settle(server, wanted(COUNTERS, [device("a")], [device("b")]))
     changed = wanted(COUNTERS, [device("a", 7)], [device("b", 7)])
-    (writes,) = reconcile(changed, server.stored(), NODE).values()
+    (writes,) = reconcile(changed, server.stored(), NODE, tag=TAG).values()
 
     assert (len(writes.deletes), len(writes.updates), len(writes.creates)) == (0, 3, 0)
     assert {one.spec.pool.generation for one in writes.updates} == {2}
 
 
+def test_a_generation_that_was_begun_is_completed() -> None:
+    """What the server has of it is neither written again nor a reason to begin another one."""
+    server = Server()
+    slices = wanted(COUNTERS, [device("a")], [device("b")], [device("c")])
+    for state in (slices, wanted(COUNTERS, [device("a", 7)], [device("b", 7)], [device("c", 7)])):
+        before = server.writes
+        for most in (1, 2, 10**6):
+            for writes in reconcile(state, server.stored(), NODE, tag=TAG).values():
+                server.apply(writes, most)
+        assert seen(server.stored()) == as_seen(state)
+        assert server.writes - before == len(state)
+
+
+def test_another_change_in_the_middle_begins_another_generation() -> None:
+    server = Server()
+    settle(server, wanted(COUNTERS, [device("a")], [device("b")]))
+    for writes in reconcile(
+        wanted(COUNTERS, [device("a", 7)], [device("b", 7)]), server.stored(), NODE, tag=TAG
+    ).values():
+        server.apply(writes, 2)
+    (writes,) = reconcile(wanted(COUNTERS, [device("a", 8)], [device("b", 8)]), server.stored(), NODE, tag=TAG).values()
+
+    assert {one.spec.pool.generation for one in writes.updates} == {3}
+
+
+def test_a_new_slice_has_the_same_name_in_each_try() -> None:
+    def names_of(tag: str, *devices: Device) -> list[str]:
+        (writes,) = reconcile(wanted(devices), [], NODE, tag=tag).values()
+        return [one.metadata.name for one in writes.creates]
+
+    assert names_of("x", device("a")) == names_of("x", device("a"))
+    assert names_of("x", device("a")) != names_of("x", device("a", 7))
+    assert names_of("x", device("a")) != names_of("y", device("a"))
+
+
 def test_a_device_that_only_moves_to_another_slice_makes_a_new_generation() -> None:
     server = Server()
     settle(server, wanted([device("a"), device("b")], [device("c")]))
-    (writes,) = reconcile(wanted([device("a")], [device("b"), device("c")]), server.stored(), NODE).values()
+    (writes,) = reconcile(wanted([device("a")], [device("b"), device("c")]), server.stored(), NODE, tag=TAG).values()
 
     assert {one.spec.pool.generation for one in writes.updates} == {2}
 
@@ -71,7 +108,7 @@ def test_pools_do_not_touch_each_other() -> None:
     server = Server()
     first, second = wanted([device("a")], pool="p"), wanted([device("a")], pool="q")
     settle(server, [*first, *second])
-    writes = reconcile([*first, *wanted([device("a", 1)], pool="q")], server.stored(), NODE)
+    writes = reconcile([*first, *wanted([device("a", 1)], pool="q")], server.stored(), NODE, tag=TAG)
 
     assert list(writes) == ["q"]
 
@@ -100,7 +137,7 @@ def test_what_others_hung_on_a_slice_stays() -> None:
     (stored,) = server.stored()
     labelled = msgspec.structs.replace(stored.metadata, labels={"x": "y"}, annotations={"a": "b"})
     server.slices[stored.metadata.name] = msgspec.structs.replace(stored, metadata=labelled)
-    assert not reconcile(wanted([device("a")]), server.stored(), NODE)
+    assert not reconcile(wanted([device("a")]), server.stored(), NODE, tag=TAG)
     settle(server, wanted([device("a", 1)]))
 
     (after,) = server.stored()
@@ -124,7 +161,7 @@ def test_a_slice_that_is_being_deleted_is_replaced_by_a_higher_generation() -> N
     (stored,) = server.stored()
     going = msgspec.structs.replace(stored.metadata, deletion_timestamp="now")
     server.slices[stored.metadata.name] = msgspec.structs.replace(stored, metadata=going)
-    (writes,) = reconcile(wanted([device("a")]), server.stored(), NODE).values()
+    (writes,) = reconcile(wanted([device("a")]), server.stored(), NODE, tag=TAG).values()
 
     assert (writes.deletes, writes.updates) == ((), ())
     assert writes.creates[0].spec.pool.generation == 2
@@ -135,8 +172,8 @@ def test_a_slice_made_twice_is_deleted_once_and_nothing_else_is_written() -> Non
     slices = wanted([device("a")], [device("b")])
     settle(server, slices)
     (twice, *_) = server.stored()
-    server.create(msgspec.structs.replace(twice, metadata=ObjectMeta(generate_name="again-")))
-    (writes,) = reconcile(slices, server.stored(), NODE).values()
+    server.create(msgspec.structs.replace(twice, metadata=ObjectMeta(name="again")))
+    (writes,) = reconcile(slices, server.stored(), NODE, tag=TAG).values()
 
     assert (len(writes.deletes), len(writes.updates), len(writes.creates)) == (1, 0, 0)
 
@@ -145,13 +182,13 @@ def test_a_server_that_drops_fields_is_written_to_once() -> None:
     server = Server(keeps=without_taints)
     slices = wanted([device("a", taint="gone")], [device("b")])
     adopted: dict[bytes, bytes] = {}
-    for writes in reconcile(slices, server.stored(), NODE).values():
+    for writes in reconcile(slices, server.stored(), NODE, tag=TAG).values():
         adopted |= server.apply(writes)
 
-    assert reconcile(slices, server.stored(), NODE)
-    assert not reconcile(slices, server.stored(), NODE, adopted=adopted)
+    assert reconcile(slices, server.stored(), NODE, tag=TAG)
+    assert not reconcile(slices, server.stored(), NODE, adopted=adopted, tag=TAG)
     (changed,) = reconcile(
-        wanted([device("a", 1, taint="gone")], [device("b")]), server.stored(), NODE, adopted=adopted
+        wanted([device("a", 1, taint="gone")], [device("b")]), server.stored(), NODE, adopted=adopted, tag=TAG
     ).values()
     assert len(changed.updates) == 1
 
@@ -159,11 +196,11 @@ def test_a_server_that_drops_fields_is_written_to_once() -> None:
 def test_what_the_server_kept_otherwise_is_mended_if_somebody_changes_it() -> None:
     server = Server(keeps=without_taints)
     slices = wanted([device("a", taint="gone")])
-    (writes,) = reconcile(slices, server.stored(), NODE).values()
+    (writes,) = reconcile(slices, server.stored(), NODE, tag=TAG).values()
     adopted = server.apply(writes)
     (stored,) = server.stored()
     server.slices[stored.metadata.name] = msgspec.structs.replace(
         stored, spec=msgspec.structs.replace(stored.spec, devices=(device("intruder"),))
     )
 
-    assert reconcile(slices, server.stored(), NODE, adopted=adopted)
+    assert reconcile(slices, server.stored(), NODE, adopted=adopted, tag=TAG)

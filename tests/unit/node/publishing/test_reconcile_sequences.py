@@ -15,6 +15,7 @@ from netdra.node.publishing.reconcile import reconcile
 from tests.unit.node.publishing.server import (
     COUNTERS,
     NODE,
+    TAG,
     Server,
     as_seen,
     device,
@@ -53,7 +54,7 @@ def test_every_sequence_of_states_is_reached_and_a_second_sync_writes_nothing(
     for state in states:
         settle(server, state)
         assert seen(server.stored()) == as_seen(state)
-        assert reconcile(state, server.stored(), NODE) == {}
+        assert reconcile(state, server.stored(), NODE, tag=TAG) == {}
 
 
 @given(pools(), pools())
@@ -62,7 +63,7 @@ def test_readers_see_the_old_pool_or_the_new_or_an_incomplete_one(
 ) -> None:
     server = Server()
     settle(server, old)
-    for writes in reconcile(new, server.stored(), NODE).values():
+    for writes in reconcile(new, server.stored(), NODE, tag=TAG).values():
         for verb, sent in steps(writes):
             assert seen(server.stored()) in (as_seen(old), [], None)
             verb(server, sent)
@@ -75,15 +76,15 @@ def test_a_writer_that_dies_in_the_middle_is_made_good_by_the_next(
 ) -> None:
     server = Server()
     settle(server, old)
-    for writes in reconcile(half, server.stored(), NODE).values():
+    for writes in reconcile(half, server.stored(), NODE, tag=TAG).values():
         server.apply(writes, most)
     states = [as_seen(old), as_seen(half), [], None]
-    for writes in reconcile(new, server.stored(), NODE).values():
+    for writes in reconcile(new, server.stored(), NODE, tag=TAG).values():
         for verb, sent in steps(writes):
             assert seen(server.stored()) in states
             verb(server, sent)
     assert seen(server.stored()) == as_seen(new)
-    assert reconcile(new, server.stored(), NODE) == {}
+    assert reconcile(new, server.stored(), NODE, tag=TAG) == {}
 
 
 @given(pools(), st.data())
@@ -103,7 +104,7 @@ def test_slices_that_others_delete_or_change_are_mended(state: list[ResourceSlic
     settle(server, state)
 
     assert seen(server.stored()) == as_seen(state)
-    assert reconcile(state, server.stored(), NODE) == {}
+    assert reconcile(state, server.stored(), NODE, tag=TAG) == {}
 
 
 @given(pools(), pools())
