@@ -1,10 +1,12 @@
 """The physical networks that a node's NICs are wired to: how they are written, and what is wrong with them on a node.
 
-Read by the command line (`--physnet physnet2=enp1s0f0,enp1s0f1`), asked by `netdra.exposure.expose` at each pass. Pure.
+Read by the command line (`--physnet physnet2=enp1s0f0,enp1s0f1`, or as Neutron's agent has it in
+`physical_device_mappings`, `physnet2:enp1s0f0,physnet2:enp1s0f1`), asked by `netdra.exposure.expose` at each pass. Pure.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from netdra.model import names, suggestions
@@ -12,31 +14,46 @@ from netdra.model.device import Problem
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import Interface, Inventory
 
+_PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+
 
 def read(texts: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
-    """The NICs by physical network, from `PHYSNET=NIC,NIC`.
+    """The NICs by physical network, from `PHYSNET=NIC,NIC` or `PHYSNET:NIC,PHYSNET:NIC`.
 
     Raises:
         InvalidInputError: a text is none of these, or a NIC is in two physical networks.
     """
     nics_of: dict[str, tuple[str, ...]] = {}
     wired: dict[str, str] = {}
-    for text in texts:
-        physnet, _, listed = text.partition("=")
-        nics = tuple(part.strip() for part in listed.split(","))
-        if not names.is_physnet(physnet) or not all(map(_is_nic, nics)):
+    for physnet, nic in (pair for text in texts for pair in _pairs(text)):
+        if wired.setdefault(nic, physnet) != physnet:
             raise InvalidInputError(
-                f'--physnet "{text}" is not understood',
-                hint="write PHYSNET=NIC or PHYSNET=NIC,NIC, with interface names or PCI addresses: physnet2=enp1s0f0",
+                f'--physnet: "{nic}" is in {wired[nic]} and in {physnet}',
+                hint="a NIC is wired to one physical network; leave it out of the other",
             )
-        for nic in nics:
-            if wired.setdefault(nic, physnet) != physnet:
-                raise InvalidInputError(
-                    f'--physnet: "{nic}" is in {wired[nic]} and in {physnet}',
-                    hint="a NIC is wired to one physical network; leave it out of the other",
-                )
-        nics_of[physnet] = tuple(dict.fromkeys((*nics_of.get(physnet, ()), *nics)))
+        nics_of[physnet] = tuple(dict.fromkeys((*nics_of.get(physnet, ()), nic)))
     return nics_of
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    """The physical networks and NICs of one text.
+
+    Raises:
+        InvalidInputError: it is in neither form.
+    """
+    physnet, equals, listed = text.partition("=")
+    if equals:
+        pairs = [(physnet, part.strip()) for part in listed.split(",")]
+    else:
+        # An interface's name has no colon, and a PCI address has some.
+        pairs = [(name.strip(), nic.strip()) for name, _, nic in (part.partition(":") for part in text.split(","))]
+    if not all(names.is_physnet(name) and _is_nic(nic) and (equals or _is_mapped(nic)) for name, nic in pairs):
+        raise InvalidInputError(
+            f'--physnet "{text}" is not understood',
+            hint="write PHYSNET=NIC or PHYSNET=NIC,NIC, with interface names or PCI addresses: physnet2=enp1s0f0; or "
+            "PHYSNET:NIC,PHYSNET:NIC, as in Neutron's physical_device_mappings",
+        )
+    return pairs
 
 
 def problems(inventory: Inventory) -> tuple[Problem, ...]:
@@ -77,6 +94,11 @@ def _twice(inventory: Inventory) -> Iterator[str]:
 
 def _names(interface: Interface) -> tuple[str, ...]:
     return interface.if_name, interface.pci_address, interface.pf_name, interface.pf_pci_address
+
+
+def _is_mapped(nic: str) -> bool:
+    """Whether a NIC can stand after a colon: a name without one, or a PCI address."""
+    return ":" not in nic or _PCI_ADDRESS.fullmatch(nic) is not None
 
 
 def _is_nic(text: str) -> bool:

@@ -41,6 +41,8 @@ def of(result: ExposureResult) -> dict[str, object]:
         ("physnet2=eth0", "physnet3=eth1"),
         ("physnet2=0000:03:00.0", "physnet3=0000:04:00.0"),
         ("physnet2=eth0, 0000:03:00.0", "physnet3=eth1", "physnet3=eth1"),
+        ("physnet2:eth0,physnet3:eth1",),
+        ("physnet2:0000:03:00.0, physnet2:eth0", "physnet3:0000:04:00.0"),
     ],
 )
 def test_vfs_have_the_physical_network_of_their_pf(told: tuple[str, ...]) -> None:
@@ -148,7 +150,7 @@ def test_the_name_of_a_pf_that_is_away_is_known_by_its_vfs() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["physnet2", "physnet2:eth0", "=eth0", "physnet2=", "physnet2=eth0,", "phys net=eth0", "a=b=c", "p=" + "e" * 16,
+    ["physnet2", "physnet2:", ":eth0", "physnet2:eth0,eth1", "physnet2:a:b", "=eth0", "physnet2=", "physnet2=eth0,", "phys net=eth0", "a=b=c", "p=" + "e" * 16,
      "x" * 65 + "=eth0", "p=a/b", "-p=eth0", "p=a b"],
 )  # fmt: skip
 def test_what_is_written_otherwise_is_refused_with_how_it_is_written(text: str) -> None:
