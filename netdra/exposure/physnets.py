@@ -1,7 +1,7 @@
 """The physical networks that a node's NICs are wired to: how they are written, and what is wrong with them on a node.
 
-Read by the command line (`--physnet physnet2=enp1s0f0,enp1s0f1`, or as Neutron's agent has it in
-`physical_device_mappings`, `physnet2:enp1s0f0,physnet2:enp1s0f1`), asked by `netdra.exposure.expose` at each pass. Pure.
+Read by the command line (`--physnet physnet2=enp1s0f0,enp1s0f1`, or `physnet2:enp1s0f0,physnet2:enp1s0f1`, as Neutron's
+agent has them in `physical_device_mappings`), asked by `netdra.exposure.expose` at each pass. Pure.
 """
 
 from __future__ import annotations

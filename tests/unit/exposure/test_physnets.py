@@ -150,8 +150,8 @@ def test_the_name_of_a_pf_that_is_away_is_known_by_its_vfs() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["physnet2", "physnet2:", ":eth0", "physnet2:eth0,eth1", "physnet2:a:b", "=eth0", "physnet2=", "physnet2=eth0,", "phys net=eth0", "a=b=c", "p=" + "e" * 16,
-     "x" * 65 + "=eth0", "p=a/b", "-p=eth0", "p=a b"],
+    ["physnet2", "physnet2:", ":eth0", "physnet2:eth0,eth1", "physnet2:a:b", "=eth0", "physnet2=", "physnet2=eth0,",
+     "phys net=eth0", "a=b=c", "p=" + "e" * 16, "x" * 65 + "=eth0", "p=a/b", "-p=eth0", "p=a b"],
 )  # fmt: skip
 def test_what_is_written_otherwise_is_refused_with_how_it_is_written(text: str) -> None:
     with pytest.raises(InvalidInputError, match="is not understood") as refused:
