@@ -28,7 +28,7 @@ def queue(control_plane: ControlPlane) -> Iterator[Object]:
     """The chart's FlowSchema in the API server, when it counts there."""
     with closing(control_plane.client()) as api:
         objects = of_kind(Case().objects(), "FlowSchema", "PriorityLevelConfiguration")
-        assert [each["kind"] for each in objects] == ["PriorityLevelConfiguration", "FlowSchema"]
+        assert sorted(each["kind"] for each in objects) == ["FlowSchema", "PriorityLevelConfiguration"]
         for each in objects:
             api.apply(each)
         until(lambda: _counts(api), "the API server to use the FlowSchema", seconds=60)
