@@ -1,0 +1,77 @@
+"""Nodes that are alike for some claims: what does not fit on one of them does not fit on the others.
+
+Asked by `allocator` before it searches a node. In a cluster most nodes are of a few kinds, and devices of a kind differ
+in attributes that no selector asks for, such as their MAC addresses.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from netdra.model import names
+from netdra.model.resource import Device, ResourceSlice
+from netdra.slices.allocator.ledger import Ledger
+from netdra.slices.allocator.pools import SliceIndex
+from netdra.slices.allocator.wishes import ClaimTask, asked
+from netdra.slices.nodes import SchedulerNode
+
+_TYPE = (names.DRIVER, "type")
+"""Explanations name it with a device."""
+_NOT_PLAIN = tuple(f'"{field}":'.encode() for field in ("version", "bools", "ints", "strings", "versions"))
+"""Values that make an expression fail, or take long, on a device whether it asks for them or not."""
+_encoder = msgspec.json.Encoder()
+
+
+class AlikeNodes:
+    """The nodes of an allocator."""
+
+    def __init__(self, index: SliceIndex, ledger: Ledger) -> None:
+        self._index = index
+        self._ledger = ledger
+        self._digests: dict[tuple[str, frozenset[tuple[str, str]] | None], bytes] = {}
+
+    def kind(self, node: SchedulerNode, tasks: Sequence[ClaimTask]) -> bytes | None:
+        """What nodes have in common on which claims fit or do not fit alike, and for the same reasons.
+
+        Nodes whose own devices claims have, and nodes with parts of pools of others, have no kind.
+        """
+        attributes = asked(tasks)
+        pools, common = self._index.own_pools(node), self._index.common_slices(node)
+        if pools is None or common is None or any(self._ledger.version(key) for key in pools):
+            return None
+        digest = self._digests.get((node.name, attributes))
+        if digest is None:
+            keys = None if attributes is None else _keys(attributes)
+            hashed = hashlib.blake2b(digest_size=16)
+            for (driver, _), slices in pools.items():
+                hashed.update(_encoder.encode((driver, len(slices))))
+                for published in slices:
+                    hashed.update(_content(published, keys))
+            digest = self._digests[node.name, attributes] = hashed.digest()
+        shared = [
+            (id(published), self._ledger.version((published.spec.driver, published.spec.pool.name)))
+            for published in common
+        ]
+        return b"\n".join((digest, _encoder.encode(shared), *(entry.shape for entry in tasks)))
+
+
+def _keys(attributes: frozenset[tuple[str, str]]) -> tuple[str, ...]:
+    """The names under which devices may publish attributes: without a domain, they are of the driver's."""
+    return tuple(sorted({name for pair in (*attributes, _TYPE) for name in ("/".join(pair), pair[1])}))
+
+
+def _content(published: ResourceSlice, keys: Sequence[str] | None) -> bytes:
+    """All that may decide about a slice's devices."""
+    devices = published.spec.devices
+    if keys is not None and not any(field in whole for whole in [_encoder.encode(devices)] for field in _NOT_PLAIN):
+        devices = tuple(_bare(device, keys) for device in devices)
+    return _encoder.encode((published.spec.shared_counters, devices))
+
+
+def _bare(device: Device, keys: Sequence[str]) -> Device:
+    attributes = device.attributes
+    return replace(device, attributes={key: attributes[key] for key in keys if key in attributes})
