@@ -118,10 +118,10 @@ class _RepeatedError(Exception):
 
 
 def _has_each_once(text: str, value: Any) -> bool:
-    """Whether it is certain, at a small part of the cost of `_repeated`, that a JSON text has no key twice in an object.
+    """Whether it is certain that a JSON text has no key twice in an object, at a small part of the cost of `_repeated`.
 
-    Of a key that stands twice one is missing in the value. As many keys as in the text are as many as `":`, if no key
-    has a blank behind it; and a text with this in it has it in both, if it is not written as a number.
+    Of a key that is there twice, the value has one. Each key ends in `":` if no blank is between the two; where these
+    two characters are in a string, the text and the value have them both, unless the quote is written as a number.
     """
     if _QUOTE_BY_NUMBER in text or _BLANK_BEFORE_COLON.search(text) is not None:
         return False
