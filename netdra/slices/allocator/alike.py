@@ -21,8 +21,6 @@ from netdra.slices.nodes import SchedulerNode
 
 _TYPE = (names.DRIVER, "type")
 """Explanations name it with a device."""
-_NOT_PLAIN = tuple(f'"{field}":'.encode() for field in ("version", "bools", "ints", "strings", "versions"))
-"""Values that make an expression fail, or take long, on a device whether it asks for them or not."""
 _encoder = msgspec.json.Encoder()
 
 
@@ -65,9 +63,12 @@ def _keys(attributes: frozenset[tuple[str, str]]) -> tuple[str, ...]:
 
 
 def _content(published: ResourceSlice, keys: Sequence[str] | None) -> bytes:
-    """All that may decide about a slice's devices."""
+    """All that may decide about a slice's devices.
+
+    Attributes that nobody asks for decide nothing: no published value is so long that an expression is bounded by it.
+    """
     devices = published.spec.devices
-    if keys is not None and not any(field in whole for whole in [_encoder.encode(devices)] for field in _NOT_PLAIN):
+    if keys is not None:
         devices = tuple(_bare(device, keys) for device in devices)
     return _encoder.encode((published.spec.shared_counters, devices))
 

@@ -134,13 +134,3 @@ def test_a_node_more_on_which_a_claim_does_not_fit_costs_no_search() -> None:
     few, many = effort(50), effort(200)
     devices = (200 - 50) * 20
     assert many - few < 12 * devices
-
-
-@pytest.mark.parametrize("value", [{"strings": ["a"]}, {"version": "1.0.0"}])
-def test_devices_with_values_that_may_make_any_selector_fail_are_compared_in_full(value: dict[str, Any]) -> None:
-    made = Allocator(
-        [slice_of(device_of("a", attributes={"serial": node, "more": value}), node=node) for node in ("n1", "n2")],
-        [class_of("none", "false")],
-    )
-    assert isinstance(made.allocate(claim("c", request(of="none"))), Refusal)
-    assert len(made._refusing) == 2
