@@ -1,8 +1,9 @@
-"""The work of a function in calls, which no other program on the machine changes."""
+"""The work of a function, as far as no other program on the machine changes it: calls, and CPU time."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 
 
@@ -21,3 +22,13 @@ def calls(work: Callable[[], object]) -> int:
     finally:
         sys.setprofile(before)
     return count
+
+
+def cpu(work: Callable[[], object], times: int = 5) -> float:
+    """The CPU seconds of a piece of work, at its quickest: for loops inside C, which make no calls."""
+    seconds = []
+    for _ in range(times):
+        began = time.process_time()
+        work()
+        seconds.append(time.process_time() - began)
+    return min(seconds)
