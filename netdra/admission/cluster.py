@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -120,7 +120,7 @@ class ClusterIndex:
         self._using: defaultdict[str, set[str]] = defaultdict(set)
         self._offering: defaultdict[str, set[str]] = defaultdict(set)
         self._making: defaultdict[str, set[str]] = defaultdict(set)
-        self._handing: list[str] = []
+        self._handing: list[tuple[str, int, int]] = []
         self._about: defaultdict[object, set[str]] = defaultdict(set)
         for policy in cluster.policies.values():
             self.on_policy(policy.name, None, policy)
@@ -155,11 +155,10 @@ class ClusterIndex:
         _move(self._using, name, before.plugins, after.plugins)
         _move(self._offering, name, before.resources, after.resources)
         _move(self._making, name, before.names, after.names)
-        if bool(before.ranges) != bool(after.ranges):
-            if after.ranges:
-                insort(self._handing, name)
-            else:
-                del self._handing[bisect_left(self._handing, name)]
+        if before.ranges:
+            del self._handing[bisect_left(self._handing, (name,))]
+        if after.ranges:
+            insort(self._handing, (name, *_hull(after.ranges)))
         for made in before.names | after.names:
             makers = (other for other in self._making.get(made, ()) if made in self._parts[other].classes)
             first = min(makers, default="")
@@ -189,12 +188,14 @@ class ClusterIndex:
             yield from self._offering.get(resource, ())
         yield from self._same_addresses(new.name, own.ranges)
 
-    def _same_addresses(self, new: str, ranges: Iterable[Range]) -> Iterator[str]:
+    def _same_addresses(self, new: str, ranges: Sequence[Range]) -> Iterator[str]:
         left: dict[str, list[Range]] = {}
         for handed in ranges:
             left.setdefault(handed.step, []).append(handed)
-        for name in self._handing if left else ():
-            met = () if name == new else {our.step for our in _clashing(left, self._parts[name].ranges)}
+        first, last = _hull(ranges) if ranges else (1, 0)
+        # Of all topologies of the cluster, most are told apart by their lowest and highest address.
+        for name in [name for name, low, high in self._handing if low <= last and first <= high]:
+            met = set() if name == new else {our.step for our in _clashing(left, self._parts[name].ranges)}
             if met:
                 yield name
                 left = {step: ours for step, ours in left.items() if step not in met}
@@ -202,13 +203,15 @@ class ClusterIndex:
                     return
 
 
+def _hull(ranges: Iterable[Range]) -> tuple[int, int]:
+    """The lowest and the highest address of ranges, whatever their versions."""
+    given = tuple(ranges)
+    return min(handed.first for handed in given), max(handed.last for handed in given)
+
+
 def _clashing(steps: Mapping[str, Iterable[Range]], theirs: Iterable[Range]) -> Iterator[Range]:
-    """The ranges of steps that clash with others. Asked of each topology of a cluster, so bounds are compared first."""
-    for their in theirs:
-        for ours in steps.values():
-            for our in ours:
-                if our.first <= their.last and their.first <= our.last and our.clashes(their):
-                    yield our
+    """The ranges of steps that clash with others."""
+    return (our for their in theirs for ours in steps.values() for our in ours if our.clashes(their))
 
 
 class _TopologyParts(NamedTuple):
