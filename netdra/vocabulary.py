@@ -6,7 +6,8 @@ holds selectors against it. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -46,22 +47,65 @@ def of_devices(added: Added | None = None) -> Vocabulary:
 
 def added(policies: Iterable[DeviceExposurePolicy], custom_devices: Iterable[CustomDevice] = ()) -> Added:
     """What policies and CustomDevices add to devices."""
-    kinds_of: dict[str, set[str]] = {}
-    capacity: set[str] = set()
+    names_of_all = AddedNames()
     for policy in policies:
-        if policy.spec.exposure is None:
-            continue
-        for name, value in policy.spec.exposure.additional_attributes.items():
-            kinds_of.setdefault(names.qualified(name), set()).update(_kinds(value))
-        capacity.update(map(names.qualified, policy.spec.exposure.capacity))
-        if policy.spec.exposure.pooled_vfs is not None:
-            capacity.update((names.qualified(names.VFS), names.qualified(names.BANDWIDTH)))
-    for custom in custom_devices:
-        for name, attribute in custom.spec.attributes.items():
-            kinds = {_FIELDS[field] for field in _FIELDS if getattr(attribute, field) is not None}
-            kinds_of.setdefault(f"{custom.spec.provider}/{name}", set()).update(kinds)
-        capacity.update(f"{custom.spec.provider}/{name}" for name in custom.spec.capacity)
-    return Added({name: tuple(sorted(kinds)) for name, kinds in sorted(kinds_of.items())}, tuple(sorted(capacity)))
+        names_of_all.update(None, policy)
+    for device in custom_devices:
+        names_of_all.update(None, device)
+    return names_of_all.value
+
+
+class AddedNames:
+    """What policies and CustomDevices add to devices, kept current at the cost of what changes."""
+
+    def __init__(self) -> None:
+        self._attributes: dict[str, Counter[str]] = {}
+        self._capacity: Counter[str] = Counter()
+        self._value: Added | None = None
+
+    def update(
+        self, old: DeviceExposurePolicy | CustomDevice | None, new: DeviceExposurePolicy | CustomDevice | None
+    ) -> None:
+        """Take the change of an object."""
+        if old is not None and new is not None and old.spec == new.spec:
+            return
+        for item, sign in ((old, -1), (new, 1)):
+            for name, kind in _added_by(item) if item is not None else ():
+                counts = self._capacity if kind is None else self._attributes.setdefault(name, Counter())
+                key = name if kind is None else kind
+                counts[key] += sign
+                if counts[key] == (sign > 0):
+                    self._value = None
+                if not counts[key]:
+                    del counts[key]
+                if not counts and kind is not None:
+                    del self._attributes[name]
+
+    @property
+    def value(self) -> Added:
+        """All names, with the kinds of the attributes."""
+        if self._value is None:
+            kinds_of = {name: tuple(sorted(filter(None, kinds))) for name, kinds in sorted(self._attributes.items())}
+            self._value = Added(kinds_of, tuple(sorted(self._capacity)))
+        return self._value
+
+
+def _added_by(item: DeviceExposurePolicy | CustomDevice) -> Iterator[tuple[str, str | None]]:
+    """What an object adds: each attribute with "" and with its kinds, each capacity with None."""
+    if isinstance(item, CustomDevice):
+        for name, attribute in item.spec.attributes.items():
+            kinds = (kind for field, kind in _FIELDS.items() if getattr(attribute, field) is not None)
+            yield from ((f"{item.spec.provider}/{name}", kind) for kind in ("", *kinds))
+        yield from ((f"{item.spec.provider}/{name}", None) for name in item.spec.capacity)
+        return
+    exposure = item.spec.exposure
+    if exposure is None:
+        return
+    for name, value in exposure.additional_attributes.items():
+        yield from ((names.qualified(name), kind) for kind in ("", *_kinds(value)))
+    yield from ((names.qualified(name), None) for name in exposure.capacity)
+    if exposure.pooled_vfs is not None:
+        yield from ((names.qualified(name), None) for name in (names.VFS, names.BANDWIDTH))
 
 
 def _kinds(value: AttributeValue) -> Kinds:

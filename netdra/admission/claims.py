@@ -113,8 +113,9 @@ def _guesses(claim: ResourceClaim | ResourceClaimTemplate, cluster: Cluster) -> 
         place = next(_places(wanted, name, path))
         missing = f'{claim.kind} "{claim.metadata.name}": there is no DeviceClass "{name}"'
         derived = False
-        for topology, written in cluster.topologies.items():
-            if name.startswith(topology) and any(name == f"{topology}-{step.name}" for step in written.spec.steps):
+        for topology in (name[:at] for at, letter in enumerate(name) if letter == "-"):
+            written = cluster.topologies.get(topology)
+            if written is not None and any(name == f"{topology}-{step.name}" for step in written.spec.steps):
                 roots = ", ".join(f"{topology}-{step.name}" for step in written.spec.steps if step.is_root)
                 what = f'{missing}, because that step of NetworkTopology "{topology}" is no device'
                 yield Finding(what=what, hint=f"request {roots}", path=place)

@@ -7,7 +7,10 @@ same as with the whole cluster.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -15,6 +18,7 @@ from netdra.admission.messages import AdmissionRequest
 from netdra.admission.offers import Offers
 from netdra.cel.vocabulary import Added
 from netdra.exposure.foresight import InterfaceReports
+from netdra.exposure.ranks import RankIndex, Rivals
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.custom_device import CustomDevice
 from netdra.model.errors import UNREADABLE, InvalidInputError
@@ -22,14 +26,18 @@ from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.rules.limits import is_claim_within
-from netdra.rules.networks import ranges
+from netdra.rules.networks import Range, ranges
 from netdra.rules.schemas import plugins
-from netdra.topology.classes import parameters
+from netdra.topology.classes import class_name, known_classes, parameters
 from netdra.topology.selectors import choices, device_claim
+from netdra.vocabulary import AddedNames
 
-Topologies = Mapping[str, NetworkTopology]
+K = TypeVar("K")
+T = TypeVar("T")
 _topology = msgspec.json.Decoder(NetworkTopology)
 _schema = msgspec.json.Decoder(CNIPluginSchema)
+_policy = msgspec.json.Decoder(DeviceExposurePolicy | None)
+_custom_device = msgspec.json.Decoder(CustomDevice)
 _claim = msgspec.json.Decoder(ResourceClaim)
 _template = msgspec.json.Decoder(ResourceClaimTemplate)
 
@@ -45,6 +53,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         nowhere: why the CustomDevice that is written is applied on no node now; "" if it is, or that is unknown.
         added: the names that policies and CustomDevices add to devices, which selectors may use.
         offers: the devices that nodes report, by the attributes that the topology or claim that is written asks for.
+        rivals: of the policy that is written: the others of its rank; None if `policies` has all of them.
     """
 
     topologies: Mapping[str, NetworkTopology] = {}
@@ -58,6 +67,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     added: Added = Added()
     reported: InterfaceReports = InterfaceReports()
     offers: Offers = Offers()
+    rivals: Rivals | None = None
 
 
 NOTHING = Cluster()
@@ -89,24 +99,184 @@ def read_claim(request: AdmissionRequest) -> ResourceClaim | ResourceClaimTempla
     return claim
 
 
-def narrowed(request: AdmissionRequest, cluster: Cluster) -> Cluster:
-    """The part of the cluster that the review of an object needs; none if the object cannot be read: it is refused."""
+class ClusterIndex:
+    """The objects by what reviews look them up by, kept current at the cost of what changes.
+
+    Attributes:
+        ranks: the policies by rank.
+        pooling: the names of the policies that pool VFs.
+        added: the names that policies and CustomDevices add to devices.
+        classes: the classes that the controller makes of the topologies, by name. Of several topologies with a class of
+            one name, that of the topology whose name sorts first.
+    """
+
+    def __init__(self, cluster: Cluster = NOTHING) -> None:
+        """Take a cluster's objects."""
+        self.ranks = RankIndex()
+        self.pooling: set[str] = set()
+        self.added = AddedNames()
+        self.classes: dict[str, DeviceClass] = {}
+        self._parts: dict[str, _TopologyParts] = {}
+        self._using: defaultdict[str, set[str]] = defaultdict(set)
+        self._offering: defaultdict[str, set[str]] = defaultdict(set)
+        self._making: defaultdict[str, set[str]] = defaultdict(set)
+        self._handing: list[tuple[str, int, int]] = []
+        self._about: defaultdict[object, set[str]] = defaultdict(set)
+        for policy in cluster.policies.values():
+            self.on_policy(policy.name, None, policy)
+        for device in cluster.custom_devices.values():
+            self.on_custom_device(device.name, None, device)
+        for topology in cluster.topologies.values():
+            self.on_topology(topology.name, None, topology)
+
+    def on_policy(self, name: str, old: DeviceExposurePolicy | None, new: DeviceExposurePolicy | None) -> None:
+        """Take the change of a policy."""
+        self.ranks.update(name, old, new)
+        self.added.update(old, new)
+        exposure = new.spec.exposure if new is not None else None
+        if exposure is not None and exposure.pooled_vfs is not None:
+            self.pooling.add(name)
+        else:
+            self.pooling.discard(name)
+
+    def on_custom_device(self, name: str, old: CustomDevice | None, new: CustomDevice | None) -> None:
+        """Take the change of a CustomDevice."""
+        self.added.update(old, new)
+        _move(self._about, name, [subject(old)] if old else (), [subject(new)] if new else ())
+
+    def on_topology(self, name: str, old: NetworkTopology | None, new: NetworkTopology | None) -> None:
+        """Take the change of a topology."""
+        if old is not None and new is not None and old.spec == new.spec:
+            return
+        before = self._parts.pop(name, _NO_PARTS)
+        after = _NO_PARTS if new is None else _parts_of(new)
+        if new is not None:
+            self._parts[name] = after
+        _move(self._using, name, before.plugins, after.plugins)
+        _move(self._offering, name, before.resources, after.resources)
+        _move(self._making, name, before.names, after.names)
+        if before.ranges:
+            del self._handing[bisect_left(self._handing, (name,))]
+        if after.ranges:
+            insort(self._handing, (name, *_hull(after.ranges)))
+        for made in before.names | after.names:
+            makers = (other for other in self._making.get(made, ()) if made in self._parts[other].classes)
+            first = min(makers, default="")
+            if first:
+                self.classes[made] = self._parts[first].classes[made]
+            else:
+                self.classes.pop(made, None)
+
+    def using(self, plugin: str) -> Collection[str]:
+        """The topologies with steps of a plugin, or with it as a step's IPAM plugin."""
+        return self._using.get(plugin, ())
+
+    def about(self, device: CustomDevice) -> Collection[str]:
+        """The CustomDevices that speak of the same device for the same provider."""
+        return self._about.get(subject(device), ())
+
+    def clashing(self, new: NetworkTopology) -> Iterator[str]:
+        """The topologies that may share a class's or an extended resource's name, or addresses, with a new one.
+
+        A class is named `<topology>-<step>`, so if two topologies share a class's name, one's name begins the other's.
+        Of those with the same addresses one is enough for each step: it alone is named.
+        """
+        own = _parts_of(new)
+        for made in own.names:
+            yield from self._making.get(made, ())
+        for resource in own.resources:
+            yield from self._offering.get(resource, ())
+        yield from self._same_addresses(new.name, own.ranges)
+
+    def _same_addresses(self, new: str, ranges: Sequence[Range]) -> Iterator[str]:
+        left: dict[str, list[Range]] = {}
+        for handed in ranges:
+            left.setdefault(handed.step, []).append(handed)
+        first, last = _hull(ranges) if ranges else (1, 0)
+        # Of all topologies of the cluster, most are told apart by their lowest and highest address.
+        for name in [name for name, low, high in self._handing if low <= last and first <= high]:
+            met = set() if name == new else {our.step for our in _clashing(left, self._parts[name].ranges)}
+            if met:
+                yield name
+                left = {step: ours for step, ours in left.items() if step not in met}
+                if not left:
+                    return
+
+
+def _hull(ranges: Iterable[Range]) -> tuple[int, int]:
+    """The lowest and the highest address of ranges, whatever their versions."""
+    given = tuple(ranges)
+    return min(handed.first for handed in given), max(handed.last for handed in given)
+
+
+def _clashing(steps: Mapping[str, Iterable[Range]], theirs: Iterable[Range]) -> Iterator[Range]:
+    """The ranges of steps that clash with others."""
+    return (our for their in theirs for ours in steps.values() for our in ours if our.clashes(their))
+
+
+class _TopologyParts(NamedTuple):
+    """What others are compared with of a topology; `names` are those of its classes, whether it is sound or not."""
+
+    plugins: frozenset[str] = frozenset()
+    resources: frozenset[str] = frozenset()
+    ranges: tuple[Range, ...] = ()
+    names: frozenset[str] = frozenset()
+    classes: Mapping[str, DeviceClass] = {}
+
+
+_NO_PARTS = _TopologyParts()
+
+
+def _parts_of(topology: NetworkTopology) -> _TopologyParts:
+    return _TopologyParts(
+        plugins=frozenset(plugins(topology.spec.steps)),
+        resources=frozenset(step.extended_resource_name for step in topology.spec.steps) - {""},
+        ranges=tuple(ranges(topology)),
+        names=frozenset(class_name(topology.name, step.name) for step in topology.spec.steps if step.is_root),
+        classes=known_classes([topology], ()),
+    )
+
+
+def _move(index: dict[K, set[str]], name: str, before: Iterable[K], after: Iterable[K]) -> None:
+    """Put a name under other keys than before."""
+    for key in before:
+        index[key].discard(name)
+        if not index[key]:
+            del index[key]
+    for key in after:
+        index.setdefault(key, set()).add(name)
+
+
+def subject(device: CustomDevice) -> tuple[object, ...]:
+    """What two CustomDevices must have in common to be about one device."""
+    return device.spec.provider, device.spec.device, msgspec.json.encode(device.spec.selector, order="deterministic")
+
+
+def narrowed(request: AdmissionRequest, cluster: Cluster, index: ClusterIndex | None = None) -> Cluster:
+    """The part of the cluster that the review of an object needs; none if the object cannot be read: it is refused.
+
+    Args:
+        request: the object.
+        cluster: the cluster.
+        index: that of its objects, or of the same objects a moment later; made here without one.
+    """
     narrow = _KINDS.get(request.kind.kind)
     try:
-        return NOTHING if narrow is None or request.too_deep else narrow(request, cluster)
+        if narrow is None or request.too_deep:
+            return NOTHING
+        return narrow(request, cluster, ClusterIndex(cluster) if index is None else index)
     except UNREADABLE:
         return NOTHING
 
 
-def _of_topology(request: AdmissionRequest, cluster: Cluster) -> Cluster:
+def _of_topology(request: AdmissionRequest, cluster: Cluster, index: ClusterIndex) -> Cluster:
     new = _topology.decode(request.object)
-    begin = f"{new.name}-"
-    classes = {name: device_class for name, device_class in cluster.classes.items() if name.startswith(begin)}
-    beside = _clashing(new, cluster.topologies)
+    classes = {name: cluster.classes[name] for name in _class_names(new) if name in cluster.classes}
+    clashing = {*index.clashing(new)} - {new.name}
     return Cluster(
-        topologies=beside,
+        topologies=_present(cluster.topologies, sorted(clashing)),
         schemas=cluster.schemas,
-        policies=_offering(cluster),
+        policies=_offering(cluster, index),
         classes=classes,
         users=cluster.users,
         waiting=cluster.waiting,
@@ -115,58 +285,56 @@ def _of_topology(request: AdmissionRequest, cluster: Cluster) -> Cluster:
     )
 
 
-def _of_claim(request: AdmissionRequest, cluster: Cluster) -> Cluster:
+def _of_claim(request: AdmissionRequest, cluster: Cluster, index: ClusterIndex) -> Cluster:
     wanted, _ = device_claim(read_claim(request))
     named = {choice.device_class_name for asked in wanted.requests for choice in choices(asked)}
     classes = {name: cluster.classes[name] for name in named if name in cluster.classes}
     meant = {name for device_class in classes.values() for name in topologies_of_class(device_class)}
     topologies = {name: cluster.topologies[name] for name in meant if name in cluster.topologies}
-    return Cluster(topologies=topologies, classes=classes, policies=_offering(cluster), offers=cluster.offers)
+    return Cluster(topologies=topologies, classes=classes, policies=_offering(cluster, index), offers=cluster.offers)
 
 
-def _offering(cluster: Cluster) -> dict[str, DeviceExposurePolicy]:
+def _offering(cluster: Cluster, index: ClusterIndex) -> dict[str, DeviceExposurePolicy]:
     """The policies whose devices nodes report, and those that pool VFs."""
     named = {device.policy for offer in cluster.offers.nodes for device in offer.devices}
-    return {
-        name: policy
-        for name, policy in cluster.policies.items()
-        if name in named or (policy.spec.exposure is not None and policy.spec.exposure.pooled_vfs is not None)
-    }
+    return _present(cluster.policies, sorted(named | index.pooling))
 
 
-def _of_schema(request: AdmissionRequest, cluster: Cluster) -> Cluster:
+def _of_schema(request: AdmissionRequest, cluster: Cluster, index: ClusterIndex) -> Cluster:
     plugin = _schema.decode(request.object).spec.plugin
-    using = {name: topology for name, topology in cluster.topologies.items() if plugin in plugins(topology.spec.steps)}
     schemas = {name: schema for name, schema in cluster.schemas.items() if schema.spec.plugin == plugin}
-    return Cluster(topologies=using, schemas=schemas)
+    return Cluster(topologies=_present(cluster.topologies, sorted(index.using(plugin))), schemas=schemas)
 
 
-def _of_policy(_: AdmissionRequest, cluster: Cluster) -> Cluster:
-    return Cluster(policies=cluster.policies, added=cluster.added, reported=cluster.reported)
+def _of_policy(request: AdmissionRequest, cluster: Cluster, index: ClusterIndex) -> Cluster:
+    """The policies that stand on interfaces that nodes report: no other one has a part in what the new one does."""
+    new = _policy.decode(request.object)
+    standing = {name for seen in cluster.reported.seen for name in seen.standings}
+    return Cluster(
+        policies=_present(cluster.policies, sorted(standing)),
+        added=cluster.added,
+        reported=cluster.reported,
+        rivals=index.ranks.of(new) if new is not None else None,
+    )
 
 
-def _of_custom_device(_: AdmissionRequest, cluster: Cluster) -> Cluster:
-    return Cluster(custom_devices=cluster.custom_devices, nowhere=cluster.nowhere)
+def _of_custom_device(request: AdmissionRequest, cluster: Cluster, index: ClusterIndex) -> Cluster:
+    device = _custom_device.decode(request.object)
+    return Cluster(
+        custom_devices=_present(cluster.custom_devices, sorted(index.about(device))), nowhere=cluster.nowhere
+    )
 
 
-def _clashing(new: NetworkTopology, topologies: Topologies) -> dict[str, NetworkTopology]:
-    """The topologies that may share a DeviceClass's or an extended resource's name, or addresses, with a new one.
-
-    A class is named `<topology>-<step>`, so if two topologies share a class's name, one's name begins the other's.
-    """
-    begin, resources = f"{new.name}-", {step.extended_resource_name for step in new.spec.steps} - {""}
-    handed = [*ranges(new)]
-    return {
-        name: topology
-        for name, topology in topologies.items()
-        if name.startswith(begin)
-        or new.name.startswith(f"{name}-")
-        or (resources and any(step.extended_resource_name in resources for step in topology.spec.steps))
-        or (handed and any(own.clashes(other) for other in ranges(topology) for own in handed))
-    }
+def _present(objects: Mapping[str, T], names: Iterable[str]) -> dict[str, T]:
+    """The objects of these names; the index may be of a moment later."""
+    return {name: objects[name] for name in names if name in objects}
 
 
-_KINDS: Mapping[str, Callable[[AdmissionRequest, Cluster], Cluster]] = {
+def _class_names(topology: NetworkTopology) -> Iterator[str]:
+    return (class_name(topology.name, step.name) for step in topology.spec.steps)
+
+
+_KINDS: Mapping[str, Callable[[AdmissionRequest, Cluster, ClusterIndex], Cluster]] = {
     "NetworkTopology": _of_topology,
     "CNIPluginSchema": _of_schema,
     "DeviceExposurePolicy": _of_policy,

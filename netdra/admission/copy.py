@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from netdra.admission.cluster import Cluster, topologies_of_class
+from netdra.admission.cluster import Cluster, ClusterIndex, topologies_of_class
 from netdra.admission.nodes import Nodes
-from netdra.cel.vocabulary import Added
 from netdra.exposure.foresight import folded, referenced_attributes
 from netdra.kube.client import Client
 from netdra.kube.errors import NotFoundError
@@ -45,7 +45,6 @@ from netdra.model.topology import NetworkTopology
 from netdra.rules import shipped
 from netdra.topology.classes import known_classes
 from netdra.topology.users import is_attached, topologies_of
-from netdra.vocabulary import added
 
 Classes = Mapping[str, DeviceClass]
 T = TypeVar("T", bound=KubernetesObject)
@@ -167,25 +166,32 @@ class Copy:
         stores = self.topologies, self.schemas, self.policies, self.custom_devices, self.classes
         self._stores: tuple[Store[Any], ...] = stores
         self._cluster: Cluster | None = None
-        self._made: dict[str, tuple[NetworkTopology, Classes]] = {}
-        self._added: Added | None = None
+        self.index = ClusterIndex()
+        self._following = ExitStack()
+        for store, update in (
+            (self.topologies, self.index.on_topology),
+            (self.policies, self.index.on_policy),
+            (self.custom_devices, self.index.on_custom_device),
+            (self.schemas, None),
+            (self.classes, None),
+        ):
+            self._following.enter_context(store.following(partial(self._on_change, update)))
 
     async def run(self) -> None:
         """Keep the copy current until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            with ExitStack() as following:
-                work = (
-                    self._reflected(following, TOPOLOGIES, self.topologies),
-                    self._reflected(following, SCHEMAS, self.schemas),
-                    self._reflected(following, POLICIES, self.policies),
-                    self._reflected(following, CUSTOM_DEVICES, self.custom_devices),
-                    self._reflected(following, DEVICE_CLASSES, self.classes),
+            with self.nodes.following():
+                reflectors = (
+                    Reflector(self._client, TOPOLOGIES, self.topologies),
+                    Reflector(self._client, SCHEMAS, self.schemas),
+                    Reflector(self._client, POLICIES, self.policies),
+                    Reflector(self._client, CUSTOM_DEVICES, self.custom_devices),
+                    Reflector(self._client, DEVICE_CLASSES, self.classes),
                     # Warnings alone need these: where the server does not know the kind, verdicts do without.
-                    Reflector(self._client, NODE_INTERFACES, self.nodes.reports, vital=False).run(),
-                    Reflector(self._client, NODES, self.nodes.nodes, vital=False).run(),
+                    Reflector(self._client, NODE_INTERFACES, self.nodes.reports, vital=False),
+                    Reflector(self._client, NODES, self.nodes.nodes, vital=False),
                 )
-                following.enter_context(self.nodes.following())
-                await asyncio.gather(*(tasks.create_task(coroutine) for coroutine in work))
+                await asyncio.gather(*(tasks.create_task(reflector.run()) for reflector in reflectors))
 
     @property
     def synced(self) -> bool:
@@ -199,15 +205,15 @@ class Copy:
 
     @property
     def cluster(self) -> Cluster:
-        """The cluster as the copy has it now."""
+        """The cluster as the copy has it now, but for statuses, which no verdict stands on."""
         if self._cluster is None:
             self._cluster = Cluster(
                 topologies=dict(self.topologies.objects),
                 schemas={schema.metadata.name: schema for schema in shipped.own_of(self.schemas.objects.values())},
                 policies=dict(self.policies.objects),
                 custom_devices=dict(self.custom_devices.objects),
-                classes=self._made_classes() | dict(self.classes.objects),
-                added=self._made_added(),
+                classes=self.index.classes | dict(self.classes.objects),
+                added=self.index.added.value,
             )
         return self._cluster
 
@@ -245,11 +251,14 @@ class Copy:
         cluster, asked = self.cluster, tuple(classes)
         # In one go with the topologies that the copy has for these classes, because the claim's author waits.
         supposed = _named(asked, cluster.classes)
-        stored = _some(self.classes.objects, asked), _some(cluster.topologies, supposed)
+        stored = tuple(
+            _all_without_status(objects)
+            for objects in (_some(self.classes.objects, asked), _some(cluster.topologies, supposed))
+        )
         present, topologies = await asyncio.gather(
             self._current(DEVICE_CLASSES, asked), self._current(TOPOLOGIES, supposed)
         )
-        if (present, topologies) == stored:
+        if tuple(_all_without_status(objects) for objects in (present, topologies)) == stored:
             return cluster
         named = _named(asked, {**cluster.classes, **present})
         topologies |= await self._current(TOPOLOGIES, named - supposed)
@@ -262,31 +271,27 @@ class Copy:
         objects = await asyncio.gather(*(self._reads.get(resource, name) for name in names))
         return {item.metadata.name: item for item in objects if item is not None}
 
-    def _reflected(self, following: ExitStack, resource: Resource[T], store: Store[T]) -> Coroutine[Any, Any, None]:
-        following.enter_context(store.following(self._outdate))
-        return Reflector(self._client, resource, store).run()
-
-    def _outdate(self, change: Change[Any]) -> None:
+    def _on_change(self, update: Callable[[str, Any, Any], None] | None, change: Change[Any]) -> None:
+        if _is_status_alone(change.old, change.new):
+            return
         self._cluster = None
-        if isinstance(change.new or change.old, DeviceExposurePolicy | CustomDevice):
-            self._added = None
+        if update is not None:
+            update(change.key, change.old, change.new)
 
-    def _made_added(self) -> Added:
-        """The names that policies and CustomDevices add to devices; there may be thousands of these, and few change."""
-        if self._added is None:
-            self._added = added(self.policies.objects.values(), self.custom_devices.objects.values())
-        return self._added
 
-    def _made_classes(self) -> dict[str, DeviceClass]:
-        """The classes that the controller makes of the topologies; those of unchanged topologies are computed once."""
-        before, self._made = self._made, {}
-        merged: dict[str, DeviceClass] = {}
-        for name, topology in self.topologies.objects.items():
-            computed = before.get(name)
-            made = computed[1] if computed is not None and computed[0] is topology else known_classes([topology], ())
-            self._made[name] = (topology, made)
-            merged |= made
-        return merged
+def _is_status_alone(old: Any, new: Any) -> bool:
+    """Whether an object changed in its status at most, as the controller writes it after each change of the object."""
+    return old is not None and new is not None and _without_status(old) == _without_status(new)
+
+
+def _without_status(item: Any) -> Any:
+    """An object without what changes when its status is written."""
+    bare = replace(item, metadata=replace(item.metadata, resource_version=""))
+    return replace(bare, status=None) if hasattr(item, "status") else bare
+
+
+def _all_without_status(objects: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _without_status(item) for name, item in objects.items()}
 
 
 def _some(objects: Mapping[str, T], names: Iterable[str]) -> dict[str, T]:

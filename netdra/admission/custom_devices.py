@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from netdra.admission.cluster import subject
 from netdra.admission.messages import Verdict
 from netdra.admission.topologies import SHOWN
 from netdra.exposure.check import node_errors
@@ -31,9 +32,7 @@ def review(new: CustomDevice, custom_devices: Mapping[str, CustomDevice], nowher
 
 def warnings(new: CustomDevice, custom_devices: Mapping[str, CustomDevice]) -> Iterator[Finding]:
     """The warnings for the author of a CustomDevice without errors."""
-    same = sorted(
-        name for name, other in custom_devices.items() if name != new.name and _subject(other) == _subject(new)
-    )
+    same = sorted(name for name, other in custom_devices.items() if name != new.name and subject(other) == subject(new))
     if same:
         what = f'CustomDevice "{new.name}": {listed(same, SHOWN)} speaks of the same device for the same provider'
         yield Finding(what=what, hint="merge the two", path=("spec", "device"))
@@ -48,7 +47,3 @@ def problems(new: CustomDevice) -> Iterator[str]:
     if not spec.attributes and not spec.capacity and not spec.add_if_not_exist:
         yield "spec: says nothing; give attributes, capacity, or addIfNotExist"
     yield from node_errors("spec.selector.nodeSelector", (spec.selector or CustomDeviceSelector()).node_selector)
-
-
-def _subject(device: CustomDevice) -> tuple[object, ...]:
-    return device.spec.provider, device.spec.device, device.spec.selector

@@ -12,6 +12,7 @@ from netdra.admission.messages import Verdict
 from netdra.cel.analysis import examine
 from netdra.exposure.check import check, try_out
 from netdra.exposure.foresight import UNCHANGED, DeviceForecast, Foresight, InterfaceReports, SimilarInterfaces
+from netdra.exposure.ranks import RankIndex
 from netdra.exposure.unwise import misspelt_plugins, warnings
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.rules import shipped
@@ -39,7 +40,8 @@ def review(
         return Verdict(tuple(wrong))
     try_out(new.spec.selector.cel)
     texts = [f"spec.selector.cel: {remark.what}" for remark in remarks]
-    texts += warnings(new, cluster.policies.values())
+    rivals = cluster.rivals
+    texts += warnings(new, RankIndex(cluster.policies.values()).of(new) if rivals is None else rivals)
     own = {schema.spec.cni_type for schema in cluster.schemas.values()}
     texts += misspelt_plugins(new, shipped.types() | own)
     if done := effect(cluster.policies.values(), old, new, cluster.reported, in_time):

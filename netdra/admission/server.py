@@ -155,7 +155,7 @@ class Webhook:
             with suppress(*UNREADABLE):
                 device = msgspec.json.decode(request.object, type=CustomDevice)
                 cluster = replace(cluster, nowhere=self._copy.nodes.nowhere(device))
-        return await self._workers.review(request, narrowed(request, cluster))
+        return await self._workers.review(request, narrowed(request, cluster, self._copy.index))
 
     async def _of_claim(self, request: AdmissionRequest, client: str, size: int) -> Verdict:
         cluster = self._copy.cluster
@@ -204,7 +204,7 @@ class Webhook:
         try:
             async with self._workers.turns.turn(f"{_OF_CLAIMS}{client}", len(request.object)):
                 offers = await self._copy.nodes.offers(asked, named=not client)
-                narrow = narrowed(request, replace(self._copy.cluster, offers=offers))
+                narrow = narrowed(request, replace(self._copy.cluster, offers=offers), self._copy.index)
                 return await self._workers.review(request, narrow)
         except NoTurnError:
             return ALLOWED

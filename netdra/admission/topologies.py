@@ -33,7 +33,7 @@ def review(
         return Verdict((used.text,))
     schemas = sound(cluster.schemas)
     findings = [*check_topology(new, schemas)]
-    others = {name: topology for name, topology in cluster.topologies.items() if name != new.name}
+    others = {name: cluster.topologies[name] for name in sorted(cluster.topologies) if name != new.name}
     findings += [finding for name, finding in check_together({**others, new.name: new}) if name == new.name]
     findings += [finding for finding, wrong in check_names(new, cluster.added) if wrong]
     near = [finding for name, finding in overlaps([*others.values(), new]) if name == new.name]

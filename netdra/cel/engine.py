@@ -72,9 +72,13 @@ class DeviceVariables:
 
 
 class CompiledSelector:
-    """A compiled expression. Made by `compile_selector` only."""
+    """A compiled expression. Made by `compile_selector` only.
 
-    __slots__ = ("_attributes", "_capacity", "_is_bool", "_program", "expression")
+    Attributes:
+        attributes: those that its answer depends on, each as its domain and name; None if it may be all.
+    """
+
+    __slots__ = ("_attributes", "_capacity", "_is_bool", "_program", "attributes", "expression")
 
     expression: Final[str]
 
@@ -86,6 +90,7 @@ class CompiledSelector:
         # empty map, not for a missing key (k8s.io/dynamic-resource-allocation/cel/compile.go).
         self._attributes = tree.domains(read, "attributes")
         self._capacity = tree.domains(read, "capacity")
+        self.attributes = tree.attributes(read)
 
     @property
     def domains(self) -> frozenset[str]:

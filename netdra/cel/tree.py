@@ -97,6 +97,7 @@ class Fold(NamedTuple):
 
 Node = Literal | Name | Select | Call | Items | Entries | Fold
 
+_LOOKUPS = frozenset({"_[_]", "_[?_]"})
 _ANY_VALUE, _EXPRESSION, _SOURCE, _POSITIONS = 2, 4, 5, 4
 _ID = 2
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -153,12 +154,58 @@ def domains(node: Node, field: str) -> frozenset[str]:
     """
     found: dict[bool, set[str]] = {True: set(), False: set()}
     for part in walk(node):
-        if isinstance(part, Call) and part.function in {"_[_]", "_[?_]", "@in"} and len(part.given) == 2:
+        if isinstance(part, Call) and part.function in {*_LOOKUPS, "@in"} and len(part.given) == 2:
             tested = part.function == "@in"
             key, holder = part.given if tested else part.given[::-1]
             if _is_of_device(holder, field) and isinstance(key, Literal) and isinstance(key.value, str):
                 found[tested].add(key.value)
     return frozenset(found[False] - found[True])
+
+
+def attributes(node: Node) -> frozenset[tuple[str, str]] | None:
+    """The attributes that an expression's answer depends on, each as its domain and name; None if it may be all.
+
+    It depends on those alone that it reads or tests for by literals. The driver, the capacities and whether the device
+    is shared are no attributes: the answer may depend on all of them.
+    """
+    if any(isinstance(part, Fold) and "device" in (*part.variables, part.result_name) for part in walk(node)):
+        return None
+    found: set[tuple[str, str]] = set()
+    left = [node]
+    while left:
+        part = left.pop()
+        if isinstance(part, Name) and part.name == "device":
+            return None
+        if isinstance(part, Select) and part.operand == Name(part.operand.at, "device") and part.field != "attributes":
+            continue
+        key = _attribute(part)
+        if key is None:
+            left += parts(part)
+        else:
+            found.add(key)
+    return frozenset(found)
+
+
+def _attribute(node: Node) -> tuple[str, str] | None:
+    """The domain and name of the attribute that a node reads or tests for by literals; None of any other node."""
+    if isinstance(node, Select):
+        domain = _domain(node.operand)
+        return None if domain is None else (domain, node.field)
+    if isinstance(node, Call) and node.function in {*_LOOKUPS, "_?._", "@in"} and len(node.given) == 2:
+        key, holder = node.given if node.function == "@in" else node.given[::-1]
+        domain = _domain(holder)
+        if domain is not None and isinstance(key, Literal) and isinstance(key.value, str):
+            return domain, key.value
+    return None
+
+
+def _domain(node: Node) -> str | None:
+    """The domain of a node that is `device.attributes["domain"]`; None of any other node."""
+    if isinstance(node, Call) and node.function in _LOOKUPS and len(node.given) == 2:
+        holder, key = node.given
+        if _is_of_device(holder, "attributes") and isinstance(key, Literal) and isinstance(key.value, str):
+            return key.value
+    return None
 
 
 def _is_of_device(node: Node, field: str) -> bool:

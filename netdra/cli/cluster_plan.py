@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import click
 import msgspec
@@ -16,12 +17,19 @@ import msgspec
 from netdra.cli import terminal
 from netdra.cli.shared import ClusterAccess
 from netdra.exposure.check import check
-from netdra.exposure.foresight import UNCHANGED, Foresight, SimilarInterfaces, VFPooling
+from netdra.exposure.foresight import (
+    UNCHANGED,
+    DeviceForecast,
+    Foresight,
+    SimilarInterfaces,
+    VFPooling,
+    referenced_attributes,
+)
 from netdra.exposure.grouping import pool_name
 from netdra.exposure.pooling import lane_names
 from netdra.model import names
 from netdra.model.errors import InvalidInputError
-from netdra.model.inventory import Interface
+from netdra.model.inventory import AttributeValue, Interface
 from netdra.model.node_network import InterfaceGroup, NodeNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
@@ -122,6 +130,7 @@ def compare(
     lines: list[DeviceChange] = []
     notes: list[str] = []
     published = _published(now.slices)
+    forecasts: dict[tuple[str, ...], _Forecasts] = {}
     for report in sorted(now.reports, key=lambda report: report.name):
         labels = now.labels.get(report.name, {})
         here = [
@@ -129,7 +138,10 @@ def compare(
             for policy in changed
             if policy.spec.node_selector is None or policy.spec.node_selector.matches(labels)
         ]
-        compared = _Node(report, published.get(report.name, {}), Foresight(now.policies, removed, here))
+        holding = tuple(policy.name for policy in here)
+        if holding not in forecasts:
+            forecasts[holding] = _Forecasts(now.policies, removed, here)
+        compared = _Node(report, published.get(report.name, {}), forecasts[holding])
         lines += compared.lines()
         if compared.unknown:
             many = f"{compared.unknown} interface{'s' * (compared.unknown != 1)}"
@@ -147,14 +159,53 @@ def compare(
     return sorted(lines, key=lambda line: (line.node, line.pool, line.device)), notes
 
 
+class _Forecasts:
+    """What becomes of interfaces on the nodes on which the same policies hold; of those that are alike, asked once."""
+
+    def __init__(
+        self,
+        policies: Sequence[DeviceExposurePolicy],
+        removed: Sequence[DeviceExposurePolicy],
+        written: Sequence[DeviceExposurePolicy],
+    ) -> None:
+        self.foresight = Foresight(policies, removed, written)
+        self._asked = referenced_attributes(policy.spec.selector.cel for policy in written)
+        self._known: dict[tuple[object, ...], DeviceForecast | None] = {}
+
+    def of(
+        self, group: InterfaceGroup, facts: Mapping[str, AttributeValue], unknown: AbstractSet[str]
+    ) -> DeviceForecast | None:
+        """What becomes of an interface's devices; None where its report is not enough to say.
+
+        Args:
+            group: the interface's.
+            facts: its attributes.
+            unknown: those that the report leaves open.
+        """
+        plain = {
+            name: value
+            for name in self._asked
+            if (value := facts.get(name)) is not None and not isinstance(value, tuple)
+        }
+        open_ = tuple(sorted(self._asked & unknown))
+        unreadable = tuple(
+            qualified for name in group.unreadable if (qualified := names.qualified(name)) in self._asked
+        )
+        key = tuple(sorted(plain.items())), open_, unreadable, tuple(sorted(group.policies.items())), group.devices
+        if key not in self._known:
+            seen = SimilarInterfaces(plain, open_, unreadable, group.policies, group.devices)
+            self._known[key] = self.foresight.of(seen)
+        return self._known[key]
+
+
 class _Node:
     """One node's report, beside its slices."""
 
-    def __init__(self, report: NodeNetwork, pools: Mapping[str, str], foresight: Foresight) -> None:
+    def __init__(self, report: NodeNetwork, pools: Mapping[str, str], forecasts: _Forecasts) -> None:
         self._node = report.name
         self._groups = report.status.interfaces if report.status is not None else ()
         self._pools = pools
-        self._foresight = foresight
+        self._forecasts = forecasts
         self.unknown = 0
         self._pooled: Counter[tuple[str, VFPooling]] = Counter()
         self._away: Counter[str] = Counter()
@@ -164,8 +215,11 @@ class _Node:
         reported: set[str] = set()
         groups = [group for group in self._groups if not group.pools_vfs]
         for group in groups:
+            common, unknown = group.facts()
             for name in group.names:
-                for line in self._of(group, name):
+                own = group.derived_from(name, common, unknown) if unknown else {}
+                facts, left = ({**common, **own}, unknown - own.keys()) if own else (common, unknown)
+                for line in self._of(group, name, facts, left):
                     reported.add(line.device)
                     yield line
             self.unknown += group.count if group.is_untold and (group.devices or self._may_matter(group)) else 0
@@ -179,18 +233,19 @@ class _Node:
 
     def _may_matter(self, group: InterfaceGroup) -> bool:
         """Whether the change of policies may concern interfaces that are only counted."""
-        change = self._foresight.of(_seen(group))
+        change = self._forecasts.of(group, *group.facts())
         return change is None or change.matched
 
-    def _of(self, group: InterfaceGroup, name: str) -> Iterator[DeviceChange]:
-        facts, _ = group.facts(name)
-        change = self._foresight.of(_seen(group, name))
+    def _of(
+        self, group: InterfaceGroup, name: str, facts: Mapping[str, AttributeValue], unknown: AbstractSet[str]
+    ) -> Iterator[DeviceChange]:
+        change = self._forecasts.of(group, facts, unknown)
         self.unknown += change is None
         pf_name = str(facts.get(_PF_NAME, ""))
         if change is None:
             self._pfs_of_unknown.add(pf_name)
         else:
-            pooled = self._foresight.pooled_now(group.policies) if change is UNCHANGED else change.pooled
+            pooled = self._forecasts.foresight.pooled_now(group.policies) if change is UNCHANGED else change.pooled
             if pooled is not None:
                 self._pooled[pf_name, pooled] += 1
             elif group.state == _AWAY:
@@ -202,7 +257,7 @@ class _Node:
             after = "" if device in gone else taken.get(device.suffix, now)
             yield DeviceChange(
                 node=self._node,
-                pool=self._pool(group, name, called),
+                pool=self._pool(group, name, called, pf_name),
                 device=called,
                 now=now,
                 after="?" if change is None else after,
@@ -210,7 +265,9 @@ class _Node:
             )
         for suffix, policy in (change.added if change is not None else {}).items():
             called = names.label(name + suffix)
-            yield DeviceChange(node=self._node, pool=self._pool(group, name, called), device=called, after=policy)
+            yield DeviceChange(
+                node=self._node, pool=self._pool(group, name, called, pf_name), device=called, after=policy
+            )
 
     def _of_pools(self) -> Iterator[DeviceChange]:
         """The devices of pooled VFs: those of the report, and those that the VFs would be pooled as."""
@@ -240,23 +297,14 @@ class _Node:
         for device, (pf_name, policy) in after.items():
             yield DeviceChange(node=self._node, pool=pool_name(self._node, pf_name, None), device=device, after=policy)
 
-    def _pool(self, group: InterfaceGroup, name: str, device: str) -> str:
+    def _pool(self, group: InterfaceGroup, name: str, device: str, pf_name: str) -> str:
         """The pool that a device is in, or would be; "?" for interfaces that may be on a NIC, and so in its pool."""
         if device in self._pools:
             return self._pools[device]
         if group.type not in _ROOTS and group.type != "vf":
             return "?"
-        pf_name = str(group.facts(name)[0].get(_PF_NAME, ""))
         root = None if group.type == "vf" else Interface(if_name=name, type=group.type)
         return pool_name(self._node, pf_name, root)
-
-
-def _seen(group: InterfaceGroup, name: str = "") -> SimilarInterfaces:
-    """An interface of a group as it is reported; without a name, what all of them share."""
-    facts, unknown = group.facts(name)
-    unreadable = tuple(names.qualified(name) for name in group.unreadable)
-    plain = {key: value for key, value in facts.items() if not isinstance(value, tuple)}
-    return SimilarInterfaces(plain, tuple(sorted(unknown)), unreadable, group.policies, group.devices)
 
 
 def _published(slices: Iterable[ResourceSlice]) -> dict[str, dict[str, str]]:

@@ -247,14 +247,16 @@ def _scoped(objects: Sequence[_Object]) -> Iterator[FileProblem]:
 def _unwise(objects: Sequence[_Object]) -> Iterator[FileProblem]:
     """Warnings for policies that are legal and hardly meant so."""
     from netdra.exposure.check import check
+    from netdra.exposure.ranks import RankIndex
     from netdra.exposure.unwise import misspelt_plugins, warnings
     from netdra.rules import shipped
 
     policies = _of(objects, DeviceExposurePolicy)
+    ranks = RankIndex(policy for _, policy in policies)
     types = shipped.types() | {schema.spec.cni_type for _, schema in _of(objects, CNIPluginSchema)}
     for entry, policy in policies:
         if not check(policy):
-            texts = [*warnings(policy, (other for _, other in policies)), *misspelt_plugins(policy, types)]
+            texts = [*warnings(policy, ranks.of(policy)), *misspelt_plugins(policy, types)]
             yield from (entry.problem(finding, "warning") for finding in _placed(policy, texts))
 
 

@@ -49,14 +49,14 @@ def changes(topology: NetworkTopology, present: Mapping[str, DeviceClass], featu
 
     Args:
         topology: a sound topology, as it is stored.
-        present: all DeviceClasses by name.
+        present: the DeviceClasses that it owns, and those of its steps' names, by name; others make no difference.
 
     Raises:
         InvalidInputError: the topology is unsound.
     """
     made = () if topology.metadata.deletion_timestamp else device_classes(topology, features)
     wanted = {entry.metadata.name: _owned(entry, topology) for entry in made}
-    own = {name: device_class for name, device_class in present.items() if _owner(device_class) == topology.name}
+    own = {name: device_class for name, device_class in present.items() if owner(device_class) == topology.name}
     stale = [entry for entry in own.values() if not _belongs(entry, topology) or entry.metadata.name not in wanted]
     current = {name: entry for name, entry in own.items() if entry not in stale}
     # A class that is being deleted still has its name: the new class is made when it is gone.
@@ -71,7 +71,19 @@ def changes(topology: NetworkTopology, present: Mapping[str, DeviceClass], featu
 
 def is_generated(device_class: DeviceClass) -> bool:
     """Whether the controller made a class, for a topology that may be gone."""
-    return bool(_owner(device_class))
+    return bool(owner(device_class))
+
+
+def owner(device_class: DeviceClass) -> str:
+    """The topology that owns a class by its metadata, or ""."""
+    for reference in device_class.metadata.owner_references:
+        if (
+            reference.controller
+            and reference.kind == KIND
+            and reference.api_version.partition("/")[0] == GROUP_VERSION.partition("/")[0]
+        ):
+            return reference.name
+    return ""
 
 
 def owner_reference(topology: NetworkTopology) -> OwnerReference:
@@ -83,18 +95,6 @@ def owner_reference(topology: NetworkTopology) -> OwnerReference:
 
 def _owned(made: DeviceClass, topology: NetworkTopology) -> DeviceClass:
     return replace(made, metadata=replace(made.metadata, owner_references=(owner_reference(topology),)))
-
-
-def _owner(device_class: DeviceClass) -> str:
-    """The topology that owns a class by its metadata, or ""."""
-    for owner in device_class.metadata.owner_references:
-        if (
-            owner.controller
-            and owner.kind == KIND
-            and owner.api_version.partition("/")[0] == GROUP_VERSION.partition("/")[0]
-        ):
-            return owner.name
-    return ""
 
 
 def _belongs(device_class: DeviceClass, topology: NetworkTopology) -> bool:

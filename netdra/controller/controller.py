@@ -17,6 +17,7 @@ from netdra.controller import metrics, status
 from netdra.controller.checks import Checks
 from netdra.controller.classes import ClassWrites, changes
 from netdra.controller.state import (
+    ALL_TOPOLOGIES,
     CUSTOM_DEVICE_ROLLOUT,
     FEATURES,
     POLICY,
@@ -101,6 +102,7 @@ class Controller:
             POLICY_ROLLOUT: self._policy_rollout,
             CUSTOM_DEVICE_ROLLOUT: self._custom_device_rollout,
             FEATURES: self._learn_features,
+            ALL_TOPOLOGIES: self._all_topologies,
         }
 
     async def run(self) -> None:
@@ -149,7 +151,7 @@ class Controller:
 
     def _changes(self, topology: NetworkTopology) -> ClassWrites:
         try:
-            return changes(topology, self.state.classes.objects, self._features)
+            return changes(topology, self.state.classes_of(topology), self._features)
         except InvalidInputError as problem:
             log.warning("%s", problem)
             return ClassWrites()
@@ -159,7 +161,7 @@ class Controller:
         if not planned.replace or not status.is_ready(topology):
             return
         other = changes(
-            topology, self.state.classes.objects, Features(list_attributes=not self._features.list_attributes)
+            topology, self.state.classes_of(topology), Features(list_attributes=not self._features.list_attributes)
         )
         by_features = {entry.metadata.name for entry in planned.replace} - {
             device_class.metadata.name for device_class in other.replace
@@ -210,7 +212,9 @@ class Controller:
         if schema.is_shipped:
             await delete_shipped(self._client, schema)
         else:
-            await self._write_status(SCHEMAS, schema, status.of_schema(schema, self.state.schemas.objects, now()))
+            await self._write_status(
+                SCHEMAS, schema, status.of_schema(schema, self.state.first_schemas.of(schema), now())
+            )
 
     async def _write_status(self, resource: Resource[Any], about: WithStatus, desired: StatusWithConditions) -> None:
         await write_status(self._client, self._recorder, resource, about, desired)
@@ -229,5 +233,8 @@ class Controller:
         features = published(self.state.nodes.objects.values())
         if features is not None and features != self._features:
             self._features = features
-            for name in self.state.topologies.objects:
-                self.work.add(Key(TOPOLOGY, name))
+            await self._all_topologies("")
+
+    async def _all_topologies(self, _: str) -> None:
+        for name in self.state.topologies.objects:
+            self.work.add(Key(TOPOLOGY, name))

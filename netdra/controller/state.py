@@ -7,14 +7,15 @@ the nodes' reports of each policy and custom device. `netdra.controller.controll
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left, insort
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
-import msgspec
-
+from netdra.controller.classes import owner
+from netdra.exposure.ranks import RankIndex
 from netdra.kube.client import Client
 from netdra.kube.features import LIST_ATTRIBUTES
 from netdra.kube.queue import WorkQueue
@@ -44,10 +45,12 @@ from netdra.model.node_network import (
     custom_devices_of,
     policies_of,
 )
-from netdra.model.policy import DeviceExposurePolicy, Exposure
+from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.rollout import CustomDeviceRollout, DeviceExposurePolicyRollout, NetworkTopologyUsage
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
+from netdra.rules import contract
+from netdra.topology.classes import class_name
 from netdra.topology.users import topologies_of
 
 R = TypeVar("R")
@@ -57,7 +60,8 @@ T = TypeVar("T", bound=KubernetesObject)
 TOPOLOGY, POLICY, SCHEMA = "NetworkTopology", "DeviceExposurePolicy", "CNIPluginSchema"
 TOPOLOGY_USAGE, POLICY_ROLLOUT = "NetworkTopologyUsage", "DeviceExposurePolicyRollout"
 CUSTOM_DEVICE_ROLLOUT = "CustomDeviceRollout"
-FEATURES = "features"
+FEATURES, ALL_TOPOLOGIES = "features", "topologies"
+"""Work on no object of its own: learn what nodes publish, and look at every topology."""
 DEBOUNCE_SECONDS = 1.0
 """How long further changes of users and reports are waited for before a status is written."""
 NODES_PER_SECOND = 500
@@ -116,40 +120,42 @@ class ReportIndex(Generic[R]):
         return (name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
 
 
-class RankIndex:
-    """Policies by their rank; of several expose policies of one rank, only the one whose name sorts first is used."""
+class FirstSchemas:
+    """The schema of each plugin that counts: the first by name of those that do not contradict themselves."""
 
     def __init__(self) -> None:
-        self._names: dict[bytes, set[str]] = {}
+        self._names: dict[str, list[str]] = {}
 
-    def of(self, policy: DeviceExposurePolicy) -> tuple[str, ...]:
-        """The other policies of a policy's rank, by name, in order."""
-        return tuple(sorted(self._names.get(_rank(policy) or b"", set()) - {policy.name}))
+    def of(self, schema: CNIPluginSchema) -> str:
+        """The name of the schema of the same plugin that counts; "" if there is none."""
+        return next(iter(self._names.get(schema.spec.plugin, ())), "")
 
-    def update(self, change: Change[DeviceExposurePolicy]) -> Iterator[str]:
-        """Take a policy's change; returns the names of the other policies that have a rival more or less."""
-        before = _rank(change.old) if change.old is not None else None
-        after = _rank(change.new) if change.new is not None else None
+    def update(self, change: Change[CNIPluginSchema]) -> tuple[str, ...]:
+        """Take a schema's change; returns the names of the others of a plugin of which another schema counts now."""
+        old, new = change.old, change.new
+        if old is not None and new is not None and (old.spec, old.is_shipped) == (new.spec, new.is_shipped):
+            return ()
+        before, after = _sound_plugin(old), _sound_plugin(new)
         if before == after:
-            return
+            return ()
+        concerned: list[str] = []
         if before is not None:
-            self._names[before].discard(change.key)
-            yield from self._names[before]
-            if not self._names[before]:
+            names = self._names[before]
+            at = bisect_left(names, change.key)
+            del names[at]
+            concerned += names if at == 0 else ()
+            if not names:
                 del self._names[before]
         if after is not None:
-            yield from self._names.get(after, ())
-            self._names.setdefault(after, set()).add(change.key)
+            names = self._names.setdefault(after, [])
+            concerned += names if names and change.key < names[0] else ()
+            insort(names, change.key)
+        return tuple(concerned)
 
 
-def _rank(policy: DeviceExposurePolicy) -> bytes | None:
-    """What two policies must have in common to be of one rank; None of a policy that exposes nothing."""
-    spec = policy.spec
-    if spec.action != "expose":
-        return None
-    suffix = (spec.exposure or Exposure()).device_name_suffix
-    subject = (spec.selector.cel.strip(), spec.node_selector, spec.priority, suffix)
-    return msgspec.json.encode(subject, order="deterministic")
+def _sound_plugin(schema: CNIPluginSchema | None) -> str | None:
+    """The plugin that a schema describes; None if the schema does not count."""
+    return None if schema is None or schema.is_shipped or contract.examine(schema)[1] else schema.spec.plugin
 
 
 class State:
@@ -168,10 +174,12 @@ class State:
         self.classes: Store[DeviceClass] = Store()
         self.claims: Store[ClaimUse] = Store()
         self.nodes: Store[NodeNetworkReport] = Store()
-        self._users: dict[str, set[str]] = {}
+        self._users: dict[str, list[str]] = {}
         self.policy_reports: ReportIndex[PolicyAtNode] = ReportIndex(policies_of)
         self.custom_device_reports: ReportIndex[CustomDeviceReport] = ReportIndex(custom_devices_of)
         self.ranks = RankIndex()
+        self.first_schemas = FirstSchemas()
+        self._owned_classes: defaultdict[str, set[str]] = defaultdict(set)
         self._failing: defaultdict[str, set[str]] = defaultdict(set)
 
     async def run(self, work: Callable[[], asyncio.Future[None]]) -> None:
@@ -229,9 +237,16 @@ class State:
             for name in summarized.objects:
                 self._work.add(Key(kind, name))
 
-    def users(self, topology: str) -> tuple[str, ...]:
+    def users(self, topology: str) -> Sequence[str]:
         """The claims that use a topology, in order."""
-        return tuple(sorted(self._users.get(topology, ())))
+        return self._users.get(topology, ())
+
+    def classes_of(self, topology: NetworkTopology) -> dict[str, DeviceClass]:
+        """The DeviceClasses that a topology owns, and those of the names of its steps' classes, by name."""
+        owned = self._owned_classes.get(topology.name, ())
+        named = (class_name(topology.name, step.name) for step in topology.spec.steps)
+        present = self.classes.objects
+        return {name: present[name] for name in dict.fromkeys((*sorted(owned), *named)) if name in present}
 
     @property
     def _reports_seconds(self) -> float:
@@ -251,18 +266,17 @@ class State:
             return
         self._work.add(Key(POLICY, change.key))
         self._work.add(Key(POLICY_ROLLOUT, change.key))
-        for name in self.ranks.update(change):
+        for name in self.ranks.update(change.key, change.old, change.new):
             self._work.add(Key(POLICY, name), DEBOUNCE_SECONDS)
 
     def _on_schema_change(self, change: Change[CNIPluginSchema]) -> None:
+        for name in self.first_schemas.update(change):
+            self._work.add(Key(SCHEMA, name))
         if _is_status_alone(change):
             self._work.add(Key(SCHEMA, change.key), DEBOUNCE_SECONDS)
             return
         self._work.add(Key(SCHEMA, change.key))
-        for name in self.schemas.objects:
-            self._work.add(Key(SCHEMA, name))
-        for name in self.topologies.objects:
-            self._work.add(Key(TOPOLOGY, name), DEBOUNCE_SECONDS)
+        self._work.add(Key(ALL_TOPOLOGIES, ""), DEBOUNCE_SECONDS)
 
     def _on_custom_device_change(self, change: Change[CustomDevice]) -> None:
         self._work.add(Key(CUSTOM_DEVICE_ROLLOUT, change.key))
@@ -272,23 +286,33 @@ class State:
         self._work.add(Key(kind, change.key), DEBOUNCE_SECONDS if change.new is not None else 0.0)
 
     def _on_class_change(self, change: Change[DeviceClass]) -> None:
-        for name in self.topologies.objects:
-            if change.key.startswith(f"{name}-"):
+        before = owner(change.old) if change.old is not None else ""
+        after = owner(change.new) if change.new is not None else ""
+        if before != after:
+            if before:
+                self._owned_classes[before].discard(change.key)
+                if not self._owned_classes[before]:
+                    del self._owned_classes[before]
+            if after:
+                self._owned_classes[after].add(change.key)
+        for at, letter in enumerate(change.key):
+            if letter == "-" and (name := change.key[:at]) in self.topologies.objects:
                 self._work.add(Key(TOPOLOGY, name))
 
     def _on_claim_change(self, change: Change[ClaimUse]) -> None:
         before = topologies_of(change.old) if change.old is not None else frozenset()
         after = topologies_of(change.new) if change.new is not None else frozenset()
         for name in before - after:
-            self._users[name].discard(change.key)
-            if not self._users[name]:
+            users = self._users[name]
+            del users[bisect_left(users, change.key)]
+            if not users:
                 del self._users[name]
         for name in after - before:
-            self._users.setdefault(name, set()).add(change.key)
+            insort(self._users.setdefault(name, []), change.key)
         for name in before ^ after:
-            users = len(self._users.get(name, ()))
-            self._work.add(Key(TOPOLOGY_USAGE, name), DEBOUNCE_SECONDS if users > 1 else 0.0)
-            if not users:
+            count = len(self.users(name))
+            self._work.add(Key(TOPOLOGY_USAGE, name), DEBOUNCE_SECONDS if count > 1 else 0.0)
+            if not count:
                 self._work.add(Key(TOPOLOGY, name))  # its deletion may wait for this
 
     def _on_node_change(self, change: Change[NodeNetworkReport]) -> None:

@@ -9,13 +9,14 @@ no change.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 import msgspec
 from msgspec.structs import replace
 
 from netdra.controller.classes import ClassWrites
+from netdra.exposure.ranks import Rivals
 from netdra.model.custom_device import CustomDevice
 from netdra.model.meta import MAX_REPORTED, Condition, time_text
 from netdra.model.node_network import CustomDeviceReport, PolicyAtNode
@@ -173,13 +174,13 @@ def _in_use(users: Sequence[str]) -> Desired:
 
 
 def of_policy(
-    policy: DeviceExposurePolicy, rivals: Sequence[str], wrong: Sequence[str], now: datetime
+    policy: DeviceExposurePolicy, rivals: Rivals, wrong: Sequence[str], now: datetime
 ) -> DeviceExposurePolicyStatus:
     """The desired status.
 
     Args:
         policy: as it is stored.
-        rivals: the other policies of its rank, by name.
+        rivals: the other policies of its rank.
         wrong: why it cannot be used.
         now: the time, with its zone.
     """
@@ -238,12 +239,18 @@ def _policy_accepted(wrong: Sequence[str]) -> Desired:
     return Desired("Accepted", holds=True, reason="Valid", message="the policy can be used")
 
 
-def _conflicting(policy: DeviceExposurePolicy, rivals: Sequence[str]) -> Desired:
-    if not rivals:
+def _conflicting(policy: DeviceExposurePolicy, rivals: Rivals) -> Desired:
+    if not rivals.names:
         return Desired("Conflicting", holds=False, reason="NoConflict", message="no other policy is of its rank")
-    winner = min(policy.name, *rivals)
-    named = ", ".join(f'"{name}"' for name in rivals)
-    why = f'{named} has the same selector, priority and suffix; "{winner}" alone is used, because its name sorts first'
+    named = ", ".join(f'"{name}"' for name in rivals.names)
+    subject = f"{named} and more policies have" if rivals.more else f"{named} has"
+    winner = min(policy.name, *rivals.names)
+    # Of many policies the one that is used is not named: each of them would have to be written when it goes.
+    if rivals.more and winner != policy.name:
+        use = f"this policy is not used, because {named} sorts before its name"
+    else:
+        use = f'"{winner}" alone is used, because its name sorts first'
+    why = f"{subject} the same selector, priority and suffix; {use}"
     return Desired("Conflicting", holds=True, reason="SameRank", message=why)
 
 
@@ -278,25 +285,29 @@ def _overlapping(reports: Sequence[tuple[str, PolicyAtNode]]) -> Desired:
     return Desired("Overlapping", holds=True, reason="Outranked", message=first + more)
 
 
-def of_schema(schema: CNIPluginSchema, schemas: Mapping[str, CNIPluginSchema], now: datetime) -> CNIPluginSchemaStatus:
-    """The desired status."""
+def of_schema(schema: CNIPluginSchema, first: str, now: datetime) -> CNIPluginSchemaStatus:
+    """The desired status.
+
+    Args:
+        schema: as it is stored.
+        first: the schema of its plugin that counts, by name.
+        now: the time, with its zone.
+    """
     before = schema.status or CNIPluginSchemaStatus()
     generation = schema.metadata.generation
-    desired = (_schema_accepted(schema, schemas),)
+    desired = (_schema_accepted(schema, first),)
     return CNIPluginSchemaStatus(
         observed_generation=generation,
         conditions=conditions(desired, before.conditions, generation, now),
     )
 
 
-def _schema_accepted(schema: CNIPluginSchema, schemas: Mapping[str, CNIPluginSchema]) -> Desired:
+def _schema_accepted(schema: CNIPluginSchema, first: str) -> Desired:
     compiled, findings = contract.examine(schema)
     if findings:
         why = "\n".join(finding.text for finding in findings)
         return Desired("Accepted", holds=False, reason="Contradictory", message=why)
     plugin = schema.spec.plugin
-    own = [schema for schema in shipped.own_of(schemas.values()) if schema.spec.plugin == plugin]
-    first = min(entry.metadata.name for entry in own if not contract.examine(entry)[1])
     if first != schema.metadata.name:
         why = f'"{first}" describes plugin "{plugin}" too and counts, because its name sorts first; delete one of them'
         return Desired("Accepted", holds=False, reason="Duplicate", message=why)

@@ -8,19 +8,22 @@ goes to `netdra.slices.pack`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from netdra.cel import CompiledSelector
 from netdra.exposure import facts, physnets
+from netdra.exposure.answers import NOTHING_ASKED, Answers, ask
 from netdra.exposure.assemble import assemble
 from netdra.exposure.grouping import HeldVF, PoolInterfaces, member_places, pooled
 from netdra.exposure.offers import NicOffers, Offer
 from netdra.exposure.registered import NOTHING, Registered, applied
-from netdra.exposure.resolve import resolve
-from netdra.exposure.templates import Rule, rules
+from netdra.exposure.resolve import resolve, selectors
+from netdra.exposure.templates import ReadyPolicy, Rule, ready, rules
 from netdra.model import names
 from netdra.model.device import DEFAULT_FEATURES, ExposureResult, Features, Problem
 from netdra.model.inventory import Interface, Inventory, InventoryNode, attributes
-from netdra.model.policy import DeviceExposurePolicy, TaintEffect
+from netdra.model.policy import DeviceExposurePolicy, DeviceExposurePolicySpec, TaintEffect
 from netdra.model.registration import Registration
 
 
@@ -53,6 +56,21 @@ class _Extended(NamedTuple):
     result: ExposureResult
 
 
+@dataclass
+class KnownPolicies:
+    """What has been worked out of policies and outlives a change of some of them.
+
+    Attributes:
+        ready: the policies as rules for a node, by name, each with the spec that it was made of.
+        node: that node.
+        answers: what selectors say of interfaces.
+    """
+
+    ready: dict[str, tuple[DeviceExposurePolicySpec, ReadyPolicy]] = field(default_factory=dict)
+    node: InventoryNode | None = None
+    answers: dict[Interface, Answers] = field(default_factory=dict)
+
+
 class Exposer:
     """One set of policies, asked again and again about a node that changes."""
 
@@ -62,6 +80,7 @@ class Exposer:
         *,
         features: Features = DEFAULT_FEATURES,
         programs: Collection[str] | None = None,
+        known: KnownPolicies | None = None,
     ) -> None:
         """Begin.
 
@@ -69,6 +88,7 @@ class Exposer:
             policies: all policies of the cluster.
             features: what the API server takes.
             programs: the CNI plugins of the node's CNI path; None if it was not read, and all count as there.
+            known: what an exposer that is no longer asked knew; it is not worked out again of policies that stay.
         """
         self._policies = tuple(policies)
         self._features = features
@@ -76,6 +96,8 @@ class Exposer:
         self._node: InventoryNode | None = None
         self._rules: tuple[Rule, ...] = ()
         self._problems: tuple[Problem, ...] = ()
+        self._selectors: frozenset[CompiledSelector] = frozenset()
+        self.known = known or KnownPolicies()
         self._offers: dict[Interface, Offer] = {}
         self._parts: dict[tuple[str, PoolInterfaces], ExposureResult] = {}
         self._extended: dict[str, _Extended] = {}
@@ -121,7 +143,8 @@ class Exposer:
             registered: what providers say of the devices.
         """
         if inventory.node != self._node:
-            self._rules, self._problems = rules(self._policies, inventory.node)
+            self._rules, self._problems = self._made_rules(inventory.node)
+            self._selectors = selectors(self._rules)
             self._node, self._offers, self._parts = inventory.node, {}, {}
         self._unwired = physnets.problems(inventory)
         node, interfaces = inventory.node.name, inventory.interfaces
@@ -139,6 +162,8 @@ class Exposer:
         trimmed = any(interface.lower_devices for interface in interfaces)
         resolved = [interface for _, group in groups for interface in group.resolved] if trimmed else interfaces
         self._offers = {interface: offers[interface] for interface in resolved}
+        answers = self.known.answers
+        self.known.answers = {interface: answers[interface] for interface in resolved}
         self._parts = parts
         results = {pool: part for (pool, _), part in parts.items()}
         return self._with_registered(results, registered) if registered else results
@@ -200,7 +225,23 @@ class Exposer:
 
     def _resolved(self, interface: Interface) -> Offer:
         values = attributes(interface)
-        return Offer(interface, resolve(interface, values, self._rules), facts.publishable(values))
+        answers = ask(values, self._selectors, self.known.answers.get(interface, NOTHING_ASKED))
+        self.known.answers[interface] = answers
+        return Offer(interface, resolve(interface, values, self._rules, answers), facts.publishable(values))
+
+    def _made_rules(self, node: InventoryNode) -> tuple[tuple[Rule, ...], tuple[Problem, ...]]:
+        """The rules for a node; policies are made ready once for it."""
+        before = self.known.ready if self.known.node == node else {}
+        self.known.ready, self.known.node = {}, node
+
+        def make(policy: DeviceExposurePolicy, node: InventoryNode) -> ReadyPolicy:
+            spec, made = before.get(policy.name, (None, None))
+            if made is None or spec != policy.spec:
+                made = ready(policy, node)
+            self.known.ready[policy.name] = policy.spec, made
+            return made
+
+        return rules(self._policies, node, make)
 
 
 def _with_held(group: PoolInterfaces, held_vfs: Mapping[str, HeldVF]) -> PoolInterfaces:

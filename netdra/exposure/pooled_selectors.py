@@ -33,13 +33,11 @@ def single_vf(expression: str, policies: Iterable[DeviceExposurePolicy]) -> str:
         expression: a selector that compiles.
         policies: those of the cluster; without pooledVFs in any, nothing is wrong.
     """
-    pools = pooling(policies)
     used = set(_ATTRIBUTE.findall(expression))
-    if (
-        not pools
-        or not ("vfIndex" in used or re.search(r"[\"']vf[\"']", expression))
-        or re.search(r"\|\||\?", expression)
-    ):
+    if not ("vfIndex" in used or re.search(r"[\"']vf[\"']", expression)) or re.search(r"\|\||\?", expression):
+        return ""
+    # Of all policies last: there may be thousands of them, and few selectors mean a single VF.
+    if not used.intersection(SINGLE) or not (pools := pooling(policies)):
         return ""
     for part in expression.split("&&"):
         asked = [name for name in _ATTRIBUTE.findall(part) if name in SINGLE]

@@ -16,6 +16,7 @@ from functools import cache
 import msgspec
 
 from netdra.cel import CelEvaluationError, CompiledSelector, device_variables
+from netdra.exposure.answers import Answers, ask
 from netdra.exposure.templates import Rule, Template
 from netdra.model import names
 from netdra.model.device import Hidden, Outcome, PolicyVerdict, Problem
@@ -71,14 +72,24 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[Problem, ...] = ()
 
 
-def resolve(interface: Interface, facts: dict[str, AttributeValue], rules: tuple[Rule, ...]) -> Resolution:
+def selectors(rules: Iterable[Rule]) -> frozenset[CompiledSelector]:
+    """The selectors that are asked of every interface."""
+    return frozenset(rule.selector for rule in rules if rule.selector is not None)
+
+
+def resolve(
+    interface: Interface, facts: dict[str, AttributeValue], rules: tuple[Rule, ...], answers: Answers | None = None
+) -> Resolution:
     """Ask every policy of an interface.
 
     Args:
+        interface: the interface.
         facts: its attributes under qualified names.
         rules: the node's policies, in the order of their names.
+        answers: those of the rules' selectors; None to have them asked.
     """
-    device = device_variables(names.DRIVER, facts)
+    if answers is None:
+        answers = ask(facts, selectors(rules))
     verdicts = {rule.policy: rule.fixed_verdict for rule in rules}
     matching: list[Rule] = []
     hiding = ""
@@ -87,9 +98,8 @@ def resolve(interface: Interface, facts: dict[str, AttributeValue], rules: tuple
     for rule in rules:
         if rule.selector is None:
             continue
-        try:
-            matches = rule.selector.matches(device)
-        except CelEvaluationError as failure:
+        failure = answers.failing.get(rule.selector)
+        if failure is not None:
             suggestion = _may_mean(rule.selector, facts, failure) if rule.excludes else ""
             problems.append(_failed(rule, interface, failure, suggestion))
             verdicts[rule.policy] = rule.verdict("failed", failure.what)
@@ -97,7 +107,7 @@ def resolve(interface: Interface, facts: dict[str, AttributeValue], rules: tuple
                 kind = kind if hiding else "exclude-failed"
                 hiding = hiding or f'exclude policy "{rule.policy}" fails on it, and may mean it: {suggestion}'
             continue
-        if not matches:
+        if rule.selector not in answers.matching:
             continue
         if rule.excludes:
             verdicts[rule.policy] = rule.verdict("excludes")
@@ -136,26 +146,34 @@ def _winners(
         _mark(verdicts, matching, "overruled", hiding)
         return [], hiding, kind
     for reason, allows in _protections(interface, facts):
-        allowed = [rule for rule in matching if allows(rule)]
-        _mark(verdicts, [rule for rule in matching if rule not in allowed], "overruled", reason)
-        matching = allowed
+        matching, refused = _parted(matching, allows)
+        _mark(verdicts, refused, "overruled", reason)
         if not matching:
             return [], reason, _PROTECTIONS[reason]
     used = _host_use(interface)
     if used:
-        usable = [rule for rule in matching if any(template.beside_host for template in rule.templates)]
-        _mark(verdicts, [rule for rule in matching if rule not in usable], "overruled", used)
-        matching = usable
+        matching, refused = _parted(matching, lambda rule: any(template.beside_host for template in rule.templates))
+        _mark(verdicts, refused, "overruled", used)
         if not matching:
             return [], used, "host-use" if interface.uses else "host-use-unknown"
     return _ranked(matching, used, verdicts), "", None
 
 
+def _parted(rules: Iterable[Rule], holds: Callable[[Rule], bool]) -> tuple[list[Rule], list[Rule]]:
+    """The rules for which a condition holds, and the others."""
+    parts: tuple[list[Rule], list[Rule]] = ([], [])
+    for rule in rules:
+        parts[not holds(rule)].append(rule)
+    return parts
+
+
 def _ranked(matching: list[Rule], used: str, verdicts: dict[str, PolicyVerdict]) -> list[Template]:
     """The devices of the best policy of each suffix; `used` says why nothing is to be taken away from the host."""
     winners: list[Template] = []
-    for suffix in sorted({rule.suffix for rule in matching}):
-        rivals = [rule for rule in matching if rule.suffix == suffix]
+    by_suffix: dict[str, list[Rule]] = {}
+    for rule in matching:
+        by_suffix.setdefault(rule.suffix, []).append(rule)
+    for suffix, rivals in sorted(by_suffix.items()):
         best = min(rivals, key=lambda rule: (-rule.priority, rule.policy))
         if len(rivals) > 1:
             reason = f'policy "{best.policy}" of priority {best.priority} comes first for the suffix "{suffix}"'
@@ -182,15 +200,10 @@ def _one_mode(winners: list[Template], verdicts: dict[str, PolicyVerdict], match
         f"it {'pools the VF' if first.lanes else 'makes the VF a device of its own'}"
     )
     left = {template.policy for template in kept}
+    won = {template.policy for template in winners}
     _mark(
         verdicts,
-        [
-            rule
-            for rule in matching
-            if rule.templates
-            and rule.policy not in left
-            and any(template.policy == rule.policy for template in winners)
-        ],
+        [rule for rule in matching if rule.templates and rule.policy in won - left],
         "outranked",
         reason,
         first.policy,

@@ -110,22 +110,38 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self.fixed_verdict, outcome=outcome, detail=detail, by=by)
 
 
+ReadyPolicy = tuple[Rule, tuple[str, ...]]
+"""A policy as a rule, and what is wrong with it."""
+
+
+def ready(written: DeviceExposurePolicy, node: InventoryNode) -> ReadyPolicy:
+    """A policy made ready for a node, beside no other one."""
+    policy = on_node(written, node)
+    errors = (*check(policy), *unread(policy, node))
+    return _rule(policy, node, errors), errors
+
+
 def rules(
-    policies: tuple[DeviceExposurePolicy, ...], node: InventoryNode
+    policies: tuple[DeviceExposurePolicy, ...],
+    node: InventoryNode,
+    make: Callable[[DeviceExposurePolicy, InventoryNode], ReadyPolicy] = ready,
 ) -> tuple[tuple[Rule, ...], tuple[Problem, ...]]:
     """The policies for a node in the order of their names, and what is wrong with those that hold there.
+
+    Args:
+        policies: all policies of the cluster.
+        node: the node.
+        make: `ready`, or what has its results already.
 
     Raises:
         InvalidInputError: two policies have one name.
     """
     made: list[Rule] = []
     problems: list[Problem] = []
-    for written in sorted(policies, key=lambda policy: policy.name):
-        policy = on_node(written, node)
+    for policy in sorted(policies, key=lambda policy: policy.name):
         if made and made[-1].policy == policy.name:
             raise InvalidInputError(f'DeviceExposurePolicy "{policy.name}" is there twice', hint="rename one of them")
-        errors = (*check(policy), *unread(policy, node))
-        rule = _rule(policy, node, errors)
+        rule, errors = make(policy, node)
         made.append(rule)
         if rule.fixed_verdict.outcome != "other-node":
             # Of an exclude policy only what makes it unreadable has consequences.

@@ -12,6 +12,7 @@ from math import gcd
 import msgspec
 
 from netdra.exposure.capacities import amounts, number, sharing
+from netdra.exposure.ranks import NO_RIVALS, Rivals
 from netdra.model import names, quantity
 from netdra.model.device import ExposedDevice, ExposureResult
 from netdra.model.policy import DeviceExposurePolicy, Exposure
@@ -25,12 +26,12 @@ _LIKE = 0.75
 """How alike two names are where one is the other, misspelt."""
 
 
-def warnings(policy: DeviceExposurePolicy, others: Iterable[DeviceExposurePolicy] = ()) -> Iterator[str]:
+def warnings(policy: DeviceExposurePolicy, rivals: Rivals = NO_RIVALS) -> Iterator[str]:
     """Warnings for a policy's author, each with the field that is meant.
 
     Args:
         policy: one that can be used.
-        others: the other policies of the cluster.
+        rivals: the other policies of its rank.
     """
     if policy.spec.action != "expose":
         return
@@ -51,7 +52,7 @@ def warnings(policy: DeviceExposurePolicy, others: Iterable[DeviceExposurePolicy
     yield from _pooled(policy.spec.selector.cel, exposure)
     yield from _moved(exposure)
     yield from _never_had(exposure)
-    yield from _shadows(policy, others)
+    yield from _shadows(policy, rivals)
 
 
 def of_lanes(result: ExposureResult) -> Iterator[str]:
@@ -202,18 +203,13 @@ def _whole(text: QuantityText | None) -> int | None:
     return int(amount) if amount is not None and amount == int(amount) else None
 
 
-def _shadows(policy: DeviceExposurePolicy, others: Iterable[DeviceExposurePolicy]) -> Iterator[str]:
-    """Policies of the same persona and rank for the same devices: one of the two is never used."""
-    for other in sorted(others, key=lambda other: other.name):
-        if other.name != policy.name and other.spec.action == "expose" and _rank(other) == _rank(policy):
-            winner = min(other.name, policy.name)
-            yield (
-                f'spec: has the selector, priority and suffix of "{other.name}", so "{winner}" alone is used; '
-                "change one of them"
-            )
-
-
-def _rank(policy: DeviceExposurePolicy) -> tuple[object, ...]:
-    spec = policy.spec
-    suffix = (spec.exposure or Exposure()).device_name_suffix
-    return spec.selector.cel.strip(), spec.node_selector, spec.priority, suffix
+def _shadows(policy: DeviceExposurePolicy, rivals: Rivals) -> Iterator[str]:
+    """Policies of the same persona and rank for the same devices: only one of all is used."""
+    for name in rivals.names:
+        same = f'spec: has the selector, priority and suffix of "{name}"'
+        if rivals.more:
+            same += " and of more policies"
+        if name < policy.name and rivals.more:
+            yield f"{same}, so this policy is not used; change it"
+        else:
+            yield f'{same}, so "{min(name, policy.name)}" alone is used; change one of them'

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
@@ -80,7 +81,8 @@ class WorkQueue(Generic[K]):
         self._refused = refused
         self._gate = gate
         self._fields = fields
-        self._ready: dict[K, float] = {}
+        # The first key of a dict is found in the time of all that were taken before; there may be thousands.
+        self._ready: OrderedDict[K, float] = OrderedDict()
         self._waiting: dict[K, asyncio.TimerHandle] = {}
         self._busy: set[K] = set()
         self._backoffs: dict[K, Backoff] = {}

@@ -164,7 +164,8 @@ class Offering:
         if inputs != self._inputs:
             self._inputs = inputs
             self._features = features
-            self._exposer = Exposer(policies, features=features, programs=programs)
+            known = self._exposer.known if self._exposer is not None else None
+            self._exposer = Exposer(policies, features=features, programs=programs, known=known)
 
     def update(
         self,

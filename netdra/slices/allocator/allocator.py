@@ -11,7 +11,7 @@ that applies to what was chosen.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import Any
@@ -30,6 +30,7 @@ from netdra.model.claim import (
 from netdra.model.errors import InvalidInputError
 from netdra.model.resource import ResourceSlice
 from netdra.slices.allocator import explain, search
+from netdra.slices.allocator.alike import AlikeNodes
 from netdra.slices.allocator.explain import Explanation, NodeExplanation
 from netdra.slices.allocator.ledger import Counters, Ledger
 from netdra.slices.allocator.pools import Pool, SliceIndex
@@ -103,6 +104,8 @@ class Allocator:
         self._pools: dict[str, tuple[Pool, ...]] = {}
         self.ledger = Ledger()
         self._counters = Counters(self.ledger)
+        self._alike = AlikeNodes(self._index, self.ledger)
+        self._refusing: set[bytes] = set()
         self._refused: dict[tuple[str, bytes], tuple[int, ...]] = {}
         for claim in allocated:
             if claim.status.allocation is not None:
@@ -139,9 +142,14 @@ class Allocator:
         try:
             tasks = self._tasks(claims)
             for name in self._eligible(claims, nodes):
+                kind = self._alike.kind(self._node(name), tasks)
+                if kind is not None and kind in self._refusing:
+                    continue
                 trial = self._search(name, tasks)
                 if trial is not None:
                     return self._enter(name, claims, tasks, trial)
+                if kind is not None:
+                    self._refusing.add(kind)
         except UnallocatableError as problem:
             return Refusal(str(problem), permanent=True)
         tried = len(self._eligible(claims, nodes))
@@ -164,9 +172,7 @@ class Allocator:
         """
         try:
             tasks = self._tasks(claims)
-            reports = [
-                self._report(name, tasks) for name in self._eligible(claims, nodes) if self._search(name, tasks) is None
-            ]
+            reports = [*self._reports(self._eligible(claims, nodes), tasks)]
         except UnallocatableError as problem:
             return Explanation(str(problem))
         return Explanation("", tuple(reports))
@@ -244,6 +250,19 @@ class Allocator:
 
     def _trial(self, node: str, tasks: Sequence[ClaimTask]) -> Trial:
         return Trial(self._node(node), self.pools(node), tasks, self.ledger, self._counters)
+
+    def _reports(self, nodes: Iterable[str], tasks: Sequence[ClaimTask]) -> Iterator[NodeExplanation]:
+        """A report of each node where the tasks do not fit; nodes that are alike have one, unless it names a pool."""
+        of_kinds: dict[bytes, NodeExplanation] = {}
+        for name in nodes:
+            kind = self._alike.kind(self._node(name), tasks)
+            if kind is not None and kind in of_kinds:
+                yield msgspec.structs.replace(of_kinds[kind], node=name)
+            elif (kind is not None and kind in self._refusing) or self._search(name, tasks) is None:
+                report = self._report(name, tasks)
+                if kind is not None and not any(report.has(pool.key[1]) for pool in self.pools(name)):
+                    of_kinds[kind] = report
+                yield report
 
     def _report(self, node: str, tasks: Sequence[ClaimTask]) -> NodeExplanation:
         trial = self._trial(node, tasks)

@@ -85,6 +85,11 @@ class NodeExplanation(msgspec.Struct, frozen=True, rename="camel"):
     pools: tuple[str, ...]
     requests: tuple[RequestReport, ...]
 
+    def has(self, name: str) -> bool:
+        """Whether its texts have a name."""
+        texts = (obstacle.text for request in self.requests for obstacle in request.obstacles)
+        return any(name in text for text in (*self.pools, *texts, *(request.after for request in self.requests)))
+
 
 class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     """Why the claims fit nowhere: a reason that has nothing to do with nodes, or one report per node."""

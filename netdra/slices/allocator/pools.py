@@ -105,6 +105,27 @@ class SliceIndex:
             for device in published.spec.devices
         )
 
+    def own_pools(self, node: SchedulerNode) -> dict[PoolKey, list[ResourceSlice]] | None:
+        """The pools of the node's own slices, in order, with their slices, in order; None if not all are plain.
+
+        They are plain if each is complete, of one generation, and has nothing for any other node.
+        """
+        pools: dict[PoolKey, list[ResourceSlice]] = {}
+        for published in self._of_node.get(node.name, ()):
+            pools.setdefault(_pool_key(published), []).append(published)
+        for key, slices in pools.items():
+            head = slices[0].spec.pool
+            if len(slices) != len(self._of_pool[key]) or len(slices) != head.resource_slice_count:
+                return None
+            if any(published.spec.pool != head or published.spec.per_device_node_selection for published in slices):
+                return None
+        return {key: sorted(pools[key], key=_slice_name) for key in sorted(pools)}
+
+    def common_slices(self, node: SchedulerNode) -> list[ResourceSlice] | None:
+        """The slices for several nodes that are for this one; None if some are for single nodes in part."""
+        common = [published for published in self._of_none if _is_for(published, node)]
+        return None if any(published.spec.per_device_node_selection for published in common) else common
+
     def pools(self, node: SchedulerNode) -> tuple[Pool, ...]:
         """The pools with something for the node, in the order in which they are tried.
 

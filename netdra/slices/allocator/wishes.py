@@ -47,6 +47,13 @@ class Selectors:
         self._variables = variables
         self._answers: dict[Candidate, int | CelEvaluationError] = {}
 
+    @property
+    def attributes(self) -> frozenset[tuple[str, str]] | None:
+        """The attributes that the answers depend on, each as its domain and name; None if it may be all."""
+        asked = [selector.attributes for selector in self._compiled]
+        known = [attributes for attributes in asked if attributes is not None]
+        return frozenset().union(*known) if len(known) == len(asked) else None
+
     def first_false(self, candidate: Candidate) -> int:
         """The position of the first expression that is false for the device, or -1 where all hold.
 
@@ -152,6 +159,20 @@ class ClaimTask(msgspec.Struct, frozen=True, eq=False):
     key: str
     shape: bytes
     requests: tuple[tuple[Wish, ...], ...]
+
+
+def asked(tasks: Iterable[ClaimTask]) -> frozenset[tuple[str, str]] | None:
+    """The attributes of devices that claims depend on, each as its domain and name; None if it may be all."""
+    found: set[tuple[str, str]] = set()
+    for entry in tasks:
+        for wish in (wish for wishes in entry.requests for wish in wishes):
+            if wish.selectors.attributes is None:
+                return None
+            found |= wish.selectors.attributes
+        for constraint in entry.claim.spec.devices.constraints:
+            domain, _, name = (constraint.match_attribute or constraint.distinct_attribute or "").partition("/")
+            found.add((domain, name))
+    return frozenset(found)
 
 
 class UnallocatableError(Exception):

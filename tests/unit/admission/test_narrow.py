@@ -7,11 +7,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from netdra.admission.cluster import NOTHING, Cluster, narrowed
 from netdra.admission.messages import AdmissionRequest, Verdict
 from netdra.admission.review import review
 from netdra.cel.vocabulary import Added
+from netdra.exposure.foresight import InterfaceReports, SimilarInterfaces
+from netdra.exposure.ranks import Rivals
 from netdra.model import documents
 from netdra.model.custom_device import CustomDevice
 from netdra.model.schema import CNIPluginSchema
@@ -85,11 +88,17 @@ def test_the_verdict_is_that_of_the_whole_cluster(
     assert review(request, narrowed(request, whole)) == verdict
 
 
-def test_a_policy_is_held_against_the_policies(request_of: Request, whole: Cluster) -> None:
+def test_a_policy_is_held_against_those_of_its_rank_and_those_that_stand_on_interfaces(
+    request_of: Request, whole: Cluster
+) -> None:
     request = request_of(exclusive("q", "true"))
-    sent = narrowed(request, whole)
-    assert sent == Cluster(policies=whole.policies, added=whole.added)
-    assert review(request, sent) == review(request, whole)
+    standing = SimilarInterfaces({}, standings={"p": "wins", "gone": "wins"})
+    cluster = replace(whole, reported=InterfaceReports((standing,), nodes=1))
+    sent = narrowed(request, cluster)
+    assert sent == Cluster(
+        policies={"p": whole.policies["p"]}, added=whole.added, reported=cluster.reported, rivals=Rivals(("p", "pool"))
+    )
+    assert review(request, sent) == review(request, cluster)
 
 
 def test_topologies_that_can_neither_clash_nor_break_are_not_sent(

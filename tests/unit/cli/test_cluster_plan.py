@@ -22,6 +22,7 @@ from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
 from netdra.node.view import HeldDevice
 from tests.builders import OURS, exclude, exclusive, named, policy, shared, sriov
+from tests.effort import calls
 from tests.unit.node.publishing.scene import NODE, POOL, Scene, without_netdev
 
 VFS = exclusive("vfs", f'{OURS}.type == "vf"', "sriov")
@@ -217,3 +218,54 @@ def _chosen(vf: Interface) -> PlannedDevice:
     return PlannedDevice(
         request="r", pool=POOL, device="p0-vfs2", type="vf", pci_address=vf.pci_address, share_id="s", pooled=True
     )
+
+
+def several(count: int, *policies: DeviceExposurePolicy, vfs: int = 3) -> ClusterNow:
+    """As many nodes with a PF each, whose VFs have MAC addresses of their own; every other node is in rack b."""
+    nodes = []
+    for number in range(count):
+        scene = Scene()
+        scene.offering.follow(policies, DEFAULT_FEATURES)
+        scene.see(
+            *(replace(each, mac=f"02:00:00:00:{number:02x}:{at:02x}") for at, each in enumerate(sriov("p0", vfs)))
+        )
+        (report,) = now_of(scene, *policies).reports
+        nodes.append(replace(report, metadata=ObjectMeta(name=f"n{number:02}")))
+    labels = {report.name: {"rack": "ab"[number % 2]} for number, report in enumerate(nodes)}
+    return ClusterNow(labels=labels, reports=nodes, policies=policies, slices=())
+
+
+IN_B = {"nodeSelector": {"matchLabels": {"rack": "b"}}}
+CHANGES = (
+    exclude("guard", named("p0v1")),
+    exclude("guard", f'{OURS}.mac == "02:00:00:00:01:01"'),
+    exclude("guard", f"{OURS}.vfIndex > 0", **IN_B),
+    exclusive("aaa", f'{OURS}.type == "vf" && {OURS}.vfIndex < 2'),
+    exclusive("pfs", f"{OURS}.vfIndex == 0"),
+    pooled_vfs("pooled", 2, spec={"priority": 500}),
+)
+
+
+@given(st.lists(st.sampled_from(CHANGES), min_size=1, max_size=3, unique_by=lambda each: each.name))
+def test_a_node_among_others_is_planned_as_if_it_were_alone(written: list[DeviceExposurePolicy]) -> None:
+    now = FOUR
+    lines, notes = compare(now, written)
+    alone = [
+        compare(replace(now, reports=(each,), labels={each.name: now.labels[each.name]}), written)
+        for each in now.reports
+    ]
+    assert lines == [each for of_node, _ in alone for each in of_node]
+    assert notes == [each for _, of_node in alone for each in of_node]
+
+
+FOUR = several(4, VFS, PFS)
+
+
+def test_nodes_that_are_alike_cost_no_evaluation() -> None:
+    def effort(count: int) -> int:
+        now = several(count, VFS, PFS, vfs=16)
+        return calls(lambda: compare(now, [CHANGES[2]]))
+
+    few, many = effort(4), effort(12)
+    devices = (12 - 4) * 17
+    assert many - few < 60 * devices

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from netdra.controller import classes, status
 from netdra.controller.state import (
     POLICY,
     POLICY_ROLLOUT,
+    FirstSchemas,
     Key,
-    RankIndex,
     ReportIndex,
     State,
     published,
@@ -22,11 +25,21 @@ from netdra.kube.client import Client
 from netdra.kube.queue import WorkQueue
 from netdra.kube.store import Change
 from netdra.model import documents
+from netdra.model.claim import DeviceClass, DeviceClassSpec
 from netdra.model.device import Features
+from netdra.model.meta import ObjectMeta
 from netdra.model.node_network import NodeNetworkReport, PolicyAtNode, policies_of
-from netdra.model.policy import DeviceExposurePolicy
+from netdra.model.schema import CNIPluginSchema
+from netdra.rules import contract
+from netdra.topology.classes import class_name
 from testbed import virtual_time
-from tests.builders import exclude, exclusive
+from tests import builders
+from tests.builders import exclusive
+from tests.effort import calls
+
+LISTS = Features(list_attributes=True)
+TWO = builders.topology("- {name: a, type: sriov}\n- {name: b, type: sriov}")
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 
 def node(
@@ -106,38 +119,105 @@ def test_a_policy_has_those_of_its_rank_looked_at_and_no_other_of_thousands() ->
         for number in range(3000):
             other = exclusive(f"p{number}", f"device.driver == '{number}'")
             state.policies.put(other.name, other)
-            list(state.ranks.update(Change(other.name, None, other)))
+            state.ranks.update(other.name, None, other)
         state._on_policy_change(Change("new", None, exclusive("new", "device.driver == '7'")))
 
     keys = looked_at(happens)
     assert {*keys} == {Key(POLICY, "new"), Key(POLICY_ROLLOUT, "new"), Key(POLICY, "p7")}
 
 
-@given(st.lists(st.tuples(st.sampled_from("abcde"), st.sampled_from(("", "x", "y", "hide"))), max_size=30))
-def test_the_index_of_ranks_is_what_comparing_all_policies_says(changes: list[tuple[str, str]]) -> None:
-    index, present = RankIndex(), dict[str, DeviceExposurePolicy]()
+def schema(name: str, plugin: str, *, sound: bool) -> CNIPluginSchema:
+    interfaces = {"minItems": 1} if sound else {"minItems": 2, "maxItems": 1}
+    value = {
+        "apiVersion": "cni.networking.k8s.io/v1alpha1",
+        "kind": "CNIPluginSchema",
+        "metadata": {"name": name},
+        "spec": {"cniType": plugin, "input": {"prevResult": {"interfaces": interfaces}}},
+    }
+    return documents.convert(value, CNIPluginSchema, "test")
 
-    def rivals(name: str) -> set[str]:
-        mine = present[name].spec
-        return {
-            other
-            for other, policy in present.items()
-            if other != name
-            and (policy.spec.selector, policy.spec.action) == (mine.selector, mine.action) == (mine.selector, "expose")
-        }
 
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(("", "x", "y", "x wrong"))), max_size=30))
+def test_the_schemas_that_count_are_those_that_comparing_all_says(changes: list[tuple[str, str]]) -> None:
+    index, present = FirstSchemas(), dict[str, CNIPluginSchema]()
     for name, what in changes:
-        new = None if not what else exclude(name, "x") if what == "hide" else exclusive(name, what)
-        before = {other: rivals(other) for other in present}
-        told = {*index.update(Change(name, present.get(name), new))}
-        if new is None:
-            present.pop(name, None)
-        else:
+        new = schema(name, what[0], sound=len(what) == 1) if what else None
+        before = {other: index.of(each) for other, each in present.items()}
+        concerned = index.update(Change(name, present.pop(name, None), new))
+        if new is not None:
             present[name] = new
-        assert {other: {*index.of(policy)} for other, policy in present.items()} == {
-            other: rivals(other) for other in present
+        sound = [other for other, each in present.items() if not contract.examine(each)[1]]
+        after = {
+            other: min((one for one in sound if present[one].spec.plugin == each.spec.plugin), default="")
+            for other, each in present.items()
         }
-        assert told == {other for other in present if other != name and rivals(other) != before.get(other)}
+        assert {other: index.of(each) for other, each in present.items()} == after
+        differing = {o for o in sound if o != name and before.get(o) != after[o]}
+        assert differing <= {*concerned}
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(("net", "net-a", "x")), st.sampled_from(("net", "net-a", "")), st.booleans()),
+        max_size=20,
+    )
+)
+def test_a_topology_s_classes_are_those_that_looking_through_all_finds(edits: list[tuple[str, str, bool]]) -> None:
+    async def main() -> None:
+        state = State(cast(Client, None), WorkQueue[Key]("test", cast(Any, None)))
+        with state.classes.following(state._on_class_change):
+            for topology, owner, is_there in edits:
+                name = class_name(topology, "a")
+                owners = [reference(owner)] if owner else []
+                one = {"metadata": {"name": name, "ownerReferences": owners}, "spec": {}}
+                if is_there:
+                    state.classes.put(name, documents.convert(one, DeviceClass, "test"))
+                else:
+                    state.classes.remove(name)
+                for each in ("net", "net-a", "x"):
+                    one_of = replace(TWO, metadata=ObjectMeta(name=each, uid=each))
+                    narrow, every = state.classes_of(one_of), state.classes.objects
+                    found, expected = (classes.changes(one_of, there, LISTS) for there in (narrow, every))
+                    assert sorted(found.delete, key=str) == sorted(expected.delete, key=str)
+                    assert replace(found, delete=()) == replace(expected, delete=())
+
+    asyncio.run(main())
+
+
+def reference(topology: str) -> dict[str, Any]:
+    version = "networking.dra.io/v1alpha1"
+    return {"apiVersion": version, "kind": "NetworkTopology", "name": topology, "uid": topology, "controller": True}
+
+
+def test_a_change_of_a_policy_a_class_or_a_topology_costs_among_thousands_what_it_costs_among_few() -> None:
+    async def effort(number: int) -> int:
+        state = State(cast(Client, None), WorkQueue[Key]("test", cast(Any, None)))
+        names = [f"p{at:05}" for at in range(number)]
+        topology = builders.topology("- {name: a, type: sriov}")
+        for name in names:
+            state.topologies.put(name, replace(topology, metadata=ObjectMeta(name=name)))
+        with state.policies.following(state._on_policy_change), state.classes.following(state._on_class_change):
+            for name in names:
+                state.policies.put(name, exclusive(name, "true"))
+                state.classes.put(
+                    f"{name}-a", DeviceClass(metadata=ObjectMeta(name=f"{name}-a"), spec=DeviceClassSpec())
+                )
+            name = names[number // 2]
+            other, policy = exclusive(name, "false"), exclusive(name, "true")
+
+            def change() -> None:
+                for each in (other, policy):
+                    state.policies.put(name, each)
+                    status.of_policy(each, state.ranks.of(each), (), NOW)
+                state.classes.put(
+                    f"{name}-a", DeviceClass(metadata=ObjectMeta(name=f"{name}-a"), spec=DeviceClassSpec())
+                )
+                classes.changes(state.topologies.objects[name], state.classes_of(state.topologies.objects[name]), LISTS)
+
+            change()
+            return calls(change)
+
+    assert asyncio.run(effort(2000)) <= 1.2 * asyncio.run(effort(500))
 
 
 def test_reports_are_waited_for_longer_with_more_nodes_but_for_the_first_problem() -> None:

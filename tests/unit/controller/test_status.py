@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,7 +11,10 @@ from msgspec.structs import replace
 
 from netdra.controller import status
 from netdra.controller.classes import ClassWrites
+from netdra.controller.state import FirstSchemas
 from netdra.controller.status import TopologyState
+from netdra.exposure.ranks import NO_RIVALS, Rivals
+from netdra.kube.store import Change
 from netdra.model import documents
 from netdra.model.claim import DeviceClass
 from netdra.model.custom_device import CustomDevice
@@ -182,24 +185,33 @@ class TestPolicies:
         assert said(alone.conditions, "Overlapping")[:2] == ("False", "NoOverlap")
 
     def test_one_that_cannot_be_used_says_why(self) -> None:
-        found = status.of_policy(exclusive("p", "true"), (), ("a", "b"), NOW)
+        found = status.of_policy(exclusive("p", "true"), NO_RIVALS, ("a", "b"), NOW)
         holds, reason, message = said(found.conditions, "Accepted")
         assert (holds, reason, message) == ("False", "Invalid", "a\nb")
 
     def test_one_of_equal_rank_conflicts_and_the_winner_is_named(self) -> None:
         for name, other in (("a", "b"), ("b", "a")):
-            found = status.of_policy(exclusive(name, "true"), (other,), (), NOW)
+            found = status.of_policy(exclusive(name, "true"), Rivals((other,)), (), NOW)
             holds, _, message = said(found.conditions, "Conflicting")
             assert holds == "True"
             assert '"a" alone is used' in message
-        alone = status.of_policy(exclude("c", "true"), (), (), NOW)
+        alone = status.of_policy(exclude("c", "true"), NO_RIVALS, (), NOW)
         assert said(alone.conditions, "Conflicting")[0] == "False"
         assert said(alone.conditions, "Accepted")[0] == "True"
 
+    def test_one_of_many_of_its_rank_says_only_what_other_changes_do_not_touch(self) -> None:
+        subject = '"b" and more policies have the same selector, priority and suffix'
+        for name, use in (
+            ("a", '"a" alone is used, because its name sorts first'),
+            ("c", 'this policy is not used, because "b" sorts before its name'),
+        ):
+            found = status.of_policy(exclusive(name, "true"), Rivals(("b",), more=True), (), NOW)
+            assert said(found.conditions, "Conflicting") == ("True", "SameRank", f"{subject}; {use}")
+
     def test_saying_the_same_later_is_no_change(self) -> None:
         written = exclusive("p", "true")
-        first = status.of_policy(written, (), (), NOW)
-        assert status.of_policy(replace(written, status=first), (), (), LATER) == first
+        first = status.of_policy(written, NO_RIVALS, (), NOW)
+        assert status.of_policy(replace(written, status=first), NO_RIVALS, (), LATER) == first
         rollout = status.of_policy_rollout(written, [at("n", 1)], None, NOW)
         assert status.of_policy_rollout(written, [at("n", 1)], rollout, LATER) == rollout
 
@@ -243,24 +255,36 @@ def custom_device() -> CustomDevice:
     return documents.convert(value, CustomDevice, "test")
 
 
+def first(one: CNIPluginSchema, every: Mapping[str, CNIPluginSchema]) -> str:
+    index = FirstSchemas()
+    for name, each in every.items():
+        index.update(Change(name, None, each))
+    return index.of(one)
+
+
 class TestSchemas:
     def test_the_first_of_several_for_a_plugin_counts(self) -> None:
         both = {"a": schema("a", "x"), "b": schema("b", "x"), "c": schema("c", "y")}
-        assert said(status.of_schema(both["a"], both, NOW).conditions, "Accepted")[0] == "True"
-        assert said(status.of_schema(both["b"], both, NOW).conditions, "Accepted")[:2] == ("False", "Duplicate")
-        assert status.of_schema(both["c"], both, NOW).observed_generation == 3
+        assert said(status.of_schema(both["a"], first(both["a"], both), NOW).conditions, "Accepted")[0] == "True"
+        assert said(status.of_schema(both["b"], first(both["b"], both), NOW).conditions, "Accepted")[:2] == (
+            "False",
+            "Duplicate",
+        )
+        assert status.of_schema(both["c"], first(both["c"], both), NOW).observed_generation == 3
 
     def test_one_that_contradicts_itself_is_not_accepted(self) -> None:
         wrong = schema("a", "x", input={"prevResult": {"interfaces": {"minItems": 3, "maxItems": 1}}})
-        assert said(status.of_schema(wrong, {"a": wrong}, NOW).conditions, "Accepted")[1] == "Contradictory"
+        assert (
+            said(status.of_schema(wrong, first(wrong, {"a": wrong}), NOW).conditions, "Accepted")[1] == "Contradictory"
+        )
 
     def test_an_own_schema_of_a_type_that_netdra_describes_counts_and_its_status_names_what_it_permits(self) -> None:
         own = schema("vlan", "vlan", configParameters={"optional": [{"name": "vendorKey", "type": "integer"}]})
-        accepted = said(status.of_schema(own, {"vlan": own}, NOW).conditions, "Accepted")
+        accepted = said(status.of_schema(own, first(own, {"vlan": own}), NOW).conditions, "Accepted")
         assert accepted[:2] == ("True", "Valid")
         assert 'for plugin "vlan", instead of netdra\'s own schema; it accepts vendorKey' in accepted[2]
 
     def test_one_that_contradicts_itself_takes_the_place_of_no_other(self) -> None:
         wrong = schema("a", "vlan", input={"prevResult": {"interfaces": {"minItems": 3, "maxItems": 1}}})
         every = {"a": wrong, "b": schema("b", "vlan")}
-        assert said(status.of_schema(every["b"], every, NOW).conditions, "Accepted")[0] == "True"
+        assert said(status.of_schema(every["b"], first(every["b"], every), NOW).conditions, "Accepted")[0] == "True"

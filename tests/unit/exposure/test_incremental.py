@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from netdra.cel import CompiledSelector
 from netdra.exposure import Exposer, expose
-from netdra.model.inventory import Interface, Inventory
+from netdra.exposure.resolve import resolve
+from netdra.exposure.templates import rules
+from netdra.model.inventory import Interface, Inventory, InventoryNode, attributes
 from tests.builders import OURS, exclude, exclusive, inventory, pf, shared, sriov, vf
+from tests.effort import cpu
 
 POLICIES = [
     shared("pf-macvlan", f'{OURS}.type == "pf"', deviceNameSuffix="-macvlan"),
@@ -84,3 +90,70 @@ def test_what_has_gone_is_forgotten() -> None:
     for index in range(50):
         exposer.expose(Inventory(node=inventory().node, interfaces=(Interface(if_name=f"br{index}", type="bridge"),)))
     assert len(exposer._offers) == len(exposer._parts) == 1
+
+
+POLICY_CHANGES = [
+    *POLICIES,
+    exclusive("vfs", f'{OURS}.type == "vf" && {OURS}.vfIndex > 0'),
+    exclusive("vfs", f'{OURS}.type == "vf"', spec={"nodeSelector": {"matchLabels": {"rack": "a"}}}),
+    exclude("bridged", f'{OURS}.ifNmae == "br0"'),
+    shared("bridges", f'{OURS}.type == "bridge"', additionalAttributes={"rack": "7"}),
+    exclusive("fails", f'{OURS}.type == "pf"', deviceNameSuffix="-f"),
+]
+EDITS = st.one_of(
+    st.tuples(st.just("interface"), st.integers(0, 8), st.sampled_from(CHANGES)),
+    st.tuples(st.just("policy"), st.booleans(), st.sampled_from(POLICY_CHANGES)),
+    st.tuples(st.just("label"), st.just(0), st.sampled_from(["a", "b"])),
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(EDITS, max_size=8))
+def test_what_was_known_of_other_policies_changes_no_answer(edits: list[tuple[str, int, Any]]) -> None:
+    policies, interfaces, labels = {each.name: each for each in POLICIES}, start(), {"rack": "b"}
+    exposer = Exposer(policies.values())
+    for kind, which, change in edits:
+        if kind == "interface":
+            index = which % len(interfaces)
+            interfaces[index] = msgspec.structs.replace(interfaces[index], **change)
+        elif kind == "label":
+            labels = {"rack": change}
+        else:
+            policies.pop(change.name, None)
+            policies |= {change.name: change} if which else {}
+            exposer = Exposer(policies.values(), known=exposer.known)
+        node = inventory(*interfaces, labels=labels)
+        assert exposer.expose(node) == expose(node, policies.values())
+        assert exposer.known.answers.keys() == {*interfaces}
+
+
+def test_a_policy_that_changes_is_asked_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    matches = CompiledSelector.matches
+
+    def noted(self: CompiledSelector, device: Any) -> bool:
+        asked.append(self.expression)
+        return matches(self, device)
+
+    monkeypatch.setattr(CompiledSelector, "matches", noted)
+    policies = [exclusive(f"p{number:03}", f'{OURS}.ifName == "n{number}"') for number in range(300)]
+    exposer = Exposer(policies)
+    exposer.expose(inventory(*start()))
+    assert len(asked) == 300 * len(start())
+    asked.clear()
+    policies[7] = exclusive("p007", f'{OURS}.ifName == "ens1"')
+    Exposer(policies, known=exposer.known).expose(inventory(*start()))
+    assert asked == [f'{OURS}.ifName == "ens1"'] * len(start())
+
+
+def test_resolving_an_interface_takes_four_times_as_long_with_four_times_as_many_policies() -> None:
+    def effort(number: int) -> float:
+        policies = [exclusive(f"p{at:04}", "true", deviceNameSuffix=f"-s{at}") for at in range(number)]
+        made, _ = rules(tuple(policies), InventoryNode(name="n"))
+        uplink = Interface(if_name="ens1", type="pf", host_uplink=True)
+        return sum(
+            cpu(partial(resolve, interface, attributes(interface), made))
+            for interface in (uplink, msgspec.structs.replace(uplink, host_uplink=False))
+        )
+
+    assert effort(2000) <= 8 * effort(500)

@@ -10,6 +10,7 @@ import pytest
 
 from netdra.exposure import expose
 from netdra.exposure.check import check
+from netdra.exposure.ranks import RankIndex
 from netdra.exposure.unwise import misspelt_plugins, of_lanes, warnings
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.rules import shipped
@@ -26,7 +27,7 @@ def of(capacity: dict[str, Any], *plugins: dict[str, Any], **exposure: Any) -> D
 
 def told(made: DeviceExposurePolicy, *others: DeviceExposurePolicy) -> list[str]:
     assert check(made) == ()
-    return list(warnings(made, others))
+    return list(warnings(made, RankIndex(others).of(made)))
 
 
 def some(value: Any, default: Any = "1", **rule: Any) -> dict[str, Any]:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from netdra.model import yaml_text
 from netdra.model.errors import InvalidInputError
@@ -82,3 +88,59 @@ def test_a_key_stands_once_in_a_mapping_and_is_a_text(text: str, told: str) -> N
 def test_a_merged_key_may_stand_in_the_mapping_too() -> None:
     (found,) = yaml_text.load("a: &x {c: 1, d: 1}\nb: &y {<<: *x, c: 2}\ne: {<<: [*x, *y], d: 3}\n", "f")
     assert (found["b"], found["e"]) == ({"c": 2, "d": 1}, {"c": 1, "d": 3})
+
+
+class Pairs(list[tuple[str, Any]]):
+    """An object as it is written, maybe with a key twice."""
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.sampled_from(["", 'a":', '"', "[[", "}", "{{", "\u0022", "k"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(st.tuples(st.sampled_from(["k", "l", 'k":', "[", '"', "é"]), inner), max_size=4).map(Pairs)
+    ),
+    max_leaves=12,
+)
+
+
+def as_json(value: Any, colon: str, *, by_number: bool) -> str:
+    """A JSON text in one of several spellings."""
+    if isinstance(value, Pairs):
+        pairs = (
+            f"{as_json(key, colon, by_number=by_number)}{colon}{as_json(each, colon, by_number=by_number)}"
+            for key, each in value
+        )
+        return f"{{{', '.join(pairs)}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(as_json(each, colon, by_number=by_number) for each in value)}]"
+    text = json.dumps(value, ensure_ascii=by_number)
+    return text.replace('\\"', "\\u0022") if by_number else text
+
+
+@given(PLAIN, st.sampled_from([":", ": ", " :", "\n: "]), st.booleans())
+def test_a_text_that_is_certain_to_have_no_key_twice_has_none(value: Any, colon: str, by_number: bool) -> None:
+    text = as_json(value, colon, by_number=by_number)
+    if yaml_text._has_each_once(text, msgspec.json.decode(text)):
+        assert yaml_text._repeated(text) is None
+
+
+def test_what_kubectl_prints_is_certain_to_have_no_key_twice() -> None:
+    value = {"kind": "List", "items": [{"a": {"b": 'x":y', "c": [{"d": "<&>"}]}}] * 3}
+    for indent in (None, 4):
+        text = json.dumps(value, indent=indent)
+        assert yaml_text._has_each_once(text, msgspec.json.decode(text))
+
+
+@given(st.text("[]{}a", max_size=60))
+def test_a_text_that_is_certain_to_be_shallow_is(text: str) -> None:
+    depth = deepest = 0
+    for letter in text:
+        depth = depth + 1 if letter in "[{" else max(0, depth - (letter in "]}"))
+        deepest = max(deepest, depth)
+    for most in (0, 1, 2, 5):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(yaml_text, "MAX_NESTING", most)
+            if yaml_text._is_shallow(text):
+                assert deepest <= most
+            assert yaml_text.nests_too_deeply(text) == (deepest > most)
