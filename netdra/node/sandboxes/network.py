@@ -271,9 +271,17 @@ class Network:
             hung=tuple(step.hung for step in report.undone if step.hung),
         )
 
-    def _recorded_claims(self, sandbox: str) -> tuple[ClaimReference, ...]:
+    def plans(self, sandbox: str) -> tuple[Plan, ...]:
+        """The plans in a sandbox's checkpoint; none without one.
+
+        Raises:
+            TemporaryError: the disk cannot be read.
+        """
         saved = checks.load(self.settings.state, sandbox)
-        return tuple(dict.fromkeys(plan.claim for plan in saved.header.plans)) if saved is not None else ()
+        return saved.header.plans if saved is not None else ()
+
+    def _recorded_claims(self, sandbox: str) -> tuple[ClaimReference, ...]:
+        return tuple(dict.fromkeys(plan.claim for plan in self.plans(sandbox)))
 
     def left(self) -> dict[str, Sandbox]:
         """The sandboxes that have a checkpoint, by id; of one that makes no sense the id alone.
