@@ -169,16 +169,17 @@ class Circuits:
             CIRCUITS_OPEN.labels(step_type(plugin)).set(1)
             self.opened(plugin, seconds)
 
+    def is_quiet(self) -> bool:
+        """Whether there has just been so much waiting in vain that no hook is to wait for any undoing by plugins."""
+        return self.clock() < self._quiet_until
+
     def has_trouble(self) -> bool:
         """Whether there is any plugin that no hook is to wait for."""
-        return bool(self._circuits) or self.clock() < self._quiet_until or any(map(self._is_over_time, self._work))
+        return bool(self._circuits) or self.is_quiet() or any(map(self._is_over_time, self._work))
 
     def may_hang(self, plugins: Collection[str]) -> bool:
-        """Whether no hook is to wait for these plugins when they undo something.
-
-        One has hung and has not answered since, or is not known to answer while others have waited in vain.
-        """
-        quiet = self.clock() < self._quiet_until
+        """Whether one of these plugins has hung and has not answered since, or may do so just now."""
+        quiet = self.is_quiet()
         return any(
             plugin in self._circuits or self._is_late(plugin) or (quiet and plugin not in self._answering)
             for plugin in plugins

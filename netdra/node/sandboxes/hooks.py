@@ -164,7 +164,7 @@ class Attachments:
         self.table.mark_ended(sandbox.id)
         if not self.table.is_busy(sandbox.id) and not self.has_anything(sandbox.id):
             return
-        if await self._may_hang(sandbox):
+        if self.circuits.has_trouble() and await self._is_for_later(sandbox):
             self.undo_later(sandbox)
             raise TemporaryError(
                 f"sandbox {sandbox.id}: it is undone in the background, since a plugin does not answer"
@@ -185,12 +185,13 @@ class Attachments:
         """Whether a plugin that a sandbox needs may not answer just now."""
         return self.circuits.may_hang(self.table.plugins(sandbox))
 
-    async def _may_hang(self, sandbox: Sandbox) -> bool:
-        """As `hangs`; the plugins of a sandbox that a former process attached are in its checkpoint."""
-        if self.circuits.has_trouble() and not self.table.plugins(sandbox.id):
-            plans = await self.in_thread(lambda: self.network.plans(sandbox.id), self.threads.looking)
-            self.table.set_plugins(sandbox, programs(plans))
-        return self.hangs(sandbox.id)
+    async def _is_for_later(self, sandbox: Sandbox) -> bool:
+        """Whether no hook is to wait for the plugins that undo a sandbox, while there are some that do not answer."""
+        plugins = self.table.plugins(sandbox.id)
+        if not plugins:  # a former process attached it, or it has none
+            plugins = programs(await self.in_thread(lambda: self.network.plans(sandbox.id), self.threads.looking))
+            self.table.set_plugins(sandbox, plugins)
+        return bool(plugins) and (self.circuits.is_quiet() or self.circuits.may_hang(plugins))
 
     def undo_later(self, sandbox: Sandbox) -> None:
         """Take a sandbox down in the background, in a share of the threads; `recover` goes on with it."""
