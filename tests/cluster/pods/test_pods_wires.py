@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -10,13 +11,15 @@ import pytest
 from testbed.api import Api
 from testbed.control_plane import ControlPlane
 from testbed.driver import ANY_PLUGIN, Driver
+from testbed.node import Node
 from testbed.objects import manifest
 from testbed.pods import Pods
+from testbed.runtimes import started
 from testbed.workspace import Workspace
 from tests.cluster.pods.conftest import Machine
 from tests.cluster.pods.driver import ATTRIBUTES, POLICY, Offer, opened
 from tests.cluster.pods.running import account
-from tests.cluster.pods.test_device_files import SOCKET, netdra
+from tests.cluster.pods.test_device_files import PACKAGES, SOCKET, netdra
 
 PROVIDER = "wires"
 
@@ -46,12 +49,29 @@ def wire_of(offer: Offer, pod: str) -> str:
     return str(wire)
 
 
+def uses(node: Node) -> dict[str, list[str]]:
+    """What a node's own interfaces are used for, by name."""
+    command = ("env", f"PYTHONPATH={PACKAGES}", sys.executable, "-m", "netdra", "discover", "--output=json")
+    return {each["ifName"]: each["hostUse"] for each in json.loads(node.run(*command))}
+
+
 def policy(offer: Offer, name: str, *others: str, **exposure: object) -> None:
     """Offer what the provider registers."""
     selector = {"cel": " && ".join((f'{ATTRIBUTES}.registeredBy == "{PROVIDER}"', *others))}
     exposure["supportedCNIPlugins"] = [{"name": "host-device", "exclusive": True}]
     spec = {"selector": selector, "exposure": exposure}
     offer.workspace.create(manifest(POLICY, offer.workspace.name(name), spec=spec))
+
+
+def test_the_hosts_end_of_a_pods_wire_is_known_by_the_namespace_that_its_runtime_has_named() -> None:
+    with Node("wires") as node:
+        runtime = started(node)
+        before = uses(node)
+        sandbox = runtime.run_pod_sandbox("victim")
+        (wire,) = uses(node).keys() - before.keys()
+        assert "pod-peer" in uses(node)[wire]
+        runtime.stop_pod_sandbox(sandbox)
+        assert uses(node) == before
 
 
 def test_another_pods_wire_is_offered_to_nobody_though_a_provider_registers_it(offer: Offer) -> None:
@@ -67,8 +87,7 @@ def test_another_pods_wire_is_offered_to_nobody_though_a_provider_registers_it(o
         netdra(offer.driver, "register", name, *named)
     offer.wait_published("spare0")
     assert wire not in offer.published()
-    found = json.loads(netdra(offer.driver, "discover", "--output=json"))
-    assert {each["ifName"]: each["hostUse"] for each in found}[wire] == ["pod-peer"]
+    assert uses(offer.driver.node)[wire] == ["pod-peer"]
 
     offer.pods.run("new")
     assert wire_of(offer, "new") not in offer.published()
