@@ -5,7 +5,7 @@ Called by `netdra.node.sandboxes.hooks` around each attaching and undoing. Three
 
 - A plugin type has one circuit, which a timeout opens for 5 s, then for twice as long each time up to 5 minutes. When
   that is over one sandbox is let through to try. Until an ADD succeeds, undoing waits for the plugin in no hook.
-- Time that was waited in vain, for whatever reason, is a tenth of all time at most: after it, nine times as long no
+- Time that was waited for no answer is a tenth of all time at most: after it, nine times as long no
   plugin is tried that is not known to answer. Otherwise each of several plugins that hang would be waited for anew,
   and so would a plugin that was called too late to be blamed.
 - While work on plugins goes on after its time is over, neither its plugins are tried nor those that are not known to
@@ -94,10 +94,10 @@ class Circuits:
             with self.working(plugins, until):
                 yield
         except NetdraError as problem:
-            hung = hung_of(problem)
-            if plugins and self.count_vain(began):
-                self._answering -= {*hung, *_failed(problem)}
-            self.open(hung)
+            silent = _silent(problem)
+            if silent and self.count_vain(began):
+                self._answering -= silent
+            self.open(hung_of(problem))
             raise
         else:
             self._close(plugins)
@@ -200,11 +200,14 @@ def _programs(plans: Iterable[Plan]) -> Iterator[str]:
             yield ipam["type"]
 
 
-def _failed(problem: NetdraError) -> tuple[str, ...]:
-    """The plugins whose steps failed, by an error."""
+def _silent(problem: NetdraError) -> frozenset[str]:
+    """The plugins that did not answer, by an error, also those that were called too late to be blamed."""
+    silent = set(hung_of(problem))
     if isinstance(problem, AttachError):
-        return tuple(step.plugin for step in problem.report.failures)
-    return (problem.failure.plugin,) if isinstance(problem, PluginError) else ()
+        silent.update(step.plugin for step in problem.report.failures if step.kind == "timeout")
+    elif isinstance(problem, PluginError) and problem.failure.kind == "timeout":
+        silent.add(problem.failure.plugin)
+    return frozenset(silent)
 
 
 def hung_of(problem: NetdraError) -> tuple[str, ...]:

@@ -175,18 +175,20 @@ def test_after_a_wait_in_vain_no_plugin_is_tried_for_nine_times_as_long_that_is_
     assert not circuits.may_hang(["other"])
 
 
-def test_a_plugin_that_fails_slowly_is_no_longer_known_to_answer(
-    circuits: Circuits, clock: Clock, sandboxes: ExitStack
+@pytest.mark.parametrize(("kind", "silent"), [("error", False), ("timeout", True)])
+def test_a_plugin_that_fails_has_answered_however_long_that_took(
+    circuits: Circuits, clock: Clock, sandboxes: ExitStack, kind: str, silent: bool
 ) -> None:
     with circuits.trying(["bridge", "dhcp"]):
         pass
     named: dict[str, Any] = {"topology": "t", "step": "s", "plugin": "dhcp", "execution": "Binary"}
-    failure = StepFailure(**named, message="no lease", kind="error")
+    failure = StepFailure(**named, message="no lease", kind=kind)
     slow = attach_error(FailedAttachReport(sandbox="sb", netns="", failures=(failure,), undone=()))
     waited(circuits, clock, 0.1, slow, "bridge", "dhcp")
-    assert not refused(circuits, sandboxes, "dhcp"), "it has answered soon"
+    assert not refused(circuits, sandboxes, "dhcp"), "nobody has waited long"
     waited(circuits, clock, 0.8, slow, "bridge", "dhcp")
-    assert refused(circuits, sandboxes, "dhcp")
+    assert refused(circuits, sandboxes, "dhcp") is silent
+    assert circuits.is_quiet() is silent
     assert not refused(circuits, sandboxes, "bridge")
 
 
