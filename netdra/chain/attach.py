@@ -32,6 +32,7 @@ from netdra.chain.preflight import preflight
 from netdra.chain.report import AttachReport, FailedAttachReport, attach_error, failure_of
 from netdra.chain.site import ChainSettings
 from netdra.cni.config import Attachment, check_attachment
+from netdra.cni.errors import PluginError
 from netdra.model.errors import TemporaryError
 from netdra.rules.plans import CheckedPlans
 from netdra.topology.binaries import translated_plan
@@ -122,7 +123,10 @@ def _back_out(
     executor: Executor, settings: ChainSettings, started: float, failed: Mapping[str, Exception]
 ) -> FailedAttachReport:
     """Undo all steps that have begun; those that cannot be undone in time stay in the checkpoint for `detach`."""
-    executor.until(started + settings.budget)
+    until = started + settings.budget
+    if any(isinstance(problem, PluginError) and problem.failure.hung for problem in failed.values()):
+        until = min(until, time.monotonic() + settings.undo_of_hung)
+    executor.until(until)
     undone = undo(executor)
     header = executor.journal.saved.header
     report = FailedAttachReport(

@@ -7,6 +7,7 @@ calls from a thread inside it; plugin processes inherit it.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -39,6 +40,8 @@ class ChainSettings(msgspec.Struct, frozen=True, kw_only=True):
         plugins: where plugin binaries are.
         budget: seconds that attaching may take, with undoing it if it fails.
         setup_share: how much of the budget setting up may take; the rest is for undoing.
+        undo_of_hung: seconds that undoing may take after a plugin did not answer, within the budget; what is left of it
+            is for `detach`.
         step_timeout: seconds that one step may take, within the budget.
         device_files: which device files pods may be given, as patterns.
     """
@@ -47,6 +50,7 @@ class ChainSettings(msgspec.Struct, frozen=True, kw_only=True):
     plugins: PluginPath = PluginPath()
     budget: float = 1.5
     setup_share: float = 0.6
+    undo_of_hung: float = math.inf
     step_timeout: float = 60.0
     device_files: tuple[str, ...] = ()
 

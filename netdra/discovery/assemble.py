@@ -253,10 +253,11 @@ def _host_use(facts: MachineFacts, link: Link, master: Link | None, master_bridg
     stacked = facts.stacked.get(index)
     addresses = facts.addresses.get(index)
     routed = index in facts.routed_links
-    if not (master or stacked or addresses or routed or link.xdp) or link.flags & uapi.IFF_LOOPBACK:
+    pod = link.peer_netns in facts.pods
+    if not (master or stacked or addresses or routed or link.xdp or pod) or link.flags & uapi.IFF_LOOPBACK:
         return ()
     above = [facts.links[upper] for upper in stacked or () if upper in facts.links]
-    return host_use.words(link, master, above, addresses or (), routed=routed, of=master_bridge)
+    return host_use.words(link, master, above, addresses or (), routed=routed, reaches_pod=pod, of=master_bridge)
 
 
 def _addresses(facts: MachineFacts, index: int) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -83,8 +83,9 @@ class MachineFacts:
         problems: index of a link (or EVERY_LINK) -> field of `Interface` -> why it could not be read.
         gone: the interfaces that are listed but cannot be read.
         moved: indexes of links that went on in another namespace; emptied by the reader.
-        stale: the kinds of facts that could not be read whole of one moment ("links", "addresses", "speeds", "routes"):
-            what was known before and what could be read one by one is in their place.
+        stale: the kinds of facts that could not be read whole of one moment ("links", "addresses", "speeds", "routes",
+            "pods"): what was known before and what could be read one by one is in their place.
+        pods: the ids of the namespaces of pods that pairs of links lead to (`netdra.kernel.pod_namespaces`).
         wired: physical networks by NIC, which cannot be read from the machine (`netdra.model.inventory.InventoryNode`).
     """
 
@@ -111,6 +112,7 @@ class MachineFacts:
         self.gone: list[str] = []
         self.moved: set[int] = set()
         self.stale: set[str] = set()
+        self.pods: frozenset[int] = frozenset()
         self.wired: Mapping[str, str] = {}
 
     def put(self, link: Link) -> None:

@@ -10,13 +10,14 @@ from typing import Self
 
 from netdra.discovery import devices, ovs
 from netdra.discovery.assemble import OVS_KIND
-from netdra.discovery.facts import EVERY_LINK, MachineFacts, SysfsDevice
+from netdra.discovery.facts import EVERY_LINK, Key, MachineFacts, SysfsDevice
 from netdra.discovery.routes import MadeRoutes
 from netdra.kernel import address, devlink, ethtool, kinds, link, rdma, route, uapi
 from netdra.kernel.address import Address
 from netdra.kernel.errors import KernelBusyError, KernelError, KernelInterruptedError, KernelMissingError, errno_name
 from netdra.kernel.link import Link
 from netdra.kernel.netlink import NETLINK_GENERIC, Socket
+from netdra.kernel.pod_namespaces import PodNamespaces
 from netdra.kernel.sysfs import Sysfs
 
 _DUMP_ATTEMPTS = 3
@@ -28,6 +29,7 @@ class Kernel:
     Attributes:
         sysfs: where /sys is.
         ovs_database: where Open vSwitch's database listens.
+        pods: the namespaces of pods, as far as they have ids here.
     """
 
     def __init__(self, sysfs: Sysfs | None = None, ovs_database: str = ovs.DATABASE) -> None:
@@ -38,6 +40,7 @@ class Kernel:
         """
         self.sysfs = sysfs or Sysfs()
         self.ovs_database = ovs_database
+        self.pods = PodNamespaces()
         self.route = Socket()
         try:
             self.generic = Socket(NETLINK_GENERIC)
@@ -84,6 +87,7 @@ def read(kernel: Kernel, known: MachineFacts | None = None) -> MachineFacts:
         _read_eswitch(kernel, facts, pf)
     read_functions(kernel, facts)
     read_ovs(kernel, facts)
+    read_pods(kernel, facts)
     return facts
 
 
@@ -255,6 +259,28 @@ def read_ovs(kernel: Kernel, facts: MachineFacts) -> None:
     """The bridges of Open vSwitch, asked only where it has interfaces."""
     if any(netdev.kind == OVS_KIND for netdev in facts.links.values()):
         facts.ovs_bridges = ovs.bridges(kernel.ovs_database)
+
+
+def read_pods(kernel: Kernel, facts: MachineFacts) -> set[Key]:
+    """Read which of the namespaces that pairs of links lead to are pods'; returns the links to which it is new.
+
+    Of a link that leads to another namespace, the host's use is unknown while this cannot be read.
+    """
+    far = {index: netdev.peer_netns for index, netdev in facts.links.items() if netdev.peer_netns >= 0}
+    if not far:
+        return set()
+    before = facts.pods
+    try:
+        facts.pods = kernel.pods.ids(kernel.route)
+    except KernelError as problem:
+        facts.stale.add("pods")
+        for index in far:
+            facts.note(index, ("host_use",), errno_name(problem.errno))
+        return set(far)
+    unclear: set[Key] = {index for index in far if "host_use" in facts.problems.get(index, {})}
+    for index in far:
+        facts.clear_problem(index, "host_use")
+    return unclear | {index for index, number in far.items() if number in before ^ facts.pods}
 
 
 def _read_speeds(kernel: Kernel, facts: MachineFacts, known: MachineFacts | None) -> None:

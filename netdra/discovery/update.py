@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from netdra.discovery import live
 from netdra.discovery.assemble import OVS_KIND
 from netdra.discovery.facts import EVERY_LINK, Key, MachineFacts, SysfsDevice
-from netdra.kernel import pci
+from netdra.kernel import link, pci
+from netdra.kernel.link import PAIRED
 from netdra.kernel.monitor import AddressEvent, DeviceEvent, Event, LinkEvent, RouteEvent
 
 
@@ -49,6 +50,8 @@ class _Batch:
         self.concerned: set[Key] = set()
         self.routes = False
         self.unclear: set[int] = set()
+        self.pairs: set[int] = set()
+        self.far = False
         self.open_vswitch = False
         self.rdma = False
         self.pfs: set[str] = set()
@@ -67,6 +70,9 @@ class _Batch:
         )
         if event.gone or old is None or old.name != event.link.name:
             self._note_moved_device(facts.devices.get(index))
+        if event.gone or old is None:
+            # One end of a pair came or went: the kernel sends nothing about the other end, whose peer is elsewhere now.
+            self.pairs |= {end.lower for end in (old, event.link) if end is not None and end.kind in PAIRED}
         if event.gone:
             facts.routes.drop_link(index)
             self.routes = True
@@ -76,6 +82,7 @@ class _Batch:
             return
         facts.moved.discard(index)
         live.put_link(facts, event.link)
+        self.far = self.far or event.link.peer_netns >= 0
         live.read_speed(self.kernel, facts, index)
         live.read_device(self.kernel, facts, event.link)
         self.concerned |= facts.around(index)
@@ -111,6 +118,7 @@ class _Batch:
     def finish(self) -> None:
         """Do the reads of the batch as a whole."""
         facts = self.facts
+        self._read_pairs()
         # IPv4 routes go without messages when their link is set down, and when the address is deleted that they are
         # sent from (fib_sync_down_dev(), fib_sync_down_addr() in net/ipv4/fib_semantics.c).
         for index in self.unclear & facts.routes.links:
@@ -125,6 +133,20 @@ class _Batch:
         if self.open_vswitch:
             live.read_ovs(self.kernel, facts)
             self.concerned |= {index for index, link in facts.links.items() if OVS_KIND in (link.kind, link.port_kind)}
+
+    def _read_pairs(self) -> None:
+        """Read the ends again whose other ends came or went, and which of the namespaces that pairs lead to are pods'.
+
+        A runtime names a pod's namespace before anything is put into it: of a link that leads there it can be known.
+        """
+        facts = self.facts
+        for index in self.pairs & facts.links.keys():
+            if (netdev := link.find(self.kernel.route, index)) is not None:
+                live.put_link(facts, netdev)
+                self.far = self.far or netdev.peer_netns >= 0
+                self.concerned.add(index)
+        if self.far:
+            self.concerned |= live.read_pods(self.kernel, facts)
 
     def _note_moved_device(self, device: SysfsDevice | None) -> None:
         """Note that a device's netdev came, went or has another name: this changes its PF, VFs and RDMA device."""

@@ -3,6 +3,7 @@
 Discovery asks for all links at once (`words` on the facts that it has). Steps that take a device away from the host ask
 for its one link, right before they do (`read`). Some things are no use: an address that every link has by itself
 (link-local IPv6), the routes that come with an address, links on top in another namespace, which cannot be seen here.
+The host's end of a veth whose other end is in a pod is a use: it is how that pod is reached.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ import socket
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from netdra.kernel import address, link, route, uapi
+from netdra.kernel import address, link, pod_namespaces, route, uapi
 from netdra.kernel.address import Address
 from netdra.kernel.link import Link
 from netdra.kernel.netlink import Socket
 from netdra.kernel.route import Route
 from netdra.kernel.sysfs import Sysfs
 
-ADDRESS, ROUTE, XDP = "address", "route", "xdp"
+ADDRESS, ROUTE, XDP, POD = "address", "route", "xdp", "pod-peer"
 _PORTS = {"bond": "bond-slave", "openvswitch": "ovs-port"}
 
 
@@ -29,6 +30,7 @@ def words(
     addresses: Iterable[Address],
     *,
     routed: bool,
+    reaches_pod: bool = False,
     of: str = "",
 ) -> tuple[str, ...]:
     """The uses of a link.
@@ -39,12 +41,15 @@ def words(
         stacked: the links that stand on it and are not its master.
         addresses: its addresses.
         routed: whether a route leaves through it that did not come with an address.
+        reaches_pod: whether it is the end of a veth or netkit pair whose other end is in a pod's namespace.
         of: another name for the master: no user knows the name of Open vSwitch's datapath.
     """
     used = []
     if master is not None:
         kind = netdev.port_kind or master.kind
         used.append(f"{_PORTS.get(kind, f'{kind}-port')} {of or master.name}")
+    if reaches_pod:
+        used.append(POD)
     used += sorted({f"{interface.kind or 'other'}-parent" for interface in stacked})
     if any(counts(entry) for entry in addresses):
         used.append(ADDRESS)
@@ -104,4 +109,5 @@ def read(sock: Socket, netdev: Link, sysfs: Sysfs, has: Configuration) -> tuple[
         [] if stands_alone else link.stacked_on(sock, netdev.index),
         has.addresses,
         routed=any(entry.is_made for entry in has.routes),
+        reaches_pod=netdev.peer_netns >= 0 and netdev.peer_netns in pod_namespaces.ids(sock),
     )

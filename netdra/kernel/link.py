@@ -125,6 +125,11 @@ class Link(msgspec.Struct, frozen=True, gc=False):
         return to_u32(value) if value else 0
 
     @property
+    def peer_netns(self) -> int:
+        """The id of the namespace that the other end of a veth or netkit pair is in, -1 if it is in this one."""
+        return self.lower_netns if self.kind in PAIRED else -1
+
+    @property
     def port(self) -> SwitchPort | None:
         """The function that it represents on its NIC's switch; None if it represents none, or is a function's own."""
         return switch_port(self.port_name, bool(self.switch_id and not self.kind))

@@ -72,9 +72,15 @@ def other() -> Iterator[Machine]:
     yield from new_machine()
 
 
-def new_machine() -> Iterator[Machine]:
+@pytest.fixture
+def pod() -> Iterator[Machine]:
+    """A pod's namespace, named as containerd names it."""
+    yield from new_machine(f"cni-{uuid.uuid4()}")
+
+
+def new_machine(name: str = "") -> Iterator[Machine]:
     """An empty namespace, gone at the end."""
-    name = f"netdra-test-{uuid.uuid4().hex[:8]}"
+    name = name or f"netdra-test-{uuid.uuid4().hex[:8]}"
     with Namespace.create(name) as namespace:
         try:
             with namespace.socket() as sock:

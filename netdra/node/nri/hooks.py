@@ -99,7 +99,7 @@ ANSWER_SHARE = 7 / 8
 LOOKUP_SHARE = 2 / 5
 """The part of the time for the work that asking the API server for a pod's claims may take."""
 REMOVE_SECONDS = 5.0
-"""For the hook of a sandbox that is gone: no pod waits for it."""
+"""For the hook of a sandbox that is gone. It is answered in the runtime's time, as others are, and goes on then."""
 MOST_HOOKS = 256
 """Hooks that may run at once, the late ones included."""
 

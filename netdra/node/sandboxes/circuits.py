@@ -1,13 +1,22 @@
 """Plugins that do not answer are left alone for a while: their pods are refused at once instead of after a timeout.
 
 A runtime calls hooks for one sandbox after the other, so a hook that waits in vain holds up every pod of the node.
-Called by `netdra.node.sandboxes.hooks` before a sandbox is attached, and after it with the outcome. A plugin type has
-one circuit, which a timeout opens for 5 s, then for twice as long each time up to 5 minutes. When that is over one
-sandbox is let through to try.
+Called by `netdra.node.sandboxes.hooks` around each attaching and undoing. Three rules keep what others wait:
+
+- A plugin type has one circuit, which a timeout opens for 5 s, then for twice as long each time up to 5 minutes. When
+  that is over one sandbox is let through to try. Until an ADD succeeds, undoing waits for the plugin in no hook.
+- Time that was waited for no answer is a tenth of all time at most: after it, nine times as long no
+  plugin is tried that is not known to answer. Otherwise each of several plugins that hang would be waited for anew,
+  and so would a plugin that was called too late to be blamed.
+- While work on plugins goes on after its time is over, neither its plugins are tried nor those that are not known to
+  answer.
+
+A plugin is known to answer if its last ADD succeeded in this process.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -21,6 +30,10 @@ from netdra.node.metrics import CIRCUITS_OPEN, step_type
 
 FIRST_SECONDS = 5.0
 MOST_SECONDS = 300.0
+VAIN_SHARE = 0.1
+"""The part of the time that hooks wait in vain for plugins that are not known to answer."""
+VAIN_SECONDS = 0.25
+"""A shorter wait is nothing to others: it is as long as a plugin's that answers."""
 
 
 class NotAnsweringError(TemporaryError):
@@ -36,6 +49,14 @@ class _Circuit:
     trying: bool = False
 
 
+@dataclass(eq=False)
+class _Work:
+    """Work on a sandbox that waits for plugins, and when it should have ended."""
+
+    plugins: frozenset[str]
+    until: float
+
+
 @dataclass
 class Circuits:
     """The plugins that timed out. One event loop's.
@@ -48,10 +69,17 @@ class Circuits:
     opened: Callable[[str, float], None] = lambda _plugin, _seconds: None
     clock: Callable[[], float] = time.monotonic
     _circuits: dict[str, _Circuit] = field(default_factory=dict)
+    _answering: set[str] = field(default_factory=set)
+    _work: list[_Work] = field(default_factory=list)
+    _quiet_until: float = -math.inf
 
     @contextmanager
-    def trying(self, plugins: Collection[str]) -> Iterator[None]:
+    def trying(self, plugins: Collection[str], until: float = math.inf) -> Iterator[None]:
         """Let a sandbox try its plugins in the body, which raises an error that names those that did not answer.
+
+        Args:
+            plugins: the programs that are run.
+            until: when that is to have ended, by the clock.
 
         Raises:
             NotAnsweringError: one of them is left alone, or another sandbox tries it just now. Errors of the body come
@@ -61,9 +89,14 @@ class Circuits:
         tried = [self._circuits[plugin] for plugin in plugins if plugin in self._circuits]
         for circuit in tried:
             circuit.trying = True
+        began = self.clock()
         try:
-            yield
+            with self.working(plugins, until):
+                yield
         except NetdraError as problem:
+            silent = _silent(problem)
+            if silent and self.count_vain(began):
+                self._answering -= silent
             self.open(hung_of(problem))
             raise
         else:
@@ -71,6 +104,24 @@ class Circuits:
         finally:
             for circuit in tried:
                 circuit.trying = False
+
+    @contextmanager
+    def working(self, plugins: Collection[str], until: float) -> Iterator[None]:
+        """While the body works on a sandbox with plugins, know when that should have ended."""
+        work = _Work(frozenset(plugins), until)
+        self._work.append(work)
+        try:
+            yield
+        finally:
+            self._work.remove(work)
+
+    def count_vain(self, began: float) -> bool:
+        """Count the time since then as waited in vain; returns whether it was long enough to matter."""
+        now = self.clock()
+        if now - began < VAIN_SECONDS:
+            return False
+        self._quiet_until = max(self._quiet_until, now + (now - began) * (1 / VAIN_SHARE - 1))
+        return True
 
     def _admit(self, plugins: Collection[str]) -> None:
         now = self.clock()
@@ -81,9 +132,26 @@ class Circuits:
                     f'CNI plugin "{plugin}" did not answer in time, and is left alone for {circuit.seconds:.0f} s',
                     hint="nothing was begun; see what the plugin waits for",
                 )
+        for plugin in sorted(plugins):
+            if self._is_late(plugin) or (plugin not in self._answering and now < self._quiet_until):
+                raise NotAnsweringError(
+                    f'CNI plugin "{plugin}" is not tried just now: a pod has waited in vain for its plugins, and this '
+                    "one is not known to answer",
+                    hint="nothing was begun, and it is tried again by itself; see the node's events for a plugin that "
+                    "does not answer",
+                )
+
+    def _is_late(self, plugin: str) -> bool:
+        """Whether work that should have ended stands in the way of a plugin."""
+        late = [work.plugins for work in self._work if self._is_over_time(work)]
+        return bool(late) and (plugin not in self._answering or any(plugin in plugins for plugins in late))
+
+    def _is_over_time(self, work: _Work) -> bool:
+        return bool(work.plugins) and self.clock() > work.until
 
     def _close(self, plugins: Collection[str]) -> None:
         """All of these plugins have answered."""
+        self._answering |= set(plugins)
         for plugin in plugins:
             if self._circuits.pop(plugin, None) is not None:
                 CIRCUITS_OPEN.labels(step_type(plugin)).set(0)
@@ -92,6 +160,7 @@ class Circuits:
         """These plugins did not answer in time."""
         now = self.clock()
         for plugin in plugins:
+            self._answering.discard(plugin)
             circuit = self._circuits.get(plugin)
             if circuit is not None and now < circuit.until:
                 continue  # several sandboxes began before the first one's plugin was known to hang
@@ -100,10 +169,21 @@ class Circuits:
             CIRCUITS_OPEN.labels(step_type(plugin)).set(1)
             self.opened(plugin, seconds)
 
-    def is_open(self, plugins: Iterable[str]) -> bool:
-        """Whether one of these plugins is left alone just now."""
-        now = self.clock()
-        return any(plugin in self._circuits and now < self._circuits[plugin].until for plugin in plugins)
+    def is_quiet(self) -> bool:
+        """Whether there has just been so much waiting in vain that no hook is to wait for any undoing by plugins."""
+        return self.clock() < self._quiet_until
+
+    def has_trouble(self) -> bool:
+        """Whether there is any plugin that no hook is to wait for."""
+        return bool(self._circuits) or self.is_quiet() or any(map(self._is_over_time, self._work))
+
+    def may_hang(self, plugins: Collection[str]) -> bool:
+        """Whether one of these plugins has hung and has not answered since, or may do so just now."""
+        quiet = self.is_quiet()
+        return any(
+            plugin in self._circuits or self._is_late(plugin) or (quiet and plugin not in self._answering)
+            for plugin in plugins
+        )
 
 
 def programs(plans: Iterable[Plan]) -> frozenset[str]:
@@ -118,6 +198,16 @@ def _programs(plans: Iterable[Plan]) -> Iterator[str]:
         ipam = step.config.get("ipam")
         if isinstance(ipam, dict) and isinstance(ipam.get("type"), str):
             yield ipam["type"]
+
+
+def _silent(problem: NetdraError) -> frozenset[str]:
+    """The plugins that did not answer, by an error, also those that were called too late to be blamed."""
+    silent = set(hung_of(problem))
+    if isinstance(problem, AttachError):
+        silent.update(step.plugin for step in problem.report.failures if step.kind == "timeout")
+    elif isinstance(problem, PluginError) and problem.failure.kind == "timeout":
+        silent.add(problem.failure.plugin)
+    return frozenset(silent)
 
 
 def hung_of(problem: NetdraError) -> tuple[str, ...]:

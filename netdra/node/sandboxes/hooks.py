@@ -164,7 +164,7 @@ class Attachments:
         self.table.mark_ended(sandbox.id)
         if not self.table.is_busy(sandbox.id) and not self.has_anything(sandbox.id):
             return
-        if self.hangs(sandbox.id):
+        if self.circuits.has_trouble() and await self._is_for_later(sandbox):
             self.undo_later(sandbox)
             raise TemporaryError(
                 f"sandbox {sandbox.id}: it is undone in the background, since a plugin does not answer"
@@ -182,8 +182,16 @@ class Attachments:
         self.events.forget(sandbox)
 
     def hangs(self, sandbox: str) -> bool:
-        """Whether a plugin that a sandbox needs does not answer just now."""
-        return self.circuits.is_open(self.table.plugins(sandbox))
+        """Whether a plugin that a sandbox needs may not answer just now."""
+        return self.circuits.may_hang(self.table.plugins(sandbox))
+
+    async def _is_for_later(self, sandbox: Sandbox) -> bool:
+        """Whether no hook is to wait for the plugins that undo a sandbox, while there are some that do not answer."""
+        plugins = self.table.plugins(sandbox.id)
+        if not plugins:  # a former process attached it, or it has none
+            plugins = programs(await self.in_thread(lambda: self.network.plans(sandbox.id), self.threads.looking))
+            self.table.set_plugins(sandbox, plugins)
+        return bool(plugins) and (self.circuits.is_quiet() or self.circuits.may_hang(plugins))
 
     def undo_later(self, sandbox: Sandbox) -> None:
         """Take a sandbox down in the background, in a share of the threads; `recover` goes on with it."""
@@ -262,10 +270,14 @@ class Attachments:
 
     async def _undone(self, sandbox: Sandbox, deadline: float) -> DetachOutcome:
         give_up = self.table.tries(sandbox.id) + 1 >= MOST_TRIES
-        undone = await self.in_thread(
-            lambda: self.network.undo(sandbox.id, deadline, sandbox.netns, give_up=give_up),
-            self.threads.undoing if self.hangs(sandbox.id) else None,
-        )
+        threads = self.threads.undoing if self.hangs(sandbox.id) else None
+        began = self.circuits.clock()
+        with self.circuits.working(self.table.plugins(sandbox.id), deadline):
+            undone = await self.in_thread(
+                lambda: self.network.undo(sandbox.id, deadline, sandbox.netns, give_up=give_up), threads
+            )
+        if undone.hung and threads is None:
+            self.circuits.count_vain(began)
         self.circuits.open(undone.hung)
         self.writer.forget(sandbox.id, undone.claims)
         self.signals.held_changed.emit()
@@ -336,9 +348,9 @@ class Attachments:
         if self.table.running(sandbox.id) is None:
             raise StoppedError(f"sandbox {sandbox.id} was stopped before its network was attached")
         plugins = programs(plans.plans)
-        self.table.set_plugins(sandbox.id, plugins)
+        self.table.set_plugins(sandbox, plugins)
         claims = [ClaimDevices.of_record(record) for record in records]
-        with self.circuits.trying(plugins):
+        with self.circuits.trying(plugins, deadline):
             return await self.in_thread(lambda: self.network.attach(sandbox, claims, plans, deadline))
 
     async def _undo_quietly(self, sandbox: Sandbox) -> None:

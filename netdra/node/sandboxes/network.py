@@ -27,6 +27,7 @@ from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
 from netdra.model.plan import ClaimReference, Plan, PlannedDevice
 from netdra.node import faults, metrics
 from netdra.node.nri.hooks import Sandbox
+from netdra.node.sandboxes.circuits import hung_of
 from netdra.node.sandboxes.status import ClaimDevices, Outcome, attached
 from netdra.node.sandboxes.table import DetachOutcome, Table
 from netdra.node.view import HeldDevice, vf_of
@@ -166,8 +167,11 @@ class Network:
                 _check_in_time(sandbox, deadline)
                 outcomes = attached(sandbox, claims, done)
                 self.table.complete_attach(sandbox, outcomes)
-            except BaseException:
-                self.undo(sandbox.id, max(deadline, time.monotonic() + _AFTERWARDS))
+            except BaseException as problem:
+                # Other pods wait for the hook. The plugin would not answer either when its step is undone.
+                hangs = isinstance(problem, NetdraError) and bool(hung_of(problem))
+                until = time.monotonic() + _AFTERWARDS
+                self.undo(sandbox.id, until if hangs else max(deadline, until))
                 raise
         faults.point("attach-guarded")
         return outcomes
@@ -271,9 +275,17 @@ class Network:
             hung=tuple(step.hung for step in report.undone if step.hung),
         )
 
-    def _recorded_claims(self, sandbox: str) -> tuple[ClaimReference, ...]:
+    def plans(self, sandbox: str) -> tuple[Plan, ...]:
+        """The plans in a sandbox's checkpoint; none without one.
+
+        Raises:
+            TemporaryError: the disk cannot be read.
+        """
         saved = checks.load(self.settings.state, sandbox)
-        return tuple(dict.fromkeys(plan.claim for plan in saved.header.plans)) if saved is not None else ()
+        return saved.header.plans if saved is not None else ()
+
+    def _recorded_claims(self, sandbox: str) -> tuple[ClaimReference, ...]:
+        return tuple(dict.fromkeys(plan.claim for plan in self.plans(sandbox)))
 
     def left(self) -> dict[str, Sandbox]:
         """The sandboxes that have a checkpoint, by id; of one that makes no sense the id alone.
@@ -319,7 +331,8 @@ class Network:
         try:
             self.table.hold(sandbox)
             pod = PodIdentity(sandbox=sandbox.id, name=sandbox.name, namespace=sandbox.namespace, uid=sandbox.uid)
-            report = attach(checked, pod, sandbox.netns, self._within(deadline))
+            settings = msgspec.structs.replace(self._within(deadline), undo_of_hung=0.0)
+            report = attach(checked, pod, sandbox.netns, settings)
             metrics.count_attach(report)
             return device_outcomes(checked.plans, report.steps)
         except AttachError as problem:

@@ -352,9 +352,10 @@ class Table:
         """Set the trouble of a sandbox's network, or of what is left of it, anew."""
         self._records[sandbox].trouble = trouble
 
-    def set_plugins(self, sandbox: str, plugins: frozenset[str]) -> None:
-        """A sandbox whose turn the caller has needs these programs, to be attached and to be taken down."""
-        self._records[sandbox].plugins = plugins
+    def set_plugins(self, sandbox: Sandbox, plugins: frozenset[str]) -> None:
+        """A sandbox needs these programs, to be attached and to be taken down."""
+        self._record(sandbox).plugins = plugins
+        self._forget(sandbox.id)
 
     def plugins(self, sandbox: str) -> frozenset[str]:
         """The programs that taking a sandbox down needs, as far as they are known."""

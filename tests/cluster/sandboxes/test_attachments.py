@@ -304,11 +304,12 @@ def test_a_hook_answers_within_its_budget_and_what_comes_too_late_is_undone(scen
             await daemon.seen(pod)
             with pytest.raises(NetdraError):
                 await daemon.run(sandbox, budget=1.5)
-            await daemon.stop(sandbox)
+            with suppress(TemporaryError):  # no hook waits for a plugin that has just hung
+                await daemon.stop(sandbox)
+            assert not scene.machine.specified()
+            await until_async(lambda: not scene.machine.checkpoints(), "all to be undone")
             assert scene.machine.links(sandbox) == {"lo"}
             assert "eth7" in scene.machine.links()
-            assert not scene.machine.specified()
-            assert not scene.machine.checkpoints()
 
     asyncio.run(story())
 

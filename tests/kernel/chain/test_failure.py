@@ -86,6 +86,23 @@ def test_a_hanging_plugin_costs_its_share_of_the_budget_and_no_more(bed: Bed) ->
     assert differences(before, bed.state()) == []
 
 
+def test_where_others_wait_undoing_after_a_hanging_plugin_is_left_for_detach(bed: Bed) -> None:
+    fake = recorder(bed, "fake")
+    fake.does("ADD", "sleep 1000")
+    fake.does("DEL", "sleep 1000")
+    plans = (chain(bed, step("bad", "fake", "net9", after=["tune"]), 2),)
+    budget = stretched(6.0)
+    before = bed.state()
+    with within(0.5, "answering after a plugin has hung", after=0.3 * budget):
+        report = failed(plans, with_budget(bed, budget, setup_share=0.3, undo_of_hung=0.0))
+    assert report.failures[0].hung == "fake"
+    assert {each.outcome for each in report.undone} == {"left"}
+    assert not fake.calls("DEL")
+    fake.succeeds("DEL")
+    assert detach(bed.container.sandbox, bed.settings).is_clean
+    assert differences(before, bed.state()) == []
+
+
 def test_what_cannot_be_undone_in_time_is_left_for_detach(bed: Bed) -> None:
     fake = recorder(bed, "fake")
     fake.fails("ADD")

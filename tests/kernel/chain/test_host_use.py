@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 
 import pytest
 
 from netdra.chain.detach import detach
-from netdra.kernel import host_use, link
+from netdra.kernel import host_use, kinds, link, netns
 from netdra.kernel.sysfs import Sysfs
 from netdra.model.errors import PermanentError
 from netdra.model.plan import PlannedDevice
@@ -117,6 +118,21 @@ def test_a_link_local_address_and_what_is_in_another_namespace_are_no_uses(bed: 
         link.change(sock, "top0", netns_fd=bed.pod.fd)
     attached(bed, device("eth7"))
     assert bed.link("net1", inside=True)
+
+
+@pytest.mark.parametrize("name", ["cni-{}", "{}"])
+def test_the_hosts_end_of_a_pods_veth_is_used(bed: Bed, name: str) -> None:
+    """That pod would be cut off, and whoever gets it would be in the pod's place on the wire."""
+    named = name.format(uuid.uuid4())
+    with netns.Namespace.create(named) as victim, bed.host.socket() as sock:
+        try:
+            link.create(sock, "eth7", "veth", kinds.veth(kinds.Peer("eth0", netns_fd=victim.fd)))
+            before = bed.state()
+            with pytest.raises(PermanentError, match='the host uses device "eth7": pod-peer'):
+                attached(bed, device("eth7"))
+            assert differences(before, bed.state()) == []
+        finally:
+            netns.delete(named)
 
 
 def test_where_sysfs_does_not_show_the_device_the_kernel_is_asked_of_all_links(bed: Bed, tmp_path: object) -> None:

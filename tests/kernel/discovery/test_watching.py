@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import uuid
 from collections.abc import Callable
 
 import pytest
@@ -19,7 +20,7 @@ from netdra.kernel.netns import Namespace
 from netdra.kernel.route import Route
 from netdra.model.inventory import Inventory, InventoryNode
 from testbed.waiting import awaited, until
-from tests.kernel.conftest import Machine
+from tests.kernel.conftest import Machine, new_machine
 
 NODE = InventoryNode(name="worker-1", physnets={"physnet2": ("a", "eth9")})
 
@@ -163,12 +164,11 @@ START: tuple[Operation, ...] = (veth("a", "b"), veth("c", "d"), bridge("br0"), m
 def test_incremental_is_full(batches: list[list[Operation]]) -> None:
     with (
         Namespace.anonymous() as here,
-        Namespace.anonymous() as there,
+        contextlib.contextmanager(new_machine)(f"cni-{uuid.uuid4()}") as other,
         here.socket() as sock,
-        there.socket() as far,
         watcher_of(here) as watcher,
     ):
-        machine, other = Machine("", here, sock), Machine("", there, far)
+        machine = Machine("", here, sock)
         for batch in [list(START), *batches]:
             for operation in batch:
                 with contextlib.suppress(KernelError):  # what does not go leaves things as they are

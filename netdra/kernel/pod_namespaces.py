@@ -1,0 +1,97 @@
+"""Which network namespaces are pods': a link whose other end is in one of them is how that pod is reached.
+
+The kernel calls the namespace of a link's other end by an id of the namespace that it is asked in
+(IFLA_LINK_NETNSID), and says which id a file's namespace has (RTM_GETNSID). So the namespaces that container runtimes
+name are asked one by one. Runtimes name them by a UUID: `cni-<uuid>` (containerd) or `<uuid>` (CRI-O), before any CNI
+plugin puts something in. Namespaces of other names (routers, labs) are no pods', nor are those without a name: on a
+node that is a container itself, its own NICs lead to one.
+
+Discovery keeps a `PodNamespaces`; steps ask for `ids` right before they take a device from the host.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+
+from netdra.kernel import netns, uapi
+from netdra.kernel.errors import KernelError, KernelMissingError, from_os_error
+from netdra.kernel.netlink import Socket, attribute, attributes, to_i32, u32
+from netdra.kernel.netns import Namespace
+
+_UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_OF_RUNTIMES = re.compile(rf"(?:cni-)?{_UUID}\Z")
+_HEADER = b"\0\0\0\0"  # struct rtgenmsg, padded
+
+
+class PodNamespaces:
+    """The ids of pods' namespaces in one network namespace. Each namespace is asked until it has an id, then no more.
+
+    An id is a namespace's as long as that lives (net/core/net_namespace.c), and no runtime uses a name twice.
+    """
+
+    def __init__(self, folder: str = netns.NAMED) -> None:
+        """Begin with none.
+
+        Args:
+            folder: where runtimes name the namespaces of pods.
+        """
+        self._folder = folder
+        self._ids: dict[str, int] = {}
+
+    def ids(self, sock: Socket) -> frozenset[int]:
+        """The ids of the namespaces that have a name now.
+
+        Args:
+            sock: a socket in the namespace whose ids they are, always the same one.
+
+        Raises:
+            KernelError: some cannot be read.
+        """
+        try:
+            names = [name for name in netns.names(self._folder) if _OF_RUNTIMES.match(name)]
+        except OSError as problem:
+            raise from_os_error(problem, f"cannot list {self._folder}") from None
+        known, self._ids = self._ids, {}
+        for name in names:
+            number = known[name] if name in known else _id_at(sock, f"{self._folder}/{name}")
+            if number >= 0:
+                self._ids[name] = number
+        return frozenset(self._ids.values())
+
+
+def ids(sock: Socket, folder: str = netns.NAMED) -> frozenset[int]:
+    """The ids that pods' namespaces have in the namespace of a socket.
+
+    Raises:
+        KernelError: some cannot be read.
+    """
+    return PodNamespaces(folder).ids(sock)
+
+
+def id_of(sock: Socket, descriptor: int) -> int:
+    """The id that an open namespace has in the namespace of a socket, -1 if it has none: then nothing leads there.
+
+    Raises:
+        KernelError: the descriptor is of no network namespace.
+    """
+    body = _HEADER + attribute(uapi.NETNSA_FD, u32(descriptor))
+    (reply,) = sock.request(uapi.RTM_GETNSID, body, doing="cannot read the id of a network namespace")
+    return to_i32(attributes(reply, len(_HEADER))[uapi.NETNSA_NSID])
+
+
+def _id_at(sock: Socket, path: str) -> int:
+    """The id of the namespace at a path; -1 also where there is none any more, or none yet but the file for its mount.
+
+    Raises:
+        KernelError: it cannot be read.
+    """
+    try:
+        with Namespace.open(path) as namespace:
+            return id_of(sock, namespace.fd)
+    except KernelMissingError:
+        return -1
+    except KernelError as problem:
+        if problem.errno == errno.EINVAL:
+            return -1
+        raise
