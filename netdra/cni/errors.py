@@ -13,7 +13,6 @@ import msgspec
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 
 TRY_AGAIN_LATER = 11
-MAX_MESSAGE = 1024
 MAX_STDERR = 4096
 HUNG_SECONDS = 0.25
 """A plugin that had less time than this and did not answer may just have been called too late."""
@@ -120,9 +119,3 @@ def plugin_error(failure: PluginFailure, *, hint: str = "") -> PluginError:
     if failure.kind in {"timeout", "stopped"} or failure.code == TRY_AGAIN_LATER:
         return PluginTemporaryError(failure, hint=hint)
     return PluginPermanentError(failure, hint=hint)
-
-
-def printable(text: str, limit: int = MAX_MESSAGE) -> str:
-    """A plugin's text fit for a log, an event or a terminal: control characters replaced, cut to `limit`."""
-    clean = "".join(char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in text)
-    return clean.strip() if len(clean) <= limit else f"{clean[:limit].strip()}…"

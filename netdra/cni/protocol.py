@@ -15,9 +15,9 @@ import msgspec
 
 from netdra.cni import config, plugins, process, results
 from netdra.cni.config import Attachment, NetworkConfig
-from netdra.cni.errors import MAX_STDERR, Kind, PluginError, PluginFailure, plugin_error, printable
+from netdra.cni.errors import MAX_STDERR, Kind, PluginError, PluginFailure, plugin_error
 from netdra.cni.plugins import Binary, PluginPath
-from netdra.model.errors import UNREADABLE, InvalidInputError, TemporaryError
+from netdra.model.errors import UNREADABLE, InvalidInputError, TemporaryError, printable
 from netdra.model.result import StepResult
 
 VERSION_TIMEOUT = 5.0
@@ -96,7 +96,7 @@ def _ask_versions(binary: Binary, timeout: float) -> tuple[str, ...]:
     printed = _execute(binary, "VERSION", {"cniVersion": highest}, environment, timeout)
     try:
         return msgspec.json.decode(printed, type=_Versions).supported_versions
-    except (*UNREADABLE, RecursionError) as problem:
+    except UNREADABLE as problem:
         raise _rubbish(binary, "VERSION", f"its answer to VERSION cannot be read: {problem}", printed) from None
 
 
@@ -234,7 +234,7 @@ def _execute(
 def _own_error(binary: Binary, verb: str, finished: process.Finished) -> PluginError:
     try:
         said = msgspec.json.decode(finished.stdout, type=_Error)
-    except (*UNREADABLE, RecursionError):
+    except UNREADABLE:
         printed = printable(finished.stdout.decode(errors="replace"), 200)
         message = f"exit status {finished.status} without a CNI error" + (f"; it printed: {printed}" if printed else "")
         return _failed(binary, verb, "rubbish", message, finished)

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from netdra.controller.status import Desired, conditions
 from netdra.model import names
 from netdra.model.cni_plugin import CNIPlugin, CNIPluginFailure, CNIPluginStatus, CNIPluginVersion, DescribedPlugin
+from netdra.model.errors import printable
 from netdra.model.meta import MAX_REPORTED, ObjectMeta, OwnerReference
 from netdra.model.schema import CNIPluginSchema, CNIPluginSchemaSpec
 from netdra.model.topology import BUILTIN_TYPES, NetworkTopology, described
@@ -471,7 +472,7 @@ def _installed(plugin: CNIPlugin, seen: PluginState, failures: Sequence[CNIPlugi
 
 
 def _clipped(text: str) -> str:
-    """A program's text as one line; its lines, such as a cause and a hint, are separated by semicolons."""
-    lines = (" ".join(line.split()).rstrip(";") for line in text.splitlines())
+    """A program's text as one printable line; its lines, such as a cause and a hint, are separated by semicolons."""
+    lines = (printable(" ".join(line.split())).rstrip(";") for line in text.splitlines())
     text = "; ".join(filter(None, lines))
     return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"

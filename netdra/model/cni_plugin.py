@@ -7,7 +7,6 @@ CNIPluginSchema that the image holds beside it. The object's name is the plugin'
 from __future__ import annotations
 
 import base64
-import binascii
 import zlib
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -164,5 +163,5 @@ class DescribedPlugin(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
         try:
             unpacked = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), MAX_UNPACKED)
             return msgspec.json.decode(unpacked, type=cls)
-        except (binascii.Error, zlib.error, *UNREADABLE, RecursionError):
+        except (ValueError, zlib.error, *UNREADABLE):  # what is not ASCII is a ValueError, and no binascii.Error
             return None
