@@ -28,11 +28,15 @@ from netdra.rules import contract
 PLUGIN_LABEL = f"{names.GROUP}/cni-plugin"
 TEMPLATE_LABEL = f"{names.GROUP}/template"
 """On pods: the DaemonSet's template that they are of."""
+FORMER_NODES = f"{names.GROUP}/former-nodes"
+"""On a DaemonSet: the plugin was installed on other nodes than its CNIPlugin selects now."""
 Mode = Literal["install", "remove"]
 
 _DESCRIBE, _INSTALL = "describe", "install"
 _READY = "/run/netdra/ready"
 _MAX_TEXT = 512
+_LINUX = {"kubernetes.io/os": "linux"}
+_ANY_TAINT = {"operator": "Exists"}
 
 
 class InstallerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,11 +46,13 @@ class InstallerSettings(msgspec.Struct, frozen=True, kw_only=True):
         image: netdra's image; "" if plugins are not to be installed.
         cni_folder: the folder of CNI plugins on the nodes.
         namespace: where the pods are.
+        pull_secrets: names of the pull secrets of netdra's image there.
     """
 
     image: str
     cni_folder: str = "/opt/cni/bin"
     namespace: str = "netdra"
+    pull_secrets: tuple[str, ...] = ()
 
 
 class _State(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,10 +134,24 @@ class _DaemonSetStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     desired_number_scheduled: int = 0
 
 
+class _TemplateSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    node_selector: Mapping[str, str] = {}
+    tolerations: tuple[Mapping[str, Any], ...] = ()
+
+
+class _Template(msgspec.Struct, frozen=True, kw_only=True):
+    spec: _TemplateSpec = _TemplateSpec()
+
+
+class _DaemonSetSpec(msgspec.Struct, frozen=True, kw_only=True):
+    template: _Template = _Template()
+
+
 class DaemonSet(msgspec.Struct, frozen=True, kw_only=True):
     """A plugin's DaemonSet, as far as the controller looks at it."""
 
     metadata: ObjectMeta
+    spec: _DaemonSetSpec = _DaemonSetSpec()
     status: _DaemonSetStatus = _DaemonSetStatus()
 
 
@@ -185,15 +205,46 @@ def daemon_set_name(plugin: str) -> str:
     return f"netdra-cni-{plugin}"
 
 
-def daemon_set(plugin: CNIPlugin, settings: InstallerSettings, mode: Mode) -> dict[str, Any]:
+def has_left_nodes(present: DaemonSet | None, plugin: CNIPlugin) -> bool:
+    """Whether nodes may have the plugin that its CNIPlugin no longer selects.
+
+    Args:
+        present: its DaemonSet, if there is one.
+    """
+    if present is None:
+        return False
+    pods = present.spec.template.spec
+    selector, tolerations = _nodes_of(plugin)
+    selects_others = pods.node_selector != selector or _without_empty(pods.tolerations) != _without_empty(tolerations)
+    return FORMER_NODES in present.metadata.annotations or selects_others
+
+
+def _nodes_of(plugin: CNIPlugin) -> tuple[Mapping[str, str], list[Any]]:
+    """The node selector and the tolerations of the pods that install it."""
+    spec = plugin.spec
+    tolerations = [_ANY_TAINT] if spec.tolerations is None else list(spec.tolerations)
+    return {**_LINUX, **spec.node_selector}, tolerations
+
+
+def _without_empty(tolerations: Iterable[Any]) -> list[dict[str, Any]]:
+    """Tolerations without the fields that the API server leaves out."""
+    return [
+        {field: value for field, value in toleration.items() if value not in ("", None)} for toleration in tolerations
+    ]
+
+
+def daemon_set(plugin: CNIPlugin, settings: InstallerSettings, mode: Mode, *, has_left: bool = False) -> dict[str, Any]:
     """The DaemonSet as it should be, for a server-side apply.
 
     Args:
         mode: whether the plugin is to be installed or removed.
+        has_left: nodes may have the plugin that are no longer selected: it is removed from every node.
     """
     labels = {"app.kubernetes.io/part-of": "netdra", "app.kubernetes.io/component": "cni-plugin"}
     own = {**labels, PLUGIN_LABEL: plugin.name}
     pod = _pod(plugin, settings, mode)
+    if has_left and mode == "remove":
+        pod |= {"nodeSelector": _LINUX, "tolerations": [_ANY_TAINT]}
     template = hashlib.sha256(msgspec.json.encode(pod, order="sorted")).hexdigest()[:16]
     owner = OwnerReference(
         api_version=plugin.api_version,
@@ -210,6 +261,7 @@ def daemon_set(plugin: CNIPlugin, settings: InstallerSettings, mode: Mode) -> di
             "name": daemon_set_name(plugin.name),
             "namespace": settings.namespace,
             "labels": own,
+            **({"annotations": {FORMER_NODES: "true"}} if has_left else {}),
             "ownerReferences": [msgspec.to_builtins(owner)],
         },
         "spec": {
@@ -228,6 +280,7 @@ def template_of(manifest: Mapping[str, Any]) -> str:
 
 def _pod(plugin: CNIPlugin, settings: InstallerSettings, mode: Mode) -> dict[str, Any]:
     spec = plugin.spec
+    node_selector, tolerations = _nodes_of(plugin)
     volumes: list[dict[str, Any]] = [
         {"name": "cni", "hostPath": {"path": settings.cni_folder, "type": "DirectoryOrCreate"}},
         {"name": "run", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
@@ -239,12 +292,13 @@ def _pod(plugin: CNIPlugin, settings: InstallerSettings, mode: Mode) -> dict[str
         "enableServiceLinks": False,
         "priorityClassName": "system-node-critical",
         "terminationGracePeriodSeconds": 5,
-        "nodeSelector": {"kubernetes.io/os": "linux", **spec.node_selector},
-        "tolerations": [{"operator": "Exists"}] if spec.tolerations is None else list(spec.tolerations),
+        "nodeSelector": node_selector,
+        "tolerations": tolerations,
         "securityContext": {"runAsUser": 0, "runAsGroup": 0, "seccompProfile": {"type": "RuntimeDefault"}},
     }
-    if spec.image_pull_secrets:
-        pod["imagePullSecrets"] = [{"name": name} for name in spec.image_pull_secrets]
+    secrets = dict.fromkeys((*settings.pull_secrets, *spec.image_pull_secrets))
+    if secrets:
+        pod["imagePullSecrets"] = [{"name": name} for name in secrets]
     folder = f"--cni-folder={settings.cni_folder}"
     if mode == "remove":
         arguments = ["remove", plugin.name, folder, f"--ready={_READY}", "--stay"]

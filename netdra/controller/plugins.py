@@ -70,6 +70,7 @@ class ClusterPlugins:
         self._daemon_sets: Store[DaemonSet] = Store()
         self._pods: Store[InstallerPod] = Store()
         self._applied: dict[str, tuple[str, str, int]] = {}
+        self._left: set[str] = set()
         self.queue: WorkQueue[str] = WorkQueue("cni-plugins", self._reconcile)
 
     async def run(self) -> None:
@@ -117,6 +118,7 @@ class ClusterPlugins:
         plugin = self._plugins.objects.get(name)
         if plugin is None:
             self._applied.pop(name, None)
+            self._left.discard(name)
             return None  # its DaemonSet and its schema are deleted with it
         try:
             with self._in_hand():
@@ -165,10 +167,14 @@ class ClusterPlugins:
 
     async def _apply(self, plugin: CNIPlugin, mode: installers.Mode) -> str:
         """Put a changed DaemonSet right; a DaemonSet that is as it was applied is not written again."""
-        manifest = installers.daemon_set(plugin, self._settings, mode)
-        template = installers.template_of(manifest)
-        wanted = f"{template} {manifest['spec']['updateStrategy']} {plugin.metadata.uid}"
         daemon_set = self._daemon_sets.objects.get(self._key(plugin))
+        # The copy may be older than the DaemonSet that was applied last.
+        if mode == "install" and installers.has_left_nodes(daemon_set, plugin):
+            self._left.add(plugin.name)
+        has_left = plugin.name in self._left or installers.has_left_nodes(daemon_set, plugin)
+        manifest = installers.daemon_set(plugin, self._settings, mode, has_left=has_left)
+        template = installers.template_of(manifest)
+        wanted = f"{template} {manifest['spec']['updateStrategy']} {plugin.metadata.uid} {has_left}"
         present = (wanted, daemon_set.metadata.uid, daemon_set.metadata.generation) if daemon_set is not None else None
         if present is None or present != self._applied.get(plugin.name):
             applied = await self._client.apply(DAEMON_SETS, manifest, manager=MANAGER)

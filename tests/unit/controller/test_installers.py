@@ -14,9 +14,11 @@ from netdra.controller.installers import (
     DaemonSet,
     InstallerPod,
     InstallerSettings,
+    Mode,
     PlannedSchema,
     PluginState,
     daemon_set,
+    has_left_nodes,
     planned_schema,
     status,
     template_of,
@@ -33,6 +35,7 @@ SETTINGS = InstallerSettings(image="registry.example.com/netdra:1")
 DESCRIBED = DescribedPlugin(
     digest="a" * 64, cni_versions=("1.0.0", "1.1.0"), schema=CNIPluginSchemaSpec(cni_type="ovs")
 )
+MODES: tuple[Mode, ...] = ("install", "remove")
 QUIET = PlannedSchema(condition=Desired("SchemaApplied", True, "Present"))
 
 
@@ -94,6 +97,50 @@ def test_to_remove_it_the_vendors_image_is_not_needed_any_more() -> None:
     assert "ovs:1" not in str(template)
     assert template["containers"][0]["args"][:3] == ["cni-plugin", "remove", "ovs"]
     assert made["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] == "100%"
+
+
+def test_its_pods_can_pull_netdras_image_as_netdras_own_pods_do() -> None:
+    settings = msgspec.structs.replace(SETTINGS, pull_secrets=("mirror", "both"))
+    for mode in MODES:
+        made = daemon_set(plugin(imagePullSecrets=["both", "vendor"]), settings, mode)
+        names = [each["name"] for each in made["spec"]["template"]["spec"]["imagePullSecrets"]]
+        assert names == ["mirror", "both", "vendor"]
+    assert "imagePullSecrets" not in daemon_set(plugin(), SETTINGS, "install")["spec"]["template"]["spec"]
+
+
+def written(manifest: dict[str, Any]) -> DaemonSet:
+    """A DaemonSet as the API server returns it."""
+    return msgspec.convert({**manifest, "metadata": {**manifest["metadata"], "uid": "d", "generation": 1}}, DaemonSet)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [{"nodeSelector": {"example.com/ovs": "true"}}, {"tolerations": [{"key": "gpu", "operator": "Exists"}]}],
+)
+def test_once_other_nodes_were_selected_it_is_removed_from_every_node(before: dict[str, Any]) -> None:
+    changed = plugin(nodeSelector={"example.com/ovs": "2"}, tolerations=[])
+    first = written(daemon_set(plugin(**before), SETTINGS, "install"))
+    assert not has_left_nodes(first, plugin(**before))
+    assert has_left_nodes(first, changed)
+    second = written(daemon_set(changed, SETTINGS, "install", has_left=True))
+    assert has_left_nodes(second, changed)
+    made = daemon_set(changed, SETTINGS, "install", has_left=True)["spec"]["template"]["spec"]
+    assert made["nodeSelector"] == {"kubernetes.io/os": "linux", "example.com/ovs": "2"}
+    removing = daemon_set(changed, SETTINGS, "remove", has_left=True)
+    assert removing["spec"]["template"]["spec"]["nodeSelector"] == {"kubernetes.io/os": "linux"}
+    assert removing["spec"]["template"]["spec"]["tolerations"] == [{"operator": "Exists"}]
+    assert has_left_nodes(written(removing), changed)
+
+
+def test_an_empty_field_that_the_api_server_leaves_out_selects_no_other_nodes() -> None:
+    made = daemon_set(plugin(tolerations=[{"key": "gpu"}]), SETTINGS, "install")
+    assert not has_left_nodes(written(made), plugin(tolerations=[{"key": "gpu", "value": "", "effect": None}]))
+
+
+def test_it_is_removed_from_the_selected_nodes_alone_if_no_others_were_selected() -> None:
+    made = daemon_set(plugin(nodeSelector={"a": "b"}), SETTINGS, "remove")["spec"]["template"]["spec"]
+    assert made["nodeSelector"] == {"kubernetes.io/os": "linux", "a": "b"}
+    assert not has_left_nodes(None, plugin())
 
 
 def test_a_template_is_the_same_exactly_if_its_pods_are() -> None:
