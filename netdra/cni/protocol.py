@@ -17,7 +17,7 @@ from netdra.cni import config, plugins, process, results
 from netdra.cni.config import Attachment, NetworkConfig
 from netdra.cni.errors import MAX_STDERR, Kind, PluginError, PluginFailure, plugin_error
 from netdra.cni.plugins import Binary, PluginPath
-from netdra.model.errors import UNREADABLE, InvalidInputError, TemporaryError, printable
+from netdra.model.errors import MAX_FOREIGN, UNREADABLE, InvalidInputError, TemporaryError, printable
 from netdra.model.result import StepResult
 
 VERSION_TIMEOUT = 5.0
@@ -235,10 +235,10 @@ def _own_error(binary: Binary, verb: str, finished: process.Finished) -> PluginE
     try:
         said = msgspec.json.decode(finished.stdout, type=_Error)
     except UNREADABLE:
-        printed = printable(finished.stdout.decode(errors="replace"), 200)
+        printed = _one_line(finished.stdout.decode(errors="replace"), 200)
         message = f"exit status {finished.status} without a CNI error" + (f"; it printed: {printed}" if printed else "")
         return _failed(binary, verb, "rubbish", message, finished)
-    message = printable(said.msg) or f"exit status {finished.status}"
+    message = _one_line(said.msg) or f"exit status {finished.status}"
     return plugin_error(
         PluginFailure(
             plugin=binary.name,
@@ -246,7 +246,7 @@ def _own_error(binary: Binary, verb: str, finished: process.Finished) -> PluginE
             kind="error",
             message=message,
             code=said.code,
-            details=printable(said.details),
+            details=_one_line(said.details),
             stderr=_stderr(finished),
         )
     )
@@ -262,9 +262,14 @@ def _failed(
 
 
 def _rubbish(binary: Binary, verb: str, message: str, printed: bytes) -> PluginError:
-    shown = printable(printed.decode(errors="replace"), 200)
+    shown = _one_line(printed.decode(errors="replace"), 200)
     text = f"{message}; it printed: {shown}" if shown else message
     return plugin_error(PluginFailure(plugin=binary.name, verb=verb, kind="rubbish", message=text))
+
+
+def _one_line(text: str, limit: int = MAX_FOREIGN) -> str:
+    """A plugin's text without line breaks: reports have a line for each fact of netdra's own."""
+    return printable(" ".join(text.split()), limit)
 
 
 def _stderr(finished: process.Finished) -> str:

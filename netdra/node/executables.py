@@ -54,7 +54,7 @@ def check(path: Path) -> None:
         )
     raise PermanentError(
         f"{path} in the image is a script for {needed}, which is not in netdra's image",
-        hint="use a program that needs no interpreter, or a script for /bin/sh",
+        hint="use a program that needs no interpreter",
     )
 
 
