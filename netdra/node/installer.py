@@ -37,7 +37,6 @@ from netdra.model.topology import described
 from netdra.node import executables
 from netdra.rules.contract import compile_schema
 
-STORE = ".netdra"
 SCHEMA = "schema.yaml"
 MAX_BINARY = 1 << 30
 LOCK_SECONDS = 30.0
@@ -70,7 +69,7 @@ class _Store:
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder, self.name = folder, name
-        self.root = folder / STORE
+        self.root = folder / plugins.STORE
         self.path = self.root / name
         self.target = folder / name
 
