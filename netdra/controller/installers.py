@@ -163,12 +163,29 @@ class PluginState(msgspec.Struct, frozen=True, kw_only=True):
         daemon_set: its DaemonSet, if there is one.
         pods: its pods, of any template.
         users: the topologies that use it.
+        former: by node, the binaries that nodes had before.
     """
 
     template: str
     daemon_set: DaemonSet | None
     pods: Sequence[InstallerPod] = ()
     users: tuple[str, ...] = ()
+    former: Mapping[str, DescribedPlugin] = {}
+
+    @property
+    def binaries(self) -> Mapping[str, DescribedPlugin]:
+        """By node, the binary that the node has.
+
+        An upgrade removes a node's pod before the new version is installed, and the former one stays if it cannot be.
+        """
+        nodes = {pod.spec.node_name for pod in self.pods}
+        binaries = {node: binary for node, binary in self.former.items() if node in nodes or not self.is_complete}
+        for pod in self.pods:
+            if pod.is_ready and (binary := pod.described) is not None:
+                binaries[pod.spec.node_name] = binary
+            elif pod.is_ready:  # it has removed the plugin
+                binaries.pop(pod.spec.node_name, None)
+        return binaries
 
     @property
     def desired(self) -> int | None:
@@ -198,6 +215,12 @@ class PluginState(msgspec.Struct, frozen=True, kw_only=True):
     def described(self) -> DescribedPlugin | None:
         """The image's binary as the first node reports it."""
         return next((binary for pod in self.current if (binary := pod.described) is not None), None)
+
+
+def former_binaries(status: CNIPluginStatus | None) -> dict[str, DescribedPlugin]:
+    """By node, the binaries that nodes still have by a status: a controller that starts knows no more of them."""
+    failures = status.failures if status is not None else ()
+    return {failure.node: DescribedPlugin(digest=failure.digest) for failure in failures if failure.digest}
 
 
 def daemon_set_name(plugin: str) -> str:
@@ -482,16 +505,21 @@ def status(plugin: CNIPlugin, seen: PluginState | None, schema: PlannedSchema, n
         in_use = Desired(
             "InUse", True, "DeletionWaits", f"deletion waits until NetworkTopology {users} no longer uses it"
         )
+    present = seen.binaries
     failures = tuple(
-        CNIPluginFailure(node=pod.spec.node_name, message=pod.problem)
+        CNIPluginFailure(
+            node=pod.spec.node_name,
+            message=pod.problem,
+            digest=present[pod.spec.node_name].digest if pod.spec.node_name in present else "",
+        )
         for pod in seen.current
         if not pod.is_ready and pod.problem and pod.spec.node_name
     )
-    binaries = [binary for pod in seen.pods if pod.is_ready and (binary := pod.described) is not None]
-    counts = Counter(binary.digest for binary in binaries)
-    cni_versions = {binary.digest: binary.cni_versions for binary in binaries}
+    counts = Counter(binary.digest for binary in present.values())
+    said = {version.digest: version.cni_versions for version in before.versions}
+    cni_versions = said | {binary.digest: binary.cni_versions for binary in present.values() if binary.cni_versions}
     versions = [
-        CNIPluginVersion(digest=digest, nodes=counts[digest], cni_versions=cni_versions[digest])
+        CNIPluginVersion(digest=digest, nodes=counts[digest], cni_versions=cni_versions.get(digest, ()))
         for digest in sorted(counts)
     ]
     desired = (_installed(plugin, seen, failures), schema.condition, in_use)

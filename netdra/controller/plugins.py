@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from datetime import UTC, datetime
 from typing import Any
@@ -33,7 +33,7 @@ from netdra.kube.reflector import Reflector
 from netdra.kube.resources import CNI_PLUGINS, SCHEMAS, Resource
 from netdra.kube.store import Change, Store
 from netdra.model import names
-from netdra.model.cni_plugin import CNIPlugin
+from netdra.model.cni_plugin import CNIPlugin, DescribedPlugin
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.rules import shipped
@@ -71,6 +71,7 @@ class ClusterPlugins:
         self._pods: Store[InstallerPod] = Store()
         self._applied: dict[str, tuple[str, str, int]] = {}
         self._left: set[str] = set()
+        self._binaries: dict[str, Mapping[str, DescribedPlugin]] = {}
         self.queue: WorkQueue[str] = WorkQueue("cni-plugins", self._reconcile)
 
     async def run(self) -> None:
@@ -119,6 +120,7 @@ class ClusterPlugins:
         if plugin is None:
             self._applied.pop(name, None)
             self._left.discard(name)
+            self._binaries.pop(name, None)
             return None  # its DaemonSet and its schema are deleted with it
         try:
             with self._in_hand():
@@ -146,7 +148,9 @@ class ClusterPlugins:
             daemon_set=self._as_applied(plugin),
             pods=self._pods_of(plugin.name),
             users=users,
+            former=self._binaries.get(plugin.name) or installers.former_binaries(plugin.status),
         )
+        self._binaries[plugin.name] = seen.binaries
         if removing and seen.is_complete:
             log.info('CNIPlugin "%s" is removed from %s nodes', plugin.name, seen.desired)
             await finalize(self._client, plugin, wanted=False)

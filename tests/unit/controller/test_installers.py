@@ -18,6 +18,7 @@ from netdra.controller.installers import (
     PlannedSchema,
     PluginState,
     daemon_set,
+    former_binaries,
     has_left_nodes,
     planned_schema,
     status,
@@ -202,6 +203,40 @@ def test_the_same_again_is_the_same_status() -> None:
     assert status(again, found, QUIET, datetime(2027, 1, 1, tzinfo=UTC)) == first
     (version,) = first.versions
     assert (version.digest, version.nodes, version.cni_versions) == ("a" * 64, 2, ("1.0.0", "1.1.0"))
+
+
+def of_image(digest: str) -> dict[str, Any]:
+    """What a pod reports of the binary in its image."""
+    message = DescribedPlugin(digest=digest * 64, cni_versions=("1.0.0",)).as_text()
+    return {
+        "initContainerStatuses": [{"name": "describe", "ready": True, "state": {"terminated": {"message": message}}}]
+    }
+
+
+def test_an_upgrade_forgets_no_binary_that_a_node_still_has() -> None:
+    failing: dict[str, Any] = {
+        "initContainerStatuses": [{"name": "describe", "state": {"terminated": {"message": "netdra: no answer"}}}]
+    }
+    began = seen(pod("a", "old", **of_image("b")), pod("b", "old", **of_image("b")))
+    # Node b has the former binary, whether there is no pod yet, a pod that begins, or a pod that cannot install it.
+    for others in ((), (pod("b", ready=False, initContainerStatuses=[]),), (pod("b", ready=False, **failing),)):
+        amid = msgspec.structs.replace(seen(pod("a"), *others), former=began.binaries)
+        found = status(plugin(), amid, QUIET, NOW)
+        assert [(each.digest[0], each.nodes) for each in found.versions] == [("a", 1), ("b", 1)]
+    assert [(each.node, each.digest) for each in found.failures] == [("b", "b" * 64)]
+    # Another controller that goes on knows it from the status.
+    again = msgspec.structs.replace(amid, former=former_binaries(found))
+    assert status(plugin(), again, QUIET, NOW).versions[1].nodes == 1
+    done = msgspec.structs.replace(seen(pod("a"), pod("b")), former=amid.binaries)
+    assert [(each.digest[0], each.nodes) for each in status(plugin(), done, QUIET, NOW).versions] == [("a", 2)]
+
+
+def test_a_node_that_is_gone_or_has_it_removed_has_no_binary() -> None:
+    former = {"a": DESCRIBED, "gone": DESCRIBED}
+    complete = msgspec.structs.replace(seen(pod("a"), desired=1), former=former)
+    assert list(complete.binaries) == ["a"]
+    removing = msgspec.structs.replace(seen(pod("a", initContainerStatuses=[]), desired=2), former=former)
+    assert list(removing.binaries) == ["gone"]
 
 
 def test_a_deletion_that_waits_says_for_whom_and_one_that_goes_on_how_far_it_is() -> None:
