@@ -182,7 +182,7 @@ def read(text: bytes, name: str) -> Saved:
 def _entry(line: bytes) -> Entry | None:
     try:
         return _decoder.decode(line)
-    except (*UNREADABLE, RecursionError):
+    except UNREADABLE:
         return None
 
 

@@ -411,7 +411,7 @@ def refuse_newer(text: bytes, newest: int, what: str) -> None:
     """
     try:
         version = _versioned.decode(text).version
-    except (*UNREADABLE, RecursionError):
+    except UNREADABLE:
         return
     if version > newest:
         raise NewerStateError(what, version, newest)

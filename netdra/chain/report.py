@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from netdra.cni.errors import PluginError, coded
+from netdra.cni.errors import PluginError, coded, stderr_lines
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.model.plan import PlannedStep, called
 from netdra.model.result import StepResult
@@ -286,8 +286,7 @@ def _without_name(named: dict[str, Any], what: str) -> str:
 def _with_code(failure: StepFailure) -> str:
     code = coded(failure.code)
     details = f": {failure.details}" if failure.details else ""
-    stderr = f"\n  stderr: {failure.stderr}" if failure.stderr else ""
-    return f"{code}{details}{stderr}"
+    return "\n".join((f"{code}{details}", *(f"  stderr: {line}" for line in stderr_lines(failure.stderr))))
 
 
 def _undo_lines(undone: tuple[UndoReport, ...]) -> list[str]:

@@ -16,9 +16,7 @@ from netdra.model.inventory import InventoryNode
 
 @click.command(name="capture")
 @click.argument("file", metavar="FILE|-")
-@click.option(
-    "--anonymize", "anonymous", is_flag=True, help="Make up MAC and IP addresses, aliases and the node's name."
-)
+@click.option("--anonymize", "anonymous", is_flag=True, help="Make up addresses, names, labels and aliases.")
 @shared.option("--sysfs", "ROOT", "A recorded tree that stands for /sys, instead of this machine.", "root")
 @shared.option(
     "--node",
@@ -38,15 +36,18 @@ def command(
 ) -> None:
     """Write the inventory of all network interfaces to FILE ("-" is standard output).
 
-    With --anonymize, what was equal stays equal and relations are kept. PCI addresses stay as they are, and so do names
-    of interfaces, but for a MAC address in one.
+    With --anonymize, MAC and IP addresses are made up, and so are texts that people choose: aliases, labels, the
+    node's name, names of interfaces other than the kernel's and systemd's. Equal values stay equal, and relations are
+    kept. PCI addresses, ids, drivers and numbers stay.
     """
     if node_name is not None:
         inputs.check_node(node_name)
     node = None if node_name is None else InventoryNode(name=node_name)
     inventory = inputs.with_uses(scan(node) if root is None else scan_recorded(root, node), uplinks, used)
+    if anonymous:
+        inventory = anonymize(inventory)
     report(inventory)
-    text = to_text(anonymize(inventory) if anonymous else inventory)
+    text = to_text(inventory)
     if file == "-":
         click.echo(text, nl=False)
         return

@@ -28,6 +28,13 @@ if TYPE_CHECKING:
     default="",
 )
 @option(
+    "--image-pull-secret",
+    "NAME",
+    "A pull secret of netdra's own image, in netdra's namespace; repeatable.",
+    "pull_secrets",
+    multiple=True,
+)
+@option(
     "--cni-folder",
     "DIR",
     "The folder of CNI plugins on the nodes, into which CNIPlugins are installed.",
@@ -47,6 +54,7 @@ def command(
     namespace: str,
     identity: str,
     image: str,
+    pull_secrets: tuple[str, ...],
     cni_folder: str,
     cloud: shared.CloudAccess,
     neutron_check_interval: float,
@@ -69,6 +77,7 @@ def command(
         namespace,
         identity or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}",
         image=image,
+        pull_secrets=pull_secrets,
         cni_folder=cni_folder,
         neutron=_cloud(cloud, neutron_check_interval),
     )

@@ -13,8 +13,9 @@ import msgspec
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 
 TRY_AGAIN_LATER = 11
-MAX_MESSAGE = 1024
 MAX_STDERR = 4096
+_SHOWN_LINES, _SHOWN_TEXT = 8, 512
+"""How much of a plugin's stderr is shown to people, in lines and characters; reports in JSON have `MAX_STDERR`."""
 HUNG_SECONDS = 0.25
 """A plugin that had less time than this and did not answer may just have been called too late."""
 
@@ -89,8 +90,17 @@ class PluginFailure(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
         """The failure in one line, with the end of stderr on lines of its own."""
         what = f'CNI plugin "{self.plugin}"' + (f" {self.verb}" if self.verb else "")
         details = f": {self.details}" if self.details else ""
-        stderr = f"\nstderr: {self.stderr}" if self.stderr else ""
-        return f"{what}: {self.message}{coded(self.code)}{details}{stderr}"
+        first = f"{what}: {self.message}{coded(self.code)}{details}"
+        return "\n".join((first, *(f"stderr: {line}" for line in stderr_lines(self.stderr))))
+
+
+def stderr_lines(stderr: str) -> list[str]:
+    """The last lines of a plugin's stderr, each to be shown with a mark: it may write lines that look like netdra's."""
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    text = "\n".join(lines[-_SHOWN_LINES:])
+    if len(lines) > _SHOWN_LINES or len(text) > _SHOWN_TEXT:
+        text = f"…{text[-_SHOWN_TEXT:]}"
+    return text.splitlines()
 
 
 def coded(code: int) -> str:
@@ -120,9 +130,3 @@ def plugin_error(failure: PluginFailure, *, hint: str = "") -> PluginError:
     if failure.kind in {"timeout", "stopped"} or failure.code == TRY_AGAIN_LATER:
         return PluginTemporaryError(failure, hint=hint)
     return PluginPermanentError(failure, hint=hint)
-
-
-def printable(text: str, limit: int = MAX_MESSAGE) -> str:
-    """A plugin's text fit for a log, an event or a terminal: control characters replaced, cut to `limit`."""
-    clean = "".join(char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in text)
-    return clean.strip() if len(clean) <= limit else f"{clean[:limit].strip()}…"

@@ -25,6 +25,8 @@ from netdra.model.errors import InvalidInputError, PermanentError, TemporaryErro
 DEFAULT_DIRECTORIES = ("/opt/cni/bin",)
 HOST_ROOT = "/proc/1/root"
 MAX_NAME = 128
+STORE = ".netdra"
+"""In a folder of plugins: the versions of those that netdra installed, by name."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z", re.ASCII)
 _SYS_OPENAT2 = 437  # the same on every architecture, as all system calls since Linux 5.1

@@ -15,9 +15,9 @@ import msgspec
 
 from netdra.cni import config, plugins, process, results
 from netdra.cni.config import Attachment, NetworkConfig
-from netdra.cni.errors import MAX_STDERR, Kind, PluginError, PluginFailure, plugin_error, printable
+from netdra.cni.errors import MAX_STDERR, Kind, PluginError, PluginFailure, plugin_error
 from netdra.cni.plugins import Binary, PluginPath
-from netdra.model.errors import UNREADABLE, InvalidInputError, TemporaryError
+from netdra.model.errors import MAX_FOREIGN, UNREADABLE, InvalidInputError, TemporaryError, printable
 from netdra.model.result import StepResult
 
 VERSION_TIMEOUT = 5.0
@@ -96,7 +96,7 @@ def _ask_versions(binary: Binary, timeout: float) -> tuple[str, ...]:
     printed = _execute(binary, "VERSION", {"cniVersion": highest}, environment, timeout)
     try:
         return msgspec.json.decode(printed, type=_Versions).supported_versions
-    except (*UNREADABLE, RecursionError) as problem:
+    except UNREADABLE as problem:
         raise _rubbish(binary, "VERSION", f"its answer to VERSION cannot be read: {problem}", printed) from None
 
 
@@ -234,11 +234,11 @@ def _execute(
 def _own_error(binary: Binary, verb: str, finished: process.Finished) -> PluginError:
     try:
         said = msgspec.json.decode(finished.stdout, type=_Error)
-    except (*UNREADABLE, RecursionError):
-        printed = printable(finished.stdout.decode(errors="replace"), 200)
+    except UNREADABLE:
+        printed = _one_line(finished.stdout.decode(errors="replace"), 200)
         message = f"exit status {finished.status} without a CNI error" + (f"; it printed: {printed}" if printed else "")
         return _failed(binary, verb, "rubbish", message, finished)
-    message = printable(said.msg) or f"exit status {finished.status}"
+    message = _one_line(said.msg) or f"exit status {finished.status}"
     return plugin_error(
         PluginFailure(
             plugin=binary.name,
@@ -246,7 +246,7 @@ def _own_error(binary: Binary, verb: str, finished: process.Finished) -> PluginE
             kind="error",
             message=message,
             code=said.code,
-            details=printable(said.details),
+            details=_one_line(said.details),
             stderr=_stderr(finished),
         )
     )
@@ -262,9 +262,14 @@ def _failed(
 
 
 def _rubbish(binary: Binary, verb: str, message: str, printed: bytes) -> PluginError:
-    shown = printable(printed.decode(errors="replace"), 200)
+    shown = _one_line(printed.decode(errors="replace"), 200)
     text = f"{message}; it printed: {shown}" if shown else message
     return plugin_error(PluginFailure(plugin=binary.name, verb=verb, kind="rubbish", message=text))
+
+
+def _one_line(text: str, limit: int = MAX_FOREIGN) -> str:
+    """A plugin's text without line breaks: reports have a line for each fact of netdra's own."""
+    return printable(" ".join(text.split()), limit)
 
 
 def _stderr(finished: process.Finished) -> str:

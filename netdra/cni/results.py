@@ -56,7 +56,7 @@ def parse(printed: bytes) -> StepResult:
         raise ValueError("it printed no result")
     try:
         result = _decoder.decode(printed)
-    except (*UNREADABLE, RecursionError) as problem:
+    except UNREADABLE as problem:
         raise ValueError(f"its result cannot be read: {problem}") from None
     if result.cni_version and result.cni_version not in _READABLE_VERSIONS:
         raise ValueError(f"its result is of CNI version {result.cni_version!r}")

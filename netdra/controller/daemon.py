@@ -40,6 +40,7 @@ class ControllerSettings:
         namespace: where the lease is.
         identity: this process; no other may have the same.
         image: netdra's image, which installs CNI plugins; "" if none are to be installed.
+        pull_secrets: names of the pull secrets of that image.
         cni_folder: the folder of CNI plugins on the nodes.
         neutron: the cloud of VFs' ports; without it, Neutron is not asked.
     """
@@ -47,6 +48,7 @@ class ControllerSettings:
     namespace: str
     identity: str
     image: str = ""
+    pull_secrets: tuple[str, ...] = ()
     cni_folder: str = "/opt/cni/bin"
     neutron: NeutronSettings | None = None
 
@@ -72,7 +74,12 @@ async def run(client: Client, process: Process, settings: ControllerSettings, te
 async def _lead(client: Client, recorder: Recorder, process: Process, settings: ControllerSettings) -> None:
     """Work until cancelled."""
     controller = Controller(client, recorder, process.in_hand)
-    installing = InstallerSettings(image=settings.image, cni_folder=settings.cni_folder, namespace=settings.namespace)
+    installing = InstallerSettings(
+        image=settings.image,
+        cni_folder=settings.cni_folder,
+        namespace=settings.namespace,
+        pull_secrets=settings.pull_secrets,
+    )
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(controller.run())
         tasks.create_task(ClusterPlugins(client, recorder, controller.state, installing, process.in_hand).run())

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from netdra.controller.status import Desired, conditions
 from netdra.model import names
 from netdra.model.cni_plugin import CNIPlugin, CNIPluginFailure, CNIPluginStatus, CNIPluginVersion, DescribedPlugin
+from netdra.model.errors import printable
 from netdra.model.meta import MAX_REPORTED, ObjectMeta, OwnerReference
 from netdra.model.schema import CNIPluginSchema, CNIPluginSchemaSpec
 from netdra.model.topology import BUILTIN_TYPES, NetworkTopology, described
@@ -27,11 +28,15 @@ from netdra.rules import contract
 PLUGIN_LABEL = f"{names.GROUP}/cni-plugin"
 TEMPLATE_LABEL = f"{names.GROUP}/template"
 """On pods: the DaemonSet's template that they are of."""
+FORMER_NODES = f"{names.GROUP}/former-nodes"
+"""On a DaemonSet: the plugin was installed on other nodes than its CNIPlugin selects now."""
 Mode = Literal["install", "remove"]
 
 _DESCRIBE, _INSTALL = "describe", "install"
 _READY = "/run/netdra/ready"
 _MAX_TEXT = 512
+_LINUX = {"kubernetes.io/os": "linux"}
+_ANY_TAINT = {"operator": "Exists"}
 
 
 class InstallerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,11 +46,13 @@ class InstallerSettings(msgspec.Struct, frozen=True, kw_only=True):
         image: netdra's image; "" if plugins are not to be installed.
         cni_folder: the folder of CNI plugins on the nodes.
         namespace: where the pods are.
+        pull_secrets: names of the pull secrets of netdra's image there.
     """
 
     image: str
     cni_folder: str = "/opt/cni/bin"
     namespace: str = "netdra"
+    pull_secrets: tuple[str, ...] = ()
 
 
 class _State(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,10 +134,24 @@ class _DaemonSetStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     desired_number_scheduled: int = 0
 
 
+class _TemplateSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    node_selector: Mapping[str, str] = {}
+    tolerations: tuple[Mapping[str, Any], ...] = ()
+
+
+class _Template(msgspec.Struct, frozen=True, kw_only=True):
+    spec: _TemplateSpec = _TemplateSpec()
+
+
+class _DaemonSetSpec(msgspec.Struct, frozen=True, kw_only=True):
+    template: _Template = _Template()
+
+
 class DaemonSet(msgspec.Struct, frozen=True, kw_only=True):
     """A plugin's DaemonSet, as far as the controller looks at it."""
 
     metadata: ObjectMeta
+    spec: _DaemonSetSpec = _DaemonSetSpec()
     status: _DaemonSetStatus = _DaemonSetStatus()
 
 
@@ -142,12 +163,29 @@ class PluginState(msgspec.Struct, frozen=True, kw_only=True):
         daemon_set: its DaemonSet, if there is one.
         pods: its pods, of any template.
         users: the topologies that use it.
+        former: by node, the binaries that nodes had before.
     """
 
     template: str
     daemon_set: DaemonSet | None
     pods: Sequence[InstallerPod] = ()
     users: tuple[str, ...] = ()
+    former: Mapping[str, DescribedPlugin] = {}
+
+    @property
+    def binaries(self) -> Mapping[str, DescribedPlugin]:
+        """By node, the binary that the node has.
+
+        An upgrade removes a node's pod before the new version is installed, and the former one stays if it cannot be.
+        """
+        nodes = {pod.spec.node_name for pod in self.pods}
+        binaries = {node: binary for node, binary in self.former.items() if node in nodes or not self.is_complete}
+        for pod in self.pods:
+            if pod.is_ready and (binary := pod.described) is not None:
+                binaries[pod.spec.node_name] = binary
+            elif pod.is_ready:  # it has removed the plugin
+                binaries.pop(pod.spec.node_name, None)
+        return binaries
 
     @property
     def desired(self) -> int | None:
@@ -179,20 +217,57 @@ class PluginState(msgspec.Struct, frozen=True, kw_only=True):
         return next((binary for pod in self.current if (binary := pod.described) is not None), None)
 
 
+def former_binaries(status: CNIPluginStatus | None) -> dict[str, DescribedPlugin]:
+    """By node, the binaries that nodes still have by a status: a controller that starts knows no more of them."""
+    failures = status.failures if status is not None else ()
+    return {failure.node: DescribedPlugin(digest=failure.digest) for failure in failures if failure.digest}
+
+
 def daemon_set_name(plugin: str) -> str:
     """The name of a plugin's DaemonSet."""
     return f"netdra-cni-{plugin}"
 
 
-def daemon_set(plugin: CNIPlugin, settings: InstallerSettings, mode: Mode) -> dict[str, Any]:
+def has_left_nodes(present: DaemonSet | None, plugin: CNIPlugin) -> bool:
+    """Whether nodes may have the plugin that its CNIPlugin no longer selects.
+
+    Args:
+        present: its DaemonSet, if there is one.
+    """
+    if present is None:
+        return False
+    pods = present.spec.template.spec
+    selector, tolerations = _nodes_of(plugin)
+    selects_others = pods.node_selector != selector or _without_empty(pods.tolerations) != _without_empty(tolerations)
+    return FORMER_NODES in present.metadata.annotations or selects_others
+
+
+def _nodes_of(plugin: CNIPlugin) -> tuple[Mapping[str, str], list[Any]]:
+    """The node selector and the tolerations of the pods that install it."""
+    spec = plugin.spec
+    tolerations = [_ANY_TAINT] if spec.tolerations is None else list(spec.tolerations)
+    return {**_LINUX, **spec.node_selector}, tolerations
+
+
+def _without_empty(tolerations: Iterable[Any]) -> list[dict[str, Any]]:
+    """Tolerations without the fields that the API server leaves out."""
+    return [
+        {field: value for field, value in toleration.items() if value not in ("", None)} for toleration in tolerations
+    ]
+
+
+def daemon_set(plugin: CNIPlugin, settings: InstallerSettings, mode: Mode, *, has_left: bool = False) -> dict[str, Any]:
     """The DaemonSet as it should be, for a server-side apply.
 
     Args:
         mode: whether the plugin is to be installed or removed.
+        has_left: nodes may have the plugin that are no longer selected: it is removed from every node.
     """
     labels = {"app.kubernetes.io/part-of": "netdra", "app.kubernetes.io/component": "cni-plugin"}
     own = {**labels, PLUGIN_LABEL: plugin.name}
     pod = _pod(plugin, settings, mode)
+    if has_left and mode == "remove":
+        pod |= {"nodeSelector": _LINUX, "tolerations": [_ANY_TAINT]}
     template = hashlib.sha256(msgspec.json.encode(pod, order="sorted")).hexdigest()[:16]
     owner = OwnerReference(
         api_version=plugin.api_version,
@@ -209,6 +284,7 @@ def daemon_set(plugin: CNIPlugin, settings: InstallerSettings, mode: Mode) -> di
             "name": daemon_set_name(plugin.name),
             "namespace": settings.namespace,
             "labels": own,
+            **({"annotations": {FORMER_NODES: "true"}} if has_left else {}),
             "ownerReferences": [msgspec.to_builtins(owner)],
         },
         "spec": {
@@ -227,6 +303,7 @@ def template_of(manifest: Mapping[str, Any]) -> str:
 
 def _pod(plugin: CNIPlugin, settings: InstallerSettings, mode: Mode) -> dict[str, Any]:
     spec = plugin.spec
+    node_selector, tolerations = _nodes_of(plugin)
     volumes: list[dict[str, Any]] = [
         {"name": "cni", "hostPath": {"path": settings.cni_folder, "type": "DirectoryOrCreate"}},
         {"name": "run", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
@@ -238,12 +315,13 @@ def _pod(plugin: CNIPlugin, settings: InstallerSettings, mode: Mode) -> dict[str
         "enableServiceLinks": False,
         "priorityClassName": "system-node-critical",
         "terminationGracePeriodSeconds": 5,
-        "nodeSelector": {"kubernetes.io/os": "linux", **spec.node_selector},
-        "tolerations": [{"operator": "Exists"}] if spec.tolerations is None else list(spec.tolerations),
+        "nodeSelector": node_selector,
+        "tolerations": tolerations,
         "securityContext": {"runAsUser": 0, "runAsGroup": 0, "seccompProfile": {"type": "RuntimeDefault"}},
     }
-    if spec.image_pull_secrets:
-        pod["imagePullSecrets"] = [{"name": name} for name in spec.image_pull_secrets]
+    secrets = dict.fromkeys((*settings.pull_secrets, *spec.image_pull_secrets))
+    if secrets:
+        pod["imagePullSecrets"] = [{"name": name} for name in secrets]
     folder = f"--cni-folder={settings.cni_folder}"
     if mode == "remove":
         arguments = ["remove", plugin.name, folder, f"--ready={_READY}", "--stay"]
@@ -427,16 +505,21 @@ def status(plugin: CNIPlugin, seen: PluginState | None, schema: PlannedSchema, n
         in_use = Desired(
             "InUse", True, "DeletionWaits", f"deletion waits until NetworkTopology {users} no longer uses it"
         )
+    present = seen.binaries
     failures = tuple(
-        CNIPluginFailure(node=pod.spec.node_name, message=pod.problem)
+        CNIPluginFailure(
+            node=pod.spec.node_name,
+            message=pod.problem,
+            digest=present[pod.spec.node_name].digest if pod.spec.node_name in present else "",
+        )
         for pod in seen.current
         if not pod.is_ready and pod.problem and pod.spec.node_name
     )
-    binaries = [binary for pod in seen.pods if pod.is_ready and (binary := pod.described) is not None]
-    counts = Counter(binary.digest for binary in binaries)
-    cni_versions = {binary.digest: binary.cni_versions for binary in binaries}
+    counts = Counter(binary.digest for binary in present.values())
+    said = {version.digest: version.cni_versions for version in before.versions}
+    cni_versions = said | {binary.digest: binary.cni_versions for binary in present.values() if binary.cni_versions}
     versions = [
-        CNIPluginVersion(digest=digest, nodes=counts[digest], cni_versions=cni_versions[digest])
+        CNIPluginVersion(digest=digest, nodes=counts[digest], cni_versions=cni_versions.get(digest, ()))
         for digest in sorted(counts)
     ]
     desired = (_installed(plugin, seen, failures), schema.condition, in_use)
@@ -471,7 +554,7 @@ def _installed(plugin: CNIPlugin, seen: PluginState, failures: Sequence[CNIPlugi
 
 
 def _clipped(text: str) -> str:
-    """A program's text as one line; its lines, such as a cause and a hint, are separated by semicolons."""
-    lines = (" ".join(line.split()).rstrip(";") for line in text.splitlines())
+    """A program's text as one printable line; its lines, such as a cause and a hint, are separated by semicolons."""
+    lines = (printable(" ".join(line.split())).rstrip(";") for line in text.splitlines())
     text = "; ".join(filter(None, lines))
     return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"

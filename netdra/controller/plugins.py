@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from datetime import UTC, datetime
 from typing import Any
@@ -33,7 +33,7 @@ from netdra.kube.reflector import Reflector
 from netdra.kube.resources import CNI_PLUGINS, SCHEMAS, Resource
 from netdra.kube.store import Change, Store
 from netdra.model import names
-from netdra.model.cni_plugin import CNIPlugin
+from netdra.model.cni_plugin import CNIPlugin, DescribedPlugin
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.rules import shipped
@@ -70,6 +70,8 @@ class ClusterPlugins:
         self._daemon_sets: Store[DaemonSet] = Store()
         self._pods: Store[InstallerPod] = Store()
         self._applied: dict[str, tuple[str, str, int]] = {}
+        self._left: set[str] = set()
+        self._binaries: dict[str, Mapping[str, DescribedPlugin]] = {}
         self.queue: WorkQueue[str] = WorkQueue("cni-plugins", self._reconcile)
 
     async def run(self) -> None:
@@ -117,6 +119,8 @@ class ClusterPlugins:
         plugin = self._plugins.objects.get(name)
         if plugin is None:
             self._applied.pop(name, None)
+            self._left.discard(name)
+            self._binaries.pop(name, None)
             return None  # its DaemonSet and its schema are deleted with it
         try:
             with self._in_hand():
@@ -144,7 +148,9 @@ class ClusterPlugins:
             daemon_set=self._as_applied(plugin),
             pods=self._pods_of(plugin.name),
             users=users,
+            former=self._binaries.get(plugin.name) or installers.former_binaries(plugin.status),
         )
+        self._binaries[plugin.name] = seen.binaries
         if removing and seen.is_complete:
             log.info('CNIPlugin "%s" is removed from %s nodes', plugin.name, seen.desired)
             await finalize(self._client, plugin, wanted=False)
@@ -165,10 +171,14 @@ class ClusterPlugins:
 
     async def _apply(self, plugin: CNIPlugin, mode: installers.Mode) -> str:
         """Put a changed DaemonSet right; a DaemonSet that is as it was applied is not written again."""
-        manifest = installers.daemon_set(plugin, self._settings, mode)
-        template = installers.template_of(manifest)
-        wanted = f"{template} {manifest['spec']['updateStrategy']} {plugin.metadata.uid}"
         daemon_set = self._daemon_sets.objects.get(self._key(plugin))
+        # The copy may be older than the DaemonSet that was applied last.
+        if mode == "install" and installers.has_left_nodes(daemon_set, plugin):
+            self._left.add(plugin.name)
+        has_left = plugin.name in self._left or installers.has_left_nodes(daemon_set, plugin)
+        manifest = installers.daemon_set(plugin, self._settings, mode, has_left=has_left)
+        template = installers.template_of(manifest)
+        wanted = f"{template} {manifest['spec']['updateStrategy']} {plugin.metadata.uid} {has_left}"
         present = (wanted, daemon_set.metadata.uid, daemon_set.metadata.generation) if daemon_set is not None else None
         if present is None or present != self._applied.get(plugin.name):
             applied = await self._client.apply(DAEMON_SETS, manifest, manager=MANAGER)

@@ -22,7 +22,7 @@ _OWN_TYPES = {"bridge": "bridge", "vlan": "vlan", "bond": "bond"}
 _IPV4, _IPV6 = 2, 10
 _OF_PF = frozenset({"eswitch_mode"})  # fields that a VF has of its PF
 # ARPHRD_* as ip-link(8) calls them
-_ENCAPSULATIONS = {
+ENCAPSULATIONS = {
     uapi.ARPHRD_ETHER: "ether",
     uapi.ARPHRD_INFINIBAND: "infiniband",
     uapi.ARPHRD_LOOPBACK: "loopback",
@@ -94,7 +94,7 @@ def interface(facts: MachineFacts, index: int, uplinks: frozenset[int]) -> Inter
         eswitch_mode=facts.eswitch.get(pf or device.address, "") if facts.eswitch else "",
         port_name=link.port_name,
         representor=_representor(facts, pf, vf_index) if kind == "vf" else "",
-        encapsulation=_ENCAPSULATIONS.get(link.hardware) or f"[{link.hardware}]",
+        encapsulation=ENCAPSULATIONS.get(link.hardware) or f"[{link.hardware}]",
         alias=link.alias,
         alt_names=link.alt_names,
         ipv4=ipv4,

@@ -5,16 +5,21 @@ Called by `netdra capture`; `netdra.model.documents.inventory` reads the text.
 
 from __future__ import annotations
 
-import ipaddress
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 
+from netdra.discovery.assemble import ENCAPSULATIONS
+from netdra.discovery.pseudonyms import NODE, Pseudonyms
+from netdra.discovery.recorded import NOT_RECORDED
+from netdra.discovery.scan import VANISHED
+from netdra.kernel.devlink import ESWITCH_MODES
+from netdra.kernel.link import OPER_STATES
 from netdra.model.inventory import Interface, Inventory, InventoryNode
 
-_HEXADECIMAL_MAC = re.compile(r"[0-9a-f]{12,40}")
-_ANONYMOUS_NODE = "node"
+_TextOf = Callable[[Pseudonyms, str], str]
 
 
 def to_text(inventory: Inventory) -> str:
@@ -23,73 +28,112 @@ def to_text(inventory: Inventory) -> str:
 
 
 def anonymize(inventory: Inventory) -> Inventory:
-    """The same inventory with made-up MAC and IP addresses, aliases and node name.
+    """The same inventory without what its owner or its hardware could be recognized by.
 
-    One value becomes one pseudonym everywhere, so equal values stay equal. Names of interfaces and PCI addresses
-    stay, but a MAC address in a name (`enx0242ac110002`) is replaced like the address itself.
+    One value becomes one pseudonym everywhere: equal values stay equal, others stay different, and relations by name
+    stay. Numbers stay. A text stays if the kernel, a driver or systemd makes it for everybody (docs/discovery.md).
     """
-    names = _Pseudonyms(inventory)
-    interfaces = tuple(names.interface(interface) for interface in inventory.interfaces)
-    labels = {key: value.replace(inventory.node.name, _ANONYMOUS_NODE) for key, value in inventory.node.labels.items()}
-    vanished = tuple(map(names.name, inventory.vanished))
-    node = InventoryNode(name=_ANONYMOUS_NODE, labels=labels)
-    return msgspec.structs.replace(inventory, node=node, interfaces=interfaces, vanished=vanished)
+    pseudonyms = Pseudonyms(inventory)
+    interfaces = tuple(_interface(pseudonyms, interface) for interface in inventory.interfaces)
+    counted: dict[str, int] = {}
+    for what, count in inventory.unreadable.items():
+        said = pseudonyms.other("fact", what, _FACT)
+        counted[said] = counted.get(said, 0) + count
+    return Inventory(
+        node=_node(pseudonyms, inventory.node),
+        interfaces=interfaces,
+        unreadable=counted,
+        vanished=tuple(map(pseudonyms.name, inventory.vanished)),
+    )
 
 
-class _Pseudonyms:
-    """The pseudonyms of one inventory, numbered in the order in which the values first appear."""
+def _node(pseudonyms: Pseudonyms, node: InventoryNode) -> InventoryNode:
+    physnets = {
+        pseudonyms.other("physnet", physnet): tuple(map(pseudonyms.wired, nics))
+        for physnet, nics in node.physnets.items()
+    }
+    return InventoryNode(
+        name=NODE,
+        labels=pseudonyms.labels(node.labels),
+        allocatable=pseudonyms.resources(node.allocatable),
+        physnets=physnets,
+    )
 
-    def __init__(self, inventory: Inventory) -> None:
-        self._pseudonyms: dict[str, str] = {}
-        self._counts: dict[str, int] = {}
-        self._macs: dict[str, str] = {}
-        for interface in inventory.interfaces:
-            for mac in (interface.mac, interface.permanent_mac):
-                self._macs[mac.replace(":", "")] = self.mac(mac).replace(":", "")
 
-    def interface(self, interface: Interface) -> Interface:
-        return msgspec.structs.replace(
-            interface,
-            if_name=self.name(interface.if_name),
-            mac=self.mac(interface.mac),
-            permanent_mac=self.mac(interface.permanent_mac),
-            pf_name=self.name(interface.pf_name),
-            bridge_name=self.name(interface.bridge_name),
-            master=self.name(interface.master),
-            master_bridge=self.name(interface.master_bridge),
-            lower_devices=tuple(map(self.name, interface.lower_devices)),
-            upper_devices=tuple(map(self.name, interface.upper_devices)),
-            alias=self._pseudonym("alias", interface.alias, lambda number: f"alias-{number}"),
-            alt_names=tuple(map(self.name, interface.alt_names)),
-            ipv4=tuple(map(self.address, interface.ipv4)),
-            ipv6=tuple(map(self.address, interface.ipv6)),
-        )
+def _interface(pseudonyms: Pseudonyms, interface: Interface) -> Interface:
+    changes: dict[str, Any] = {}
+    for field in Interface.__struct_fields__:
+        value = getattr(interface, field)
+        text_of = _TEXTS.get(field, _unknown(field))
+        if isinstance(value, str):
+            changes[field] = text_of(pseudonyms, value)
+        elif isinstance(value, tuple):
+            changes[field] = tuple(text_of(pseudonyms, entry) for entry in value)
+    return msgspec.structs.replace(interface, **changes)
 
-    def mac(self, mac: str) -> str:
-        """A locally administered address of the same length; all zeros mean none and stay."""
-        if not mac.strip("0:"):
-            return mac
-        size = mac.count(":") + 1
-        return self._pseudonym("mac", mac, lambda number: (b"\x02" + number.to_bytes(size - 1, "big")).hex(":"))
 
-    def name(self, name: str) -> str:
-        """A name in which only MAC addresses of this inventory are replaced."""
-        return _HEXADECIMAL_MAC.sub(lambda match: self._macs.get(match.group(), match.group()), name)
+def _unknown(field: str) -> _TextOf:
+    """What becomes of a field that the table below lacks."""
+    return lambda pseudonyms, text: pseudonyms.other(field, text)
 
-    def address(self, text: str) -> str:
-        """An address of the ranges for tests and documentation, with the same prefix length; loopback stays."""
-        interface = ipaddress.ip_interface(text)
-        if interface.is_loopback:
-            return text
-        start = "198.18.0.0" if interface.version == 4 else "2001:db8::"
-        host = self._pseudonym(start, str(interface.ip), lambda number: str(ipaddress.ip_address(start) + number))
-        return f"{host}/{interface.network.prefixlen}"
 
-    def _pseudonym(self, kind: str, value: str, make: Callable[[int], str]) -> str:
-        if not value:
-            return value
-        key = f"{kind} {value}"
-        if key not in self._pseudonyms:
-            self._counts[kind] = self._counts.get(kind, 0) + 1
-            self._pseudonyms[key] = make(self._counts[kind])
-        return self._pseudonyms[key]
+def _made_up(kind: str) -> _TextOf:
+    return lambda pseudonyms, text: pseudonyms.other(kind, text)
+
+
+def _kept(field: str, pattern: str) -> _TextOf:
+    compiled = re.compile(pattern)
+    return lambda pseudonyms, text: pseudonyms.other(field, text, compiled)
+
+
+def _one_of(field: str, *words: str) -> _TextOf:
+    return _kept(field, "|".join(map(re.escape, words)))
+
+
+_FIELDS = "|".join(map(re.escape, (*Interface.__struct_encode_fields__, *Interface.__struct_fields__)))
+_FACT = re.compile(rf"{re.escape(VANISHED)}|(?:{_FIELDS}): (?:E[A-Z0-9]{{1,15}}|{re.escape(NOT_RECORDED)})")
+_IDENTIFIER = "[0-9a-f]{4}"
+
+_TEXTS: Mapping[str, _TextOf] = {
+    "if_name": Pseudonyms.name,
+    "type": Pseudonyms.type,
+    "mac": Pseudonyms.mac,
+    "permanent_mac": Pseudonyms.mac,
+    "oper_state": _one_of("state", *OPER_STATES),
+    "pci_address": Pseudonyms.place,
+    "bus": _one_of(
+        "bus", "auxiliary", "mdio_bus", "of_platform", "pci", "platform", "sdio", "usb", "virtio", "vmbus", "xen"
+    ),
+    "bus_address": Pseudonyms.bus_address,
+    "vendor": _kept("vendor", _IDENTIFIER),
+    "product": _kept("product", _IDENTIFIER),
+    # Kernel modules name them, so there is no list; a MAC address or a host's name is not of this form.
+    "driver": _kept("driver", "[A-Za-z][A-Za-z0-9_]*|(?:pci|uio|vfio|virtio)-(?:net|pci|stub)"),
+    "rdma_device": Pseudonyms.rdma_device,
+    "pf_name": Pseudonyms.name,
+    "pf_pci_address": Pseudonyms.place,
+    "bridge_name": Pseudonyms.name,
+    "bridge_type": _one_of("bridge-type", "linux", "ovs"),
+    "master": Pseudonyms.name,
+    "master_bridge": Pseudonyms.name,
+    "lower_devices": Pseudonyms.name,
+    "upper_devices": Pseudonyms.name,
+    "pcie_root": _kept("root", "pci[0-9a-f]{4,5}:[0-9a-f]{2}"),
+    "iommu_group": _kept("group", r"\d{1,6}"),
+    "eswitch_mode": _one_of("mode", *ESWITCH_MODES),
+    "port_name": _kept("port", r"p?\d{1,3}|(?:c\d{1,3})?pf\d{1,3}(?:[vs]f\d{1,4})?"),
+    "representor": Pseudonyms.name,
+    "encapsulation": _kept("encapsulation", "|".join((*map(re.escape, ENCAPSULATIONS.values()), r"\[\d{1,5}\]"))),
+    "alias": _made_up("alias"),
+    "alt_names": Pseudonyms.name,
+    "ipv4": Pseudonyms.address,
+    "ipv6": Pseudonyms.address,
+    "physnet": _made_up("physnet"),
+    "host_use": Pseudonyms.use,
+    "registered_by": _made_up("provider"),
+    "device_file": Pseudonyms.device_file,
+    "called": _made_up("device"),
+    "file_problem": _made_up("problem"),
+    "unreadable": _one_of("field", *Interface.__struct_fields__),
+}
+"""By field of an interface, what becomes of its text; every field that holds text is here."""

@@ -26,7 +26,7 @@ def bridges(path: str = DATABASE) -> dict[str, str] | None:
     request = {"method": "transact", "id": 0, "params": ["Open_vSwitch", *(_select(*table) for table in _TABLES)]}
     try:
         return _bridges(_ask(path, request))
-    except (OSError, ValueError, KeyError, TypeError, IndexError):
+    except (OSError, ValueError, KeyError, TypeError, IndexError, RecursionError):
         return None
 
 
@@ -36,9 +36,15 @@ def _select(table: str, columns: tuple[str, ...]) -> dict[str, object]:
 
 def _bridges(reply: Any) -> dict[str, str]:
     listed, ports, interfaces = (answer["rows"] for answer in reply["result"])
-    names = {row["_uuid"][1]: row["name"] for row in interfaces}
+    names = {row["_uuid"][1]: _name(row) for row in interfaces}
     members = {row["_uuid"][1]: [names[uuid] for uuid in _uuids(row["interfaces"])] for row in ports}
-    return {member: row["name"] for row in listed for port in _uuids(row["ports"]) for member in members[port]}
+    return {member: _name(row) for row in listed for port in _uuids(row["ports"]) for member in members[port]}
+
+
+def _name(row: Any) -> str:
+    if not isinstance(row["name"], str):
+        raise TypeError("a name that is not a text")
+    return row["name"]
 
 
 def _uuids(value: list[Any]) -> list[str]:
@@ -55,7 +61,8 @@ def _ask(path: str, request: object) -> Any:
         connection.settimeout(_TIMEOUT)
         connection.connect(path)
         connection.sendall(json.dumps(request).encode())
-        while len(received) < _MOST:
+        # Each time, the message is read from its start, so the time is limited too where bytes come without end.
+        while len(received) < _MOST and time.monotonic() < deadline:
             connection.settimeout(max(deadline - time.monotonic(), 0.001))
             data = connection.recv(256 * 1024)
             if not data:
@@ -67,6 +74,6 @@ def _ask(path: str, request: object) -> Any:
                 except json.JSONDecodeError:
                     break
                 received = received[end:].lstrip()
-                if "result" in message and message.get("id") == 0:
+                if isinstance(message, dict) and "result" in message and message.get("id") == 0:
                     return message
     raise ConnectionError

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -22,7 +23,16 @@ from netdra.cni import protocol
 from netdra.cni.errors import PluginError
 from netdra.discovery.scan import scan
 from netdra.doctor.diagnosis import number
-from netdra.doctor.node_verdicts import KINDS, InstalledPlugin, NodeFacts, NodeFolder, Presence, SriovNic, Trouble
+from netdra.doctor.node_verdicts import (
+    KINDS,
+    InstalledPlugin,
+    KeptPlugin,
+    NodeFacts,
+    NodeFolder,
+    Presence,
+    SriovNic,
+    Trouble,
+)
 from netdra.kernel import link, mounts, rdma
 from netdra.kernel.errors import KernelError
 from netdra.kernel.netlink import Socket
@@ -79,6 +89,7 @@ def look(places: Places) -> NodeFacts:
         cdi=_folder(places, places.cdi_dir),
         cni_path=tuple(map(str, places.cni_path)),
         plugins=tuple(_plugins(places)),
+        kept_plugins=kept_plugins(places),
         troubles=tuple(
             Trouble(trouble.what, trouble.hint)
             for trouble in (binaries.root_trouble(str(places.root)), mounts.sysctl_trouble())
@@ -184,6 +195,38 @@ def _plugins(places: Places) -> Iterator[InstalledPlugin]:
                 yield InstalledPlugin(name, "", problem.what)
             continue
         yield InstalledPlugin(name, max(versions, key=number, default=""))
+
+
+def kept_plugins(places: Places) -> tuple[KeptPlugin, ...]:
+    """The plugins that netdra installed, and whether the pods of their CNIPlugins run here."""
+    kept = _kept_here(places)
+    found = []
+    for folder in places.cni_path:
+        with suppress(OSError):
+            names = sorted(path.name for path in places.at(folder / binaries.STORE).iterdir())
+            for name in filter(binaries.is_name, names[:MAX_PLUGINS]):
+                keeper: Literal["running", "absent", "unknown"] = "unknown"
+                if kept is not None:
+                    keeper = "running" if name in kept else "absent"
+                found.append(KeptPlugin(name, str(folder), keeper))
+    return tuple(found)
+
+
+def _kept_here(places: Places) -> set[str] | None:
+    """The plugins that processes of this node keep; None if not all of its processes can be seen."""
+    # The kernel's own threads are in no process namespace but the node's.
+    if _text(places.at("proc/2/comm")).strip() != "kthreadd":
+        return None
+    return {
+        name
+        for process in places.at("proc").glob("[0-9]*")
+        for command, verb, name in _triples(_text(process / "cmdline").split("\0"))
+        if (command, verb) == ("cni-plugin", "install")
+    }
+
+
+def _triples(words: list[str]) -> Iterator[tuple[str, str, str]]:
+    return zip(words, words[1:], words[2:], strict=False)
 
 
 def _descriptors(places: Places) -> Descriptors | None:

@@ -63,6 +63,20 @@ class InstalledPlugin(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
+class KeptPlugin(msgspec.Struct, frozen=True):
+    """A CNI plugin that netdra installed.
+
+    Attributes:
+        name: its name.
+        folder: the folder that it is in.
+        keeper: whether the process of its CNIPlugin's pod runs on this node.
+    """
+
+    name: str
+    folder: str
+    keeper: Literal["running", "absent", "unknown"]
+
+
 class Trouble(msgspec.Struct, frozen=True):
     """Something that this process cannot do, and how it could."""
 
@@ -89,6 +103,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
         cdi: where CDI files are written.
         cni_path: where CNI plugins are looked for.
         plugins: what is there.
+        kept_plugins: those that netdra installed.
         troubles: what this process cannot do in the container that it is in.
         cgroup: 1, 2, or 0 for none.
         user_namespaces: how many may be made, -1 if it could not be told.
@@ -111,6 +126,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     cdi: NodeFolder = NodeFolder("", exists=False, writable=False)
     cni_path: tuple[str, ...] = ()
     plugins: tuple[InstalledPlugin, ...] = ()
+    kept_plugins: tuple[KeptPlugin, ...] = ()
     troubles: tuple[Trouble, ...] = ()
     cgroup: int = 0
     user_namespaces: int = -1
@@ -132,6 +148,7 @@ def verdicts(facts: NodeFacts) -> list[Diagnosis]:
         *_kubelet(facts),
         _cdi(facts),
         *_plugins(facts),
+        *_kept_plugins(facts),
         *_troubles(facts),
         *_descriptors(facts),
         _cgroup(facts),
@@ -266,6 +283,25 @@ def _plugins(facts: NodeFacts) -> Iterator[Diagnosis]:
             seen = f"speaks CNI {plugin.version} at most, which knows no CHECK"
             fix = f"if topologies use it, install a newer {plugin.name}"
             yield _finding(f"CNI plugin {plugin.name}", "warning", seen, fix)
+
+
+def _kept_plugins(facts: NodeFacts) -> Iterator[Diagnosis]:
+    """Nobody removes a plugin whose CNIPlugin is gone: netdra was uninstalled by force."""
+    for plugin in facts.kept_plugins:
+        check = f"CNI plugin {plugin.name}"
+        match plugin.keeper:
+            case "running":
+                yield _finding(check, "ok", f"installed by netdra in {plugin.folder}, and kept by a pod")
+            case "unknown":
+                seen = f"installed by netdra in {plugin.folder}; whether a pod keeps it cannot be seen from here"
+                yield _finding(check, "ok", seen)
+            case "absent":
+                seen = f"installed by netdra in {plugin.folder}, and no pod of a CNIPlugin keeps it"
+                fix = (
+                    f"if there is no CNIPlugin {plugin.name} any more, remove it: "
+                    f"netdra cni-plugin remove {plugin.name} --cni-folder {plugin.folder}"
+                )
+                yield _finding(check, "warning", seen, fix)
 
 
 def _troubles(facts: NodeFacts) -> Iterator[Diagnosis]:

@@ -69,7 +69,7 @@ def one(resource: Resource[T], body: bytes | msgspec.Raw) -> T:
     try:
         decoded: T = depth.decode(decoder(resource.type), body)
     # Opaque parameters can be nested as deep as 10 KiB allow.
-    except (*UNREADABLE, RecursionError) as problem:
+    except UNREADABLE as problem:
         raise InvalidInputError(
             f"API server: an object of {resource.plural} cannot be read: {problem}",
             hint="is the CustomResourceDefinition of another version of netdra?",

@@ -316,7 +316,7 @@ class _Exec(CredentialSource):
         printed = await self._output(interactive)
         try:
             credential = _printed.decode(printed)
-        except (*UNREADABLE, RecursionError):
+        except UNREADABLE:
             content = "nothing" if not printed.strip() else "something else"
             raise self._fault(f"it must print an ExecCredential, and printed {content}") from None
         fresh = self._checked(credential)

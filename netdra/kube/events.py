@@ -30,6 +30,7 @@ from netdra.ops.metrics import outcome_of
 log = logging.getLogger(__name__)
 
 MAX_NOTE = 1024
+_CUT = "…"
 MAX_OF_AN_OBJECT = 20
 MAX_OPEN = 512
 SERIES_SECONDS = 360.0
@@ -169,7 +170,7 @@ class Recorder:
     def emit(self, occurrence: Occurrence) -> None:
         """Note an occurrence; it is written soon."""
         # A name from the kernel may have bytes that are no text, which JSON has no place for.
-        note = occurrence.note.encode(errors="replace")[:MAX_NOTE].decode(errors="ignore")
+        note = _short(occurrence.note.encode(errors="replace"))
         short = msgspec.structs.replace(occurrence, note=note)
         now = self.clock()
         entry = self.book.note(short, now, _now())
@@ -241,3 +242,10 @@ def _home(regarding: ObjectReference) -> str:
 
 def _now() -> str:
     return micro_time_text(datetime.now(UTC))
+
+
+def _short(note: bytes) -> str:
+    """A note that is not longer than the API server takes, with a mark where it was cut."""
+    if len(note) <= MAX_NOTE:
+        return note.decode()
+    return f"{note[: MAX_NOTE - len(_CUT.encode())].decode(errors='ignore')}{_CUT}"

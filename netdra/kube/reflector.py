@@ -225,7 +225,7 @@ class Reflector(Generic[T]):
             return key
         try:
             self.store.put(key, decoder(self.resource.type).decode(raw))
-        except (*UNREADABLE, RecursionError) as problem:
+        except UNREADABLE as problem:
             log.warning('%s "%s" cannot be read: %s', self.resource.plural, key, problem)
             self.store.put_unreadable(key, str(problem))
         return key

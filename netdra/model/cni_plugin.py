@@ -7,9 +7,9 @@ CNIPluginSchema that the image holds beside it. The object's name is the plugin'
 from __future__ import annotations
 
 import base64
-import binascii
 import zlib
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -68,10 +68,12 @@ class CNIPluginFailure(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     Attributes:
         node: The node.
         message: What is wrong there.
+        digest: The SHA-256 of the program that the node still has; absent if it has none, or if that is not known.
     """
 
     node: str
     message: str
+    digest: str = ""
 
 
 class CNIPluginVersion(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -161,8 +163,13 @@ class DescribedPlugin(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
     @classmethod
     def of_text(cls, text: str) -> DescribedPlugin | None:
         """What a container told; None if it is something else."""
-        try:
-            unpacked = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), MAX_UNPACKED)
-            return msgspec.json.decode(unpacked, type=cls)
-        except (binascii.Error, zlib.error, *UNREADABLE, RecursionError):
-            return None
+        return _described(text)
+
+
+@lru_cache(maxsize=16)  # all pods of an image report the same
+def _described(text: str) -> DescribedPlugin | None:
+    try:
+        unpacked = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), MAX_UNPACKED)
+        return msgspec.json.decode(unpacked, type=DescribedPlugin)
+    except (ValueError, zlib.error, *UNREADABLE):  # what is not ASCII is a ValueError, and no binascii.Error
+        return None

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import msgspec
 
-UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
-"""What msgspec raises for bytes that are no value of a kind; for bytes that are no UTF-8 the error is Python's own."""
+MAX_FOREIGN = 1024
+"""Characters of another program's text that are shown."""
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes that are no value of a kind. For bytes that are not UTF-8, and for values that are
+nested too deeply, the errors are Python's own."""
 
 
 class NetdraError(Exception):
@@ -36,3 +39,9 @@ class PermanentError(NetdraError):
 
 class TemporaryError(NetdraError):
     """It may work when tried again: a busy device, a server that is away, an interface that is just vanishing."""
+
+
+def printable(text: str, limit: int = MAX_FOREIGN) -> str:
+    """A foreign program's text fit for a log, an event or a terminal: control characters replaced, cut to `limit`."""
+    clean = "".join(char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in text)
+    return clean.strip() if len(clean) <= limit else f"{clean[:limit].strip()}…"

@@ -73,7 +73,7 @@ def load(text: str, origin: str, *, strict: bool = True) -> Iterator[Any]:
         raise InvalidInputError(f"{origin}: nested deeper than {MAX_NESTING} levels")
     try:  # JSON is YAML too, but its own reader is many times faster
         value = msgspec.json.decode(text)
-    except (*UNREADABLE, RecursionError):
+    except UNREADABLE:
         pass
     else:
         if strict and not _has_each_once(text, value) and (key := _repeated(text)) is not None:

@@ -35,6 +35,7 @@ MAX_TEXT = 512
 HARDWARE_SWITCH = "hw_veb"
 _UNBOUND = {"binding_failed", "unbound"}
 _KBIT = 1000
+_VLAN_DIGITS = 4
 
 
 class FixedIP(msgspec.Struct, frozen=True):
@@ -71,7 +72,7 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
     def vlan(self) -> int:
         """The VLAN that its binding is in; 0 for none, as on a flat network."""
         vlan_text = str(self.vif_details.get("vlan") or "0")
-        return int(vlan_text) if vlan_text.isdecimal() else 0
+        return int(vlan_text) if vlan_text.isdecimal() and len(vlan_text) <= _VLAN_DIGITS else 0
 
     @property
     def is_bound(self) -> bool:
@@ -265,6 +266,9 @@ def settings(port: Port, network: NeutronNetwork, subnets: Sequence[Subnet], pol
     Args:
         subnets: the subnets of the port's addresses.
         policy: the QoS policy of the port, if there is one.
+
+    Raises:
+        UnreachableError: an address or a subnet in Neutron's answer is not valid.
     """
     by_id = {subnet.id: subnet for subnet in subnets}
     used = [by_id[fixed_ip.subnet_id] for fixed_ip in port.fixed_ips if fixed_ip.subnet_id in by_id]
@@ -274,7 +278,7 @@ def settings(port: Port, network: NeutronNetwork, subnets: Sequence[Subnet], pol
         vlan=port.vlan,
         mtu=network.mtu,
         addresses=tuple(
-            f"{fixed_ip.ip_address}/{ipaddress.ip_network(by_id[fixed_ip.subnet_id].cidr).prefixlen}"
+            _address(port, fixed_ip, by_id[fixed_ip.subnet_id])
             for fixed_ip in port.fixed_ips
             if fixed_ip.subnet_id in by_id
         ),
@@ -287,6 +291,15 @@ def settings(port: Port, network: NeutronNetwork, subnets: Sequence[Subnet], pol
         min_tx_rate=_mbit(rule.min_kbps for rule in egress if rule.type == "minimum_bandwidth"),
         max_tx_rate=_mbit(rule.max_kbps for rule in egress if rule.type == "bandwidth_limit"),
     )
+
+
+def _address(port: Port, fixed_ip: FixedIP, subnet: Subnet) -> str:
+    try:
+        address = f"{fixed_ip.ip_address}/{ipaddress.ip_network(subnet.cidr).prefixlen}"
+        ipaddress.ip_interface(address)
+    except ValueError as problem:
+        raise UnreachableError(f"Neutron: port {port.id[:MAX_TEXT]}: {str(problem)[:MAX_TEXT]}") from None
+    return address
 
 
 def check_bound(port: Port, wanted: PortRequest, network: NeutronNetwork) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from netdra.chain import files
-from netdra.model.errors import NetdraError
+from netdra.model.errors import UNREADABLE, NetdraError
 from netdra.model.identity import PCI, DeviceIdentity
 from netdra.model.plan import PlannedDevice
 from netdra.topology.devices import DeviceKey
@@ -72,7 +72,7 @@ class HardwareTable:
             self._devices = {(entry.pool, entry.device): entry for entry in content.devices}
         except FileNotFoundError:
             pass
-        except (OSError, msgspec.DecodeError) as problem:
+        except (OSError, *UNREADABLE) as problem:
             log.warning("%s cannot be read: %s; changes of hardware before this start are not noticed", path, problem)
 
     def note(self, devices: Mapping[DeviceKey, PlannedDevice]) -> None:

@@ -15,7 +15,6 @@ import errno
 import fcntl
 import hashlib
 import os
-import platform
 import select
 import shutil
 import stat
@@ -35,9 +34,9 @@ from netdra.model.cni_plugin import DescribedPlugin
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
 from netdra.model.schema import CNIPluginSchema, CNIPluginSchemaSpec
 from netdra.model.topology import described
+from netdra.node import executables
 from netdra.rules.contract import compile_schema
 
-STORE = ".netdra"
 SCHEMA = "schema.yaml"
 MAX_BINARY = 1 << 30
 LOCK_SECONDS = 30.0
@@ -47,8 +46,6 @@ SETTLING_SECONDS = 0.2
 _CHUNK = 1 << 20
 _NEW = "new"
 """What a file is called until it is complete, in the folder of its version."""
-# e_machine of the ELF header (elf.h), by what uname(2) says.
-_MACHINES = {"x86_64": 62, "aarch64": 183, "riscv64": 243, "ppc64le": 21, "s390x": 22, "armv7l": 40, "i686": 3}
 
 
 class PluginInstallation(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +69,7 @@ class _Store:
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder, self.name = folder, name
-        self.root = folder / STORE
+        self.root = folder / plugins.STORE
         self.path = self.root / name
         self.target = folder / name
 
@@ -338,17 +335,7 @@ def _checked(wanted: PluginInstallation) -> str:
             f"{wanted.source} in the image has the SHA-256 {digest}, and {wanted.digest} is asked for",
             hint="the image is not the one that was meant, or digest belongs to another version or architecture",
         )
-    with wanted.source.open("rb") as file:
-        header = file.read(20)
-    machine = platform.machine()
-    if header.startswith(b"\x7fELF") and len(header) == 20 and machine in _MACHINES:
-        built_for = int.from_bytes(header[18:20], "little" if header[5:6] == b"\x01" else "big")
-        if built_for != _MACHINES[machine]:
-            name = next((name for name, number in _MACHINES.items() if number == built_for), f"machine {built_for}")
-            raise PermanentError(
-                f"{wanted.source} in the image is for {name}, and this node is {machine}",
-                hint="use an image that has this architecture, or choose other nodes",
-            )
+    executables.check(wanted.source)
     return digest
 
 

@@ -1,20 +1,13 @@
 """The parsers of foreign bytes take whatever comes: an answer or their own error, in time, and nothing else.
 
-The bytes are sound messages with mistakes in them, since bytes from chance alone are refused at the first. In
-`make test` each parser has a second; `make explore` draws anew and gives each `NETDRA_FUZZ_SECONDS` (60). What it
-finds is added to `FOUND`.
+`tests.foreign` makes the bytes. What it finds is added to `FOUND`.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import random
 import struct
-import time
-import tracemalloc
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable
 
 import pytest
 from google.protobuf.message import DecodeError
@@ -26,22 +19,10 @@ from netdra.model import documents
 from netdra.model.errors import InvalidInputError
 from netdra.nri import nri_pb2, ttrpc_pb2
 from netdra.nri.framing import Demux, Frame, FrameKind, ProtocolError, Reader, encode, frames
-from tests import draws
+from tests import foreign
+from tests.foreign import Parser
 
-SECONDS = float(os.environ.get("NETDRA_FUZZ_SECONDS", "60")) if draws.ANEW else 1.0
-SLOWEST_SECONDS = 0.5
-"""CPU time of one message; the slowest sound one takes a hundredth. A virtual machine that stood still counts too."""
-TRIES = 3
-MOST_MEMORY = 64 * 1024 * 1024
 HEADER = struct.Struct("=IHHI4x")
-
-
-class Parser(NamedTuple):
-    """A parser, what it says of bytes that it does not take, and messages that it takes."""
-
-    parse: Callable[[bytes], object]
-    refuses: tuple[type[Exception], ...]
-    sound: tuple[bytes, ...]
 
 
 def of_ttrpc(data: bytes) -> None:
@@ -146,14 +127,6 @@ items:
         cel: |-
           true
 """
-PARSERS = {
-    "ttrpc": Parser(of_ttrpc, (ProtocolError, DecodeError), (frames(1, FRAME), frames(1, FRAME * 2), frames(2, FRAME))),
-    "netlink": Parser(
-        of_netlink, (struct.error, ValueError, IndexError, OSError), (LINK, ADDRESS, ROUTE, LINK + ADDRESS + ROUTE)
-    ),
-    "CNI results": Parser(results.parse, (ValueError,), (RESULT,)),
-    "YAML": Parser(of_yaml, (InvalidInputError,), (TOPOLOGY,)),
-}
 WORDS = {
     "ttrpc": (b"\x7f\xff\xff\xff", b"\0\0\0\0", b"\0\0\0\1\1\0", b"\n\xff\xff\xff\xff\x0f"),
     "netlink": (b"\xff\xff", b"\0\0", b"\4\0", b"\5\0\0\0", struct.pack("=H", uapi.IFLA_PROP_LIST)),
@@ -184,52 +157,24 @@ FOUND: dict[str, tuple[bytes, ...]] = {
 }
 
 
-def changed(chance: random.Random, sound: bytes, words: tuple[bytes, ...]) -> bytes:
-    """A message with a few mistakes."""
-    data = bytearray(sound)
-    for _ in range(chance.choice((1, 1, 2, 4, 16))):
-        at, end = sorted((chance.randint(0, len(data)), chance.randint(0, len(data))))
-        end = min(end, at + chance.choice((1, 4, 64)))
-        match chance.randrange(7):
-            case 0:
-                data[at:end] = chance.randbytes(end - at)
-            case 1:
-                del data[at:end]
-            case 2:
-                data[at:at] = data[at:end] * chance.choice((1, 2, 100))
-            case 3:
-                data[at:end] = chance.choice(words)
-            case 4:
-                data[at:at] = chance.choice(words)
-            case 5:
-                del data[at:]
-            case 6 if data:
-                data[min(at, len(data) - 1)] ^= 1 << chance.randrange(8)
-    return bytes(data)
-
-
-def cases(name: str) -> Iterator[bytes]:
-    parser, chance = PARSERS[name], random.Random(f"{draws.seed()} {name}")
-    yield from FOUND[name]
-    end = time.monotonic() + SECONDS
-    while time.monotonic() < end:
-        yield changed(chance, chance.choice(parser.sound), WORDS[name])
-
-
-def outcome(parser: Parser, data: bytes) -> str:
-    """What is wrong with what a parser makes of bytes, or ""."""
-    for _ in range(TRIES):
-        begun = time.thread_time()
-        try:
-            parser.parse(data)
-        except parser.refuses:
-            pass
-        except Exception as problem:  # noqa: BLE001 (whichever it is, it is what the test looks for)
-            return f"raises {type(problem).__name__}: {problem}"
-        seconds = time.thread_time() - begun
-        if seconds <= SLOWEST_SECONDS:
-            return ""
-    return f"takes {seconds:.2f} s"
+PARSERS = {
+    "ttrpc": Parser(
+        of_ttrpc,
+        (ProtocolError, DecodeError),
+        (frames(1, FRAME), frames(1, FRAME * 2), frames(2, FRAME)),
+        WORDS["ttrpc"],
+        FOUND["ttrpc"],
+    ),
+    "netlink": Parser(
+        of_netlink,
+        (struct.error, ValueError, IndexError, OSError),
+        (LINK, ADDRESS, ROUTE, LINK + ADDRESS + ROUTE),
+        WORDS["netlink"],
+        FOUND["netlink"],
+    ),
+    "CNI results": Parser(results.parse, (ValueError,), (RESULT,), WORDS["CNI results"], FOUND["CNI results"]),
+    "YAML": Parser(of_yaml, (InvalidInputError,), (TOPOLOGY,), WORDS["YAML"], FOUND["YAML"]),
+}
 
 
 @pytest.mark.parametrize("name", PARSERS)
@@ -238,23 +183,14 @@ def test_sound_messages_are_taken(name: str) -> None:
         PARSERS[name].parse(data)
 
 
-@pytest.mark.timeout(SECONDS * 3 + 300)
+@pytest.mark.timeout(foreign.LIMIT)
 @pytest.mark.parametrize("name", PARSERS)
 def test_whatever_comes_is_taken_or_refused(name: str) -> None:
-    for data in cases(name):
-        if wrong := outcome(PARSERS[name], data):
-            pytest.fail(f"{name}: {wrong}\nNETDRA_SEED={draws.seed()}; {data!r}")
+    if problem := foreign.wrong(name, PARSERS[name]):
+        pytest.fail(problem)
 
 
 @pytest.mark.parametrize("name", PARSERS)
 def test_no_message_is_many_times_larger_in_memory(name: str) -> None:
-    parser, chance = PARSERS[name], random.Random(f"{draws.seed()} memory of {name}")
-    tracemalloc.start()
-    try:
-        drawn = [changed(chance, chance.choice(parser.sound), WORDS[name]) for _ in range(draws.count(50, 2_000))]
-        for data in (*FOUND[name], *drawn):
-            outcome(parser, data)
-        most = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert most < MOST_MEMORY, f"{most >> 20} MiB"
+    most = foreign.memory(name, PARSERS[name])
+    assert most < foreign.MOST_MEMORY, f"{most >> 20} MiB"

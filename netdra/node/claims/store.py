@@ -269,7 +269,7 @@ class ClaimStore(msgspec.Struct, frozen=True):
             problem = "" if claim.version == VERSION else f"version {claim.version}, which there never was"
         except FileNotFoundError:
             return None
-        except (*UNREADABLE, RecursionError, IsADirectoryError) as error:
+        except (*UNREADABLE, IsADirectoryError) as error:
             problem = str(error)
         if not problem:
             return claim

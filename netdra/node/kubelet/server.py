@@ -7,6 +7,7 @@ server, this one lets calls end that have begun when it stops, takes no others m
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import struct
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -20,7 +21,12 @@ from google.protobuf.message import DecodeError, Message
 from grpclib.const import Cardinality, Handler, Status
 from grpclib.encoding.proto import ProtoCodec
 from grpclib.exceptions import GRPCError
-from grpclib.protocol import H2Protocol
+from grpclib.metadata import decode_metadata
+from grpclib.protocol import EventsProcessor, H2Protocol
+from grpclib.protocol import Stream as H2Stream
+from h2.events import Event, RequestReceived
+
+log = logging.getLogger(__name__)
 
 Methods = Mapping[str, Handler]
 """By their paths: `/package.Service/Method`."""
@@ -29,6 +35,7 @@ MAX_REQUEST = 4 * 1024 * 1024
 """Bytes: the limit of gRPC servers in Go unless they are configured otherwise, as DRA drivers in Go are not."""
 _CLOSE_SECONDS = 1.0
 _READING_SECONDS = 10.0
+_REQUIRED = frozenset({":method", ":path"})
 _HEAD = struct.Struct(">?I")
 
 
@@ -66,7 +73,7 @@ async def received(
     The framing is gRPC's: whether the message is compressed, its length in four bytes, and the message.
     """
     data = stream._stream  # noqa: SLF001 (its own recv_message has no limit)
-    head = await data.recv_data(_HEAD.size)
+    head = await _bytes_of(data, _HEAD.size)
     if not head and may_end:
         return None
     if len(head) < _HEAD.size:
@@ -79,9 +86,51 @@ async def received(
             Status.RESOURCE_EXHAUSTED, f"the request has {length} bytes, more than the {most} that are taken"
         )
     try:
-        return takes.FromString(await data.recv_data(length))
+        return takes.FromString(await _bytes_of(data, length))
     except DecodeError:
         raise GRPCError(Status.INVALID_ARGUMENT, f"the request is no {takes.DESCRIPTOR.full_name}") from None
+
+
+async def _bytes_of(data: H2Stream, size: int) -> bytes:
+    """So many bytes of a call; none at its end."""
+    try:
+        return await data.recv_data(size)
+    except AssertionError:  # grpclib's word for a call that ends before
+        raise GRPCError(Status.INTERNAL, "the call ends within its request") from None
+
+
+class KnownEvents(EventsProcessor):
+    """What comes on a connection, without unknown frames, which HTTP/2 has ignored (RFC 9113, section 4.1)."""
+
+    def process(self, event: Event) -> None:
+        """Handle what has come; grpclib would log a defect for an unknown frame, and for a call without its headers.
+
+        Raises:
+            ValueError: the headers of a call cannot be used.
+        """
+        if isinstance(event, RequestReceived):
+            headers: Any = event.headers
+            missing = _REQUIRED - {name for name, _ in headers}
+            if missing:
+                raise ValueError(f"a call without {', '.join(sorted(missing))}")
+            decode_metadata(headers)
+        if type(event) in getattr(self, "processors", ()):
+            super().process(event)
+
+
+class _Connection(H2Protocol):
+    """A connection, which ends if what comes on it is not HTTP/2 or no call."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.processor = KnownEvents(self.handler, self.connection)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            super().data_received(data)
+        except Exception as problem:  # noqa: BLE001 (h2 and hpack raise more than grpclib expects)
+            log.debug("a connection is closed: %r", problem)
+            self.processor.close("bytes that are not HTTP/2")
 
 
 class ClosingServer(grpclib.server.Server):
@@ -92,7 +141,8 @@ class ClosingServer(grpclib.server.Server):
         self._connections = WeakSet[H2Protocol]()
 
     def _protocol_factory(self) -> H2Protocol:
-        return self.remembered(super()._protocol_factory())
+        made = super()._protocol_factory()
+        return self.remembered(_Connection(made.handler, made.config, made.h2_config))
 
     def remembered(self, protocol: H2Protocol) -> H2Protocol:
         """Note a connection, which is then closed with the server, and return it."""

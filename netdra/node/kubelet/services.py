@@ -208,10 +208,12 @@ class HealthService:
         try:
             while not closing.done() and not following.done():
                 waking = asyncio.create_task(changed.wait())
-                await asyncio.wait(
-                    (waking, following, closing), timeout=RESEND_SECONDS, return_when=asyncio.FIRST_COMPLETED
-                )
-                waking.cancel()
+                try:
+                    await asyncio.wait(
+                        (waking, following, closing), timeout=RESEND_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                    )
+                finally:  # also when the kubelet ends the stream
+                    waking.cancel()
                 if closing.done():
                     break
                 changed.clear()

@@ -20,13 +20,13 @@ from typing import Any, NamedTuple, cast
 from google.protobuf.message import Message
 from grpclib.const import Cardinality, Handler, Status
 from grpclib.exceptions import GRPCError
-from grpclib.protocol import AbstractHandler, Connection, EventsProcessor, H2Protocol
+from grpclib.protocol import AbstractHandler, Connection, H2Protocol
 from grpclib.protocol import Stream as H2Stream
 from h2.connection import H2Connection
 from h2.events import RequestReceived
 from h2.settings import SettingCodes, Settings
 
-from netdra.node.kubelet.server import ClosingServer, Stream, received
+from netdra.node.kubelet.server import ClosingServer, KnownEvents, Stream, received
 from netdra.node.priority import PriorityGate
 from netdra.node.registry.peers import credentials, is_node_root
 from netdra.ops.bounded import BoundedConnection, BoundedServer, ConnectionLimits
@@ -285,7 +285,7 @@ class RegistryServer(ClosingServer):
         await super().end()
 
 
-class _Events(EventsProcessor):
+class _Events(KnownEvents):
     """What comes on a connection, with the size of each call's headers."""
 
     def __init__(self, handler: AbstractHandler, connection: Connection, changed: Callable[[], None]) -> None:

@@ -205,7 +205,11 @@ def _ready(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 
 def _condition(kind: str, status: str, reason: str, message: str) -> dict[str, Any]:
-    return {"type": kind, "status": status, "reason": reason, "message": message[:MAX_MESSAGE]}
+    return {"type": kind, "status": status, "reason": reason, "message": _short(message)}
+
+
+def _short(message: str) -> str:
+    return message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 1]}…"
 
 
 def _dated(condition: dict[str, Any], former: Iterable[Mapping[str, Any]], now: str) -> dict[str, Any]:

@@ -309,6 +309,16 @@ def test_without_cni_plugins_the_controller_has_no_rights_on_workloads() -> None
     assert "--image" not in str(pod_of(controller)["spec"]["containers"][0]["args"])
 
 
+def test_the_pods_of_cni_plugins_get_the_pull_secrets_of_netdras_image() -> None:
+    case = Case(values={"image": {"pullSecrets": [{"name": "mirror"}, {"name": "other"}]}})
+    (controller,) = (each for each in of_kind(case.objects(), "Deployment") if name(each) == "netdra-controller")
+    arguments = pod_of(controller)["spec"]["containers"][0]["args"]
+    assert [each for each in arguments if "secret" in each] == [
+        "--image-pull-secret=mirror",
+        "--image-pull-secret=other",
+    ]
+
+
 def test_volumes_and_security_contexts_are_added_to_every_pod() -> None:
     for workload in of_kind(CASES["extended"].objects(), *WORKLOADS):
         pod = pod_of(workload)["spec"]

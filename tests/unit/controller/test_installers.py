@@ -14,9 +14,12 @@ from netdra.controller.installers import (
     DaemonSet,
     InstallerPod,
     InstallerSettings,
+    Mode,
     PlannedSchema,
     PluginState,
     daemon_set,
+    former_binaries,
+    has_left_nodes,
     planned_schema,
     status,
     template_of,
@@ -33,6 +36,7 @@ SETTINGS = InstallerSettings(image="registry.example.com/netdra:1")
 DESCRIBED = DescribedPlugin(
     digest="a" * 64, cni_versions=("1.0.0", "1.1.0"), schema=CNIPluginSchemaSpec(cni_type="ovs")
 )
+MODES: tuple[Mode, ...] = ("install", "remove")
 QUIET = PlannedSchema(condition=Desired("SchemaApplied", True, "Present"))
 
 
@@ -96,6 +100,50 @@ def test_to_remove_it_the_vendors_image_is_not_needed_any_more() -> None:
     assert made["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] == "100%"
 
 
+def test_its_pods_can_pull_netdras_image_as_netdras_own_pods_do() -> None:
+    settings = msgspec.structs.replace(SETTINGS, pull_secrets=("mirror", "both"))
+    for mode in MODES:
+        made = daemon_set(plugin(imagePullSecrets=["both", "vendor"]), settings, mode)
+        names = [each["name"] for each in made["spec"]["template"]["spec"]["imagePullSecrets"]]
+        assert names == ["mirror", "both", "vendor"]
+    assert "imagePullSecrets" not in daemon_set(plugin(), SETTINGS, "install")["spec"]["template"]["spec"]
+
+
+def written(manifest: dict[str, Any]) -> DaemonSet:
+    """A DaemonSet as the API server returns it."""
+    return msgspec.convert({**manifest, "metadata": {**manifest["metadata"], "uid": "d", "generation": 1}}, DaemonSet)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [{"nodeSelector": {"example.com/ovs": "true"}}, {"tolerations": [{"key": "gpu", "operator": "Exists"}]}],
+)
+def test_once_other_nodes_were_selected_it_is_removed_from_every_node(before: dict[str, Any]) -> None:
+    changed = plugin(nodeSelector={"example.com/ovs": "2"}, tolerations=[])
+    first = written(daemon_set(plugin(**before), SETTINGS, "install"))
+    assert not has_left_nodes(first, plugin(**before))
+    assert has_left_nodes(first, changed)
+    second = written(daemon_set(changed, SETTINGS, "install", has_left=True))
+    assert has_left_nodes(second, changed)
+    made = daemon_set(changed, SETTINGS, "install", has_left=True)["spec"]["template"]["spec"]
+    assert made["nodeSelector"] == {"kubernetes.io/os": "linux", "example.com/ovs": "2"}
+    removing = daemon_set(changed, SETTINGS, "remove", has_left=True)
+    assert removing["spec"]["template"]["spec"]["nodeSelector"] == {"kubernetes.io/os": "linux"}
+    assert removing["spec"]["template"]["spec"]["tolerations"] == [{"operator": "Exists"}]
+    assert has_left_nodes(written(removing), changed)
+
+
+def test_an_empty_field_that_the_api_server_leaves_out_selects_no_other_nodes() -> None:
+    made = daemon_set(plugin(tolerations=[{"key": "gpu"}]), SETTINGS, "install")
+    assert not has_left_nodes(written(made), plugin(tolerations=[{"key": "gpu", "value": "", "effect": None}]))
+
+
+def test_it_is_removed_from_the_selected_nodes_alone_if_no_others_were_selected() -> None:
+    made = daemon_set(plugin(nodeSelector={"a": "b"}), SETTINGS, "remove")["spec"]["template"]["spec"]
+    assert made["nodeSelector"] == {"kubernetes.io/os": "linux", "a": "b"}
+    assert not has_left_nodes(None, plugin())
+
+
 def test_a_template_is_the_same_exactly_if_its_pods_are() -> None:
     first = template_of(daemon_set(plugin(), SETTINGS, "install"))
     assert template_of(daemon_set(plugin(maxUnavailable=3), SETTINGS, "install")) == first
@@ -155,6 +203,40 @@ def test_the_same_again_is_the_same_status() -> None:
     assert status(again, found, QUIET, datetime(2027, 1, 1, tzinfo=UTC)) == first
     (version,) = first.versions
     assert (version.digest, version.nodes, version.cni_versions) == ("a" * 64, 2, ("1.0.0", "1.1.0"))
+
+
+def of_image(digest: str) -> dict[str, Any]:
+    """What a pod reports of the binary in its image."""
+    message = DescribedPlugin(digest=digest * 64, cni_versions=("1.0.0",)).as_text()
+    return {
+        "initContainerStatuses": [{"name": "describe", "ready": True, "state": {"terminated": {"message": message}}}]
+    }
+
+
+def test_an_upgrade_forgets_no_binary_that_a_node_still_has() -> None:
+    failing: dict[str, Any] = {
+        "initContainerStatuses": [{"name": "describe", "state": {"terminated": {"message": "netdra: no answer"}}}]
+    }
+    began = seen(pod("a", "old", **of_image("b")), pod("b", "old", **of_image("b")))
+    # Node b has the former binary, whether there is no pod yet, a pod that begins, or a pod that cannot install it.
+    for others in ((), (pod("b", ready=False, initContainerStatuses=[]),), (pod("b", ready=False, **failing),)):
+        amid = msgspec.structs.replace(seen(pod("a"), *others), former=began.binaries)
+        found = status(plugin(), amid, QUIET, NOW)
+        assert [(each.digest[0], each.nodes) for each in found.versions] == [("a", 1), ("b", 1)]
+    assert [(each.node, each.digest) for each in found.failures] == [("b", "b" * 64)]
+    # Another controller that goes on knows it from the status.
+    again = msgspec.structs.replace(amid, former=former_binaries(found))
+    assert status(plugin(), again, QUIET, NOW).versions[1].nodes == 1
+    done = msgspec.structs.replace(seen(pod("a"), pod("b")), former=amid.binaries)
+    assert [(each.digest[0], each.nodes) for each in status(plugin(), done, QUIET, NOW).versions] == [("a", 2)]
+
+
+def test_a_node_that_is_gone_or_has_it_removed_has_no_binary() -> None:
+    former = {"a": DESCRIBED, "gone": DESCRIBED}
+    complete = msgspec.structs.replace(seen(pod("a"), desired=1), former=former)
+    assert list(complete.binaries) == ["a"]
+    removing = msgspec.structs.replace(seen(pod("a", initContainerStatuses=[]), desired=2), former=former)
+    assert list(removing.binaries) == ["gone"]
 
 
 def test_a_deletion_that_waits_says_for_whom_and_one_that_goes_on_how_far_it_is() -> None:

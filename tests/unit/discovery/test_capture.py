@@ -86,7 +86,8 @@ def test_all_other_facts_survive_anonymity(tmp_path: Path) -> None:
     before = scan_recorded(str(sriov_machine(tmp_path)))
     after = anonymize(before)
     blank = {"mac": "", "permanent_mac": "", "alias": ""}
-    assert [msgspec.structs.replace(each, **blank) for each in after.interfaces] == [
-        msgspec.structs.replace(each, **blank) for each in before.interfaces
+    facts, made_up = ([msgspec.structs.replace(each, **blank) for each in them.interfaces] for them in (before, after))
+    assert [each for each in made_up if each.if_name != "vf-1"] == [
+        each for each in facts if each.if_name != "renamed0"
     ]
     assert after.unreadable == before.unreadable

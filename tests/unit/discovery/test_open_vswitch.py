@@ -7,6 +7,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from netdra.discovery.facts import MachineFacts
 from netdra.kernel import link, uapi
 from netdra.kernel.netlink import attribute, nested, text, u32
 from netdra.model.inventory import Interface
+from testbed.pace import within
 
 # What ovsdb-server answers to the three selects; br-ex has an uplink and a bond of two, br-int only itself.
 REPLY = {
@@ -81,6 +83,26 @@ def test_ports_are_told_by_bridge(database: Path) -> None:
 
 def test_no_database_means_that_nothing_is_known(tmp_path: Path) -> None:
     assert ovs.bridges(str(tmp_path / "absent.sock")) is None
+
+
+def test_a_server_that_sends_without_end_is_left_after_the_time_that_it_has(tmp_path: Path) -> None:
+    path = tmp_path / "db.sock"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection, suppress(OSError):
+                connection.sendall(b'"')
+                while True:
+                    connection.sendall(b"x" * 256 * 1024)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with within(3.0, "a database that never ends its answer"):
+            assert ovs.bridges(str(path)) is None
+        thread.join()
 
 
 def ovs_machine(bridges: dict[str, str] | None) -> dict[str, Interface]:

@@ -9,13 +9,18 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from netdra.model.cni_plugin import DescribedPlugin
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
+from netdra.node.executables import MACHINES, interpreter
 from netdra.node.installer import PluginInstallation, PluginKeeper, describe, install, remove
 from testbed.pace import within
 from testbed.waiting import until
@@ -101,7 +106,60 @@ def test_a_program_that_runs_is_replaced(scene: Scene) -> None:
         busy.wait()
 
 
-@pytest.mark.parametrize("content", ["#!/bin/sh\nexit 1\n", "#!/bin/sh\necho rubbish\n", "\x7fELF", "#!/no/such\n"])
+def dynamic(loader: str, *, wide: bool = True, order: Literal["little", "big"] = "little") -> bytes:
+    """An ELF file for this machine whose only segment names its loader."""
+    machine = MACHINES[platform.machine()]
+    size, segment = (64, 56) if wide else (52, 32)
+    text = loader.encode() + b"\0"
+
+    def number(value: int, width: int) -> bytes:
+        return value.to_bytes(width, order)
+
+    word = 8 if wide else 4
+    head = b"\x7fELF" + bytes((2 if wide else 1, 1 if order == "little" else 2, 1)) + bytes(9)
+    head += number(2, 2) + number(machine, 2) + number(1, 4) + number(0, word) + number(size, word) + number(0, word)
+    head += number(0, 4) + number(size, 2) + number(segment, 2) + number(1, 2) + bytes(6)
+    place, long = number(size + segment, word), number(len(text), word)
+    entry = number(3, 4) + (number(4, 4) if wide else b"") + place + number(0, word) * 2 + long
+    return head + entry.ljust(segment, b"\0") + text
+
+
+@pytest.mark.parametrize("wide", [True, False])
+@pytest.mark.parametrize("order", ["little", "big"])
+def test_a_dynamic_program_whose_loader_is_missing_is_refused_before_it_is_run(
+    scene: Scene, wide: bool, order: Literal["little", "big"]
+) -> None:
+    scene.source.write_bytes(dynamic("/lib/ld-musl-none.so.1", wide=wide, order=order))
+    for act in (install, describe):
+        with pytest.raises(PermanentError) as refused:
+            act(scene.wanted())
+        assert "is linked dynamically, and its loader /lib/ld-musl-none.so.1 is not in netdra's image" in str(
+            refused.value
+        )
+        assert "link it statically" in refused.value.hint
+    assert not scene.target.exists()
+
+
+@pytest.mark.parametrize("line", ["#!/no/such", "#! /no/such -e", "#!/no/such\tx"])
+def test_a_script_whose_interpreter_is_missing_is_refused_before_it_is_run(scene: Scene, line: str) -> None:
+    made(scene.source, content=f"{line}\n")
+    with pytest.raises(PermanentError, match="is a script for /no/such, which is not in netdra's image"):
+        install(scene.wanted())
+
+
+@given(
+    st.binary(max_size=300)
+    | st.tuples(st.integers(0, 200), st.binary(max_size=40)).map(
+        lambda cut: dynamic("/lib/x")[: cut[0]] + cut[1] + dynamic("/lib/x")[cut[0] + len(cut[1]) :]
+    )
+)
+def test_no_file_makes_the_look_for_its_loader_fail(data: bytes) -> None:
+    with tempfile.TemporaryFile() as file:
+        file.write(data)
+        assert isinstance(interpreter(file), str)
+
+
+@pytest.mark.parametrize("content", ["#!/bin/sh\nexit 1\n", "#!/bin/sh\necho rubbish\n", "\x7fELF", "#!\n"])
 def test_a_binary_that_does_not_answer_is_not_installed_and_the_one_before_stays(scene: Scene, content: str) -> None:
     before = install(scene.wanted())
     made(scene.source, content=content)
