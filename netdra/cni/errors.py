@@ -89,7 +89,8 @@ class PluginFailure(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
         """The failure in one line, with the end of stderr on lines of its own."""
         what = f'CNI plugin "{self.plugin}"' + (f" {self.verb}" if self.verb else "")
         details = f": {self.details}" if self.details else ""
-        stderr = f"\nstderr: {self.stderr}" if self.stderr else ""
+        # Every line is seen to be the plugin's: none can pass for a text of netdra's.
+        stderr = "\nstderr: {}".format(self.stderr.replace("\n", "\n  ")) if self.stderr else ""
         return f"{what}: {self.message}{coded(self.code)}{details}{stderr}"
 
 
@@ -123,6 +124,14 @@ def plugin_error(failure: PluginFailure, *, hint: str = "") -> PluginError:
 
 
 def printable(text: str, limit: int = MAX_MESSAGE) -> str:
-    """A plugin's text fit for a log, an event or a terminal: control characters replaced, cut to `limit`."""
+    """A plugin's text fit for a log, an event or a terminal: control characters replaced, cut to `limit`.
+
+    Lines stay lines; `one_line` is for what stands in the middle of a text.
+    """
     clean = "".join(char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in text)
     return clean.strip() if len(clean) <= limit else f"{clean[:limit].strip()}…"
+
+
+def one_line(text: str) -> str:
+    """A plugin's text as `printable`, on one line."""
+    return " ".join(printable(text).split())

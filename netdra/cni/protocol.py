@@ -17,7 +17,7 @@ import msgspec
 from netdra.cni import config, plugins, process, results
 from netdra.cni.config import Attachment, NetworkConfig
 from netdra.cni.confined import ConfinedPrograms
-from netdra.cni.errors import MAX_STDERR, Kind, PluginError, PluginFailure, plugin_error, printable
+from netdra.cni.errors import MAX_STDERR, Kind, PluginError, PluginFailure, one_line, plugin_error, printable
 from netdra.cni.plugins import Binary, PluginPath
 from netdra.model.errors import UNREADABLE, InvalidInputError, TemporaryError
 from netdra.model.result import StepResult
@@ -260,7 +260,7 @@ def _own_error(binary: Binary, verb: str, finished: process.Finished) -> PluginE
         printed = printable(finished.stdout.decode(errors="replace"), 200)
         message = f"exit status {finished.status} without a CNI error" + (f"; it printed: {printed}" if printed else "")
         return _failed(binary, verb, "rubbish", message, finished)
-    message = printable(said.msg) or f"exit status {finished.status}"
+    message = one_line(said.msg) or f"exit status {finished.status}"
     return plugin_error(
         PluginFailure(
             plugin=binary.name,
@@ -268,7 +268,7 @@ def _own_error(binary: Binary, verb: str, finished: process.Finished) -> PluginE
             kind="error",
             message=message,
             code=said.code,
-            details=printable(said.details),
+            details=one_line(said.details),
             stderr=_stderr(finished),
         )
     )

@@ -224,6 +224,8 @@ class NodePlugins:
 
 def missing(where: PluginPath) -> str:
     """The reason for a plugin that is not there."""
+    if not where.directories:
+        return "the node's driver runs no plugins (--no-plugins)"
     return f"there is no program of that name in {':'.join(where.directories)}"
 
 
