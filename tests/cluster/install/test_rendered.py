@@ -176,7 +176,8 @@ def test_the_driver_sees_the_nodes_root_and_processes_only_to_run_plugins() -> N
     assert set(runs["securityContext"]["capabilities"]["add"]) > {"NET_ADMIN", "SYS_ADMIN"}
 
 
-WITHS = {"Neutron": {"controller": {"neutron": {"cloudsSecret": "clouds"}}}} | {
+WITHS: dict[str, dict[str, Any]] = {
+    "Neutron": {"controller": {"neutron": {"cloudsSecret": "clouds"}}},
     "the device registry": {"node": {"deviceRegistry": {"enabled": True}}},
     "CNIPlugins": {"cniPlugins": {"enabled": True}},
 }
