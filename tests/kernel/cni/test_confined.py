@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from netdra.cni import confined, plugins, protocol
 from netdra.cni.confined import ConfinedPrograms
@@ -25,7 +26,9 @@ from testbed import build
 from testbed.pace import stretched
 from testbed.waiting import until
 
-CAP_SETUID, PR_CAPBSET_DROP = 7, 24
+PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 24, 38
+CHART = Path(__file__).parents[2] / "cluster" / "install" / "golden.yaml"
+"""The chart with its own values, as a test of the cluster level holds it."""
 SOON = stretched(20.0)
 HANGS = 1.0
 
@@ -230,25 +233,64 @@ def test_the_process_that_starts_programs_is_there_while_it_is_needed(programs: 
     assert stat.S_ISREG(confined._PROGRAM.stat().st_mode)
 
 
-def test_without_the_right_to_change_its_user_no_program_is_run(folder: Path) -> None:
-    program = folder / "plugin"
-    program.write_text("#!/bin/bash\necho ran\n")
-    program.chmod(0o755)
-    asking = f"""
-import json
+CAPABILITIES = {"NET_ADMIN": 12, "NET_RAW": 13, "SETGID": 6, "SETUID": 7, "SYS_ADMIN": 21, "SYS_CHROOT": 18}
+"""By their numbers in linux/capability.h."""
+_ASK = """
+import json, sys
 from netdra.cni import plugins, protocol
 from netdra.cni.confined import ConfinedPrograms
 from netdra.model.errors import NetdraError
 try:
-    protocol.find("plugin", plugins.PluginPath(directories=({str(folder)!r},)), confined=ConfinedPrograms())
+    where = plugins.PluginPath(directories=(sys.argv[1],))
+    protocol.find("plugin", where, timeout=float(sys.argv[2]), confined=ConfinedPrograms())
 except NetdraError as problem:
     print(json.dumps(problem.what))
 """
 
-    def drop() -> None:
-        ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_SETUID, 0, 0, 0)
 
-    done = subprocess.run((sys.executable, "-c", asking), capture_output=True, text=True, check=True, preexec_fn=drop)
-    what = json.loads(done.stdout)
-    assert "give its container the capabilities SETUID and SETGID" in what
-    assert "ran" not in what
+def asked_with(capabilities: set[int], folder: Path, timeout: float = SOON) -> str:
+    """Why a driver with these capabilities alone, which it cannot add to, finds a program unusable."""
+
+    def give_up() -> None:
+        libc = ctypes.CDLL(None)
+        for number in range(64):
+            if number not in capabilities:
+                libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0)
+        libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+
+    command = (sys.executable, "-c", _ASK, str(folder), str(timeout))
+    done = subprocess.run(command, capture_output=True, text=True, check=True, preexec_fn=give_up)
+    return str(json.loads(done.stdout)) if done.stdout else ""
+
+
+def test_the_charts_container_may_do_all_that_is_needed(folder: Path) -> None:
+    rendered = yaml.safe_load_all(CHART.read_text())
+    (driver,) = (each["spec"]["template"]["spec"] for each in rendered if each["kind"] == "DaemonSet")
+    names = driver["containers"][0]["securityContext"]["capabilities"]["add"]
+    assert names == sorted(CAPABILITIES)
+    numbers = set(CAPABILITIES.values())
+    program = folder / "plugin"
+    program.write_bytes(build.program("macvlan").read_bytes())
+    program.chmod(0o700)
+    assert asked_with(numbers, folder) == ""
+    program.unlink()  # nobody may write to what runs
+    program.write_text(
+        f"#!/bin/bash\n{STAYS}\n{{ id -u; grep CapEff /proc/self/status; }} >&2; trap '' TERM\nsleep 600\n"
+    )
+    program.chmod(0o755)
+    why = asked_with(numbers, folder, HANGS)
+    assert f"it was ended after {HANGS:.1f} s" in why
+    assert "CapEff:\t0000000000000000".replace("\t", "\N{REPLACEMENT CHARACTER}") in why
+    assert "stderr: 19000000" in why
+    # It has no CAP_KILL.
+    until(lambda: not users(), "its processes to end", detail=users)
+
+
+def test_without_the_right_to_change_its_user_no_program_is_run(folder: Path) -> None:
+    program = folder / "plugin"
+    program.write_text("#!/bin/bash\necho ran >&2\n")
+    program.chmod(0o755)
+    for lacking in ("SETUID", "SETGID"):
+        what = asked_with(set(CAPABILITIES.values()) - {CAPABILITIES[lacking]}, folder)
+        assert "give its container the capabilities SETUID and SETGID" in what
+        assert "ran" not in what.replace("driver", "")
