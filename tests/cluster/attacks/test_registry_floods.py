@@ -31,9 +31,10 @@ from tests.unit.node.registry.test_memory import MOST_MIB, fill
 pytestmark = pytest.mark.usefixtures("custom_kinds")
 
 ROUNDS = 200
-TWICE = 2.0
+HOOK_SECONDS = 0.015
+"""For 99 of 100 hooks of pods without claims. How long pods with claims take is measured by `bench registry`."""
 FLOOD_SECONDS = 4.0
-LEAST = {"lists": 256, "names": 500, "registrations": 500}
+LEAST = {"lists": 256, "names": 20, "registrations": 50}
 """By flood, how much of it there has to be."""
 _FLOOD = """
 import itertools, sys, threading, time
@@ -95,8 +96,7 @@ def flooded(kind: str, socket: Path) -> Iterator[None]:
         assert process.stdout.readline() == "begun\n"
         yield
         count = int(process.stdout.readline())
-    print(f"{kind}: {count}")
-    assert count >= LEAST[kind]
+    assert count >= LEAST[kind], (kind, count)
 
 
 async def hooks(peer: Peer, pod: nri_pb2.PodSandbox, seconds: float = 0.0) -> tuple[list[float], Pace]:
@@ -152,8 +152,7 @@ def test_no_flood_makes_the_driver_large_or_pods_wait(daemon: Daemon, workspace:
     for kind, (most, slowness, memory) in figures.items():
         print(f"{kind or 'quiet'}: hooks p99 {1000 * most:.1f} ms, machine {slowness:.1f}, {memory:.0f} MiB at most")
     assert max(memory for _, _, memory in figures.values()) <= MOST_MIB, figures
-    quiet, before, _ = figures.pop("")
-    for kind, (most, slowness, _) in figures.items():
-        assert most <= TWICE * quiet * max(1.0, slowness / before), (kind, figures)
+    for most, slowness, _ in figures.values():
+        assert most <= HOOK_SECONDS * slowness, figures
     with RegistryClient(path=str(daemon.socket), timeout=stretched(30)) as client:
         assert client.registrations()
