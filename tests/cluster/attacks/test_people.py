@@ -69,13 +69,15 @@ def programs(api: Api, who: str) -> set[str]:
 EVERY = {f"{verb} {resource}" for _, resource in PROGRAMS for verb in WRITING}
 
 
-@pytest.mark.parametrize(("netdras", "kubernetes"), [("netdra-view", "view"), ("netdra-edit", "edit")])
+@pytest.mark.parametrize(
+    ("netdras", "kubernetes", "verb"), [("netdra-view", "view", "list"), ("netdra-edit", "edit", "create")]
+)
 def test_who_views_or_edits_brings_no_program_to_nodes(
-    api: Api, workspace: Workspace, netdras: str, kubernetes: str
+    api: Api, workspace: Workspace, netdras: str, kubernetes: str, verb: str
 ) -> None:
     for role in (netdras, kubernetes):
         who = user(workspace, role)
-        wait(api, who, "list", "networking.dra.io", "cniplugins")
+        wait(api, who, verb, "networking.dra.io", "networktopologies")
         assert programs(api, who) == set()
 
 

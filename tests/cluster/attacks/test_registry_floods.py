@@ -23,17 +23,17 @@ from testbed.objects import POD, manifest
 from testbed.pace import Pace, measured, stretched
 from testbed.workspace import Workspace
 from tests.cluster.publishing.registry_driver import Daemon, running
-from tests.kernel.conftest import Machine
+from tests.kernel.conftest import Machine, new_machine
 from tests.registry_attacks import most_memory
 from tests.unit.node.nri.peer import Peer, listening
 from tests.unit.node.registry.test_memory import MOST_MIB, fill
 
 pytestmark = pytest.mark.usefixtures("custom_kinds")
 
-ROUNDS = 200
+HOOKS = 400
 HOOK_SECONDS = 0.015
 """For 99 of 100 hooks of pods without claims. How long pods with claims take is measured by `bench registry`."""
-FLOOD_SECONDS = 4.0
+FLOOD_SECONDS, MOST_SECONDS = 4.0, 10.0
 LEAST = {"lists": 256, "names": 20, "registrations": 50}
 """By flood, how much of it there has to be."""
 _FLOOD = """
@@ -45,14 +45,15 @@ from netdra.node.registry.connections import CALLS
 from netdra.registry_client import RegistryClient
 from tests.registry_attacks import CONNECTIONS, attack
 
-kind, path, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
-ends = time.monotonic() + seconds
+kind, path, seconds, least, most = sys.argv[1], sys.argv[2], *map(float, sys.argv[3:])
+begun = time.monotonic()
 said = itertools.count()
 
 def flood(number):
     with suppress(NetdraError), RegistryClient(f"a{number}", path, timeout=30) as client:
         for at in itertools.count():
-            if time.monotonic() > ends:
+            passed = time.monotonic() - begun
+            if passed > most or (passed > seconds and next(said) > least):
                 return
             next(said)
             if kind == "registrations":
@@ -79,6 +80,12 @@ print(count, flush=True)
 
 
 @pytest.fixture
+def machine() -> Iterator[Machine]:
+    """The driver's node: an empty namespace."""
+    yield from new_machine()
+
+
+@pytest.fixture
 def daemon(control_plane: ControlPlane, workspace: Workspace, machine: Machine) -> Iterator[Daemon]:
     """A driver with a full registry."""
     with running(control_plane, workspace, machine) as found:
@@ -88,23 +95,25 @@ def daemon(control_plane: ControlPlane, workspace: Workspace, machine: Machine) 
 
 
 @contextmanager
-def flooded(kind: str, socket: Path) -> Iterator[None]:
-    """A flood by another process while the body runs, which is to be shorter."""
-    command = (sys.executable, "-c", _FLOOD, kind, str(socket), str(FLOOD_SECONDS))
+def flooded(kind: str, socket: Path) -> Iterator[subprocess.Popen[str]]:
+    """A flood by another process, for some seconds, longer where there is little of it in these."""
+    bounds = map(str, (FLOOD_SECONDS, 2 * LEAST[kind], stretched(MOST_SECONDS)))
+    command = (sys.executable, "-c", _FLOOD, kind, str(socket), *bounds)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
-        yield
+        yield process
         count = int(process.stdout.readline())
     assert count >= LEAST[kind], (kind, count)
 
 
-async def hooks(peer: Peer, pod: nri_pb2.PodSandbox, seconds: float = 0.0) -> tuple[list[float], Pace]:
-    """How long the driver takes for each hook of sandboxes that come and go, at least for so long."""
+async def hooks(
+    peer: Peer, pod: nri_pb2.PodSandbox, flood: subprocess.Popen[str] | None = None
+) -> tuple[list[float], Pace]:
+    """How long the driver takes for each hook of sandboxes that come and go, as long as a flood lasts."""
     taken: list[float] = []
-    begun = time.monotonic()
     with measured() as pace:
-        while len(taken) < 2 * ROUNDS or time.monotonic() < begun + seconds:
+        while flood.poll() is None if flood is not None else len(taken) < HOOKS:
             box = nri_pb2.PodSandbox()
             box.CopyFrom(pod)
             box.id = f"sandbox-{len(taken)}"
@@ -141,8 +150,8 @@ def test_no_flood_makes_the_driver_large_or_pods_wait(daemon: Daemon, workspace:
             await peer.handshake()
             for kind in ("", "lists", "names", "registrations"):
                 if kind:
-                    with flooded(kind, daemon.socket):
-                        seconds, pace = await hooks(peer, pod, FLOOD_SECONDS - 1)
+                    with flooded(kind, daemon.socket) as flood:
+                        seconds, pace = await hooks(peer, pod, flood)
                 else:
                     await hooks(peer, pod)  # what is made once is made
                     seconds, pace = await hooks(peer, pod)
