@@ -94,7 +94,7 @@ _WIDE: Mapping[str, tuple[_Row, ...]] = {
 }
 _OF_OPTIONS: Mapping[str, Mapping[str, tuple[_Row, ...]]] = {
     "node": {
-        "Neutron": ((_OURS, "neutronports", ("list", "watch", "patch")),),
+        "Neutron": ((_OURS, "neutronports", (*READ, "patch")),),
         "the device registry": (("authentication.k8s.io", "tokenreviews", ("create",)),),
     },
     "controller": {
@@ -102,7 +102,7 @@ _OF_OPTIONS: Mapping[str, Mapping[str, tuple[_Row, ...]]] = {
             ("", "nodes", ("get",)),
             ("", "namespaces", ("get",), ("kube-system",)),
             (_DRA, "resourceslices", ("list",)),
-            (_OURS, "neutronports", ("list", "watch", "create", "patch", "delete")),
+            (_OURS, "neutronports", (*READ, "create", "patch", "delete")),
             (_OURS, "neutronports/status", ("patch",)),
             (_OURS, "neutronports/finalizers", ("update",)),
         ),

@@ -42,7 +42,7 @@ NODE: Rights = {
     f"deviceexposurepolicies.{OURS}": READ,
     f"networktopologies.{OURS}": READ,
     f"customdevices.{OURS}": READ,
-    f"neutronports.{OURS}": frozenset({"list", "watch", "patch"}),
+    f"neutronports.{OURS}": READ | {"patch"},
     f"nodenetworks.{OURS}": READ | {"create"},
     f"nodenetworks/status.{OURS}": frozenset({"update"}),
     f"cnipluginschemas.{CNI}": READ,
@@ -53,7 +53,7 @@ CONTROLLER: Rights = {
     "nodes": frozenset({"get"}),
     f"resourceclaims.{DRA}": READ,
     f"resourceslices.{DRA}": frozenset({"list"}),
-    f"neutronports.{OURS}": frozenset({"list", "watch", "create", "patch", "delete"}),
+    f"neutronports.{OURS}": READ | {"create", "patch", "delete"},
     f"neutronports/status.{OURS}": frozenset({"patch"}),
     f"deviceclasses.{DRA}": READ | {"create", "update", "delete"},
     f"networktopologies.{OURS}": READ | {"patch"},
@@ -439,8 +439,7 @@ def test_nobody_but_the_controller_says_what_neutron_gave(control_plane: Control
     assert text in author.refused("delete", "neutronport", "port")
     assert text in author.refused("delete", "neutronports", "--all")
     assert "status" not in workspace.api.get(PORT, "port", workspace.namespace)
-    written = yaml.safe_dump(forged)
-    kubectl(controller, "replace", "--subresource=status", "-f", "-", text=written)
+    kubectl(controller, "apply", *how, "-f", "-", text=yaml.safe_dump(applied))
     assert workspace.api.get(PORT, "port", workspace.namespace)["status"]["settings"]["vlan"] == 666
     kubectl(controller, "delete", "neutronport", "port", "-n", workspace.namespace)
 

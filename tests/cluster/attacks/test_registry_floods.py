@@ -31,7 +31,7 @@ from tests.unit.node.registry.test_memory import MOST_MIB, fill
 pytestmark = pytest.mark.usefixtures("custom_kinds")
 
 HOOKS = 400
-HOOK_SECONDS = 0.03
+HOOK_SECONDS = 0.06
 """For 99 of 100 hooks of pods without claims. How long pods with claims take is measured by `bench registry`."""
 FLOOD_SECONDS, MOST_SECONDS = 4.0, 10.0
 LEAST = {"lists": 256, "names": 20, "registrations": 50}
