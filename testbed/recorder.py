@@ -17,6 +17,8 @@ VERSIONS = ("0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 
 _SCRIPT = """#!/bin/sh
 state={state}
+# Asked for its versions without any rights, it can record nothing.
+if [ ! -w "$state/calls" ]; then echo '{versions}'; exit; fi
 n=1
 while ! mkdir "$state/calls/$n" 2>/dev/null; do n=$((n + 1)); done
 call="$state/calls/$n"
@@ -43,9 +45,10 @@ class Recorder:
         self.path = directory / name
         self._state = directory / f".{name}.recorded"
         (self._state / "calls").mkdir(parents=True)
-        self.path.write_text(_SCRIPT.format(state=self._state))
+        answer = {"cniVersion": versions[-1], "supportedVersions": list(versions)}
+        self.path.write_text(_SCRIPT.format(state=self._state, versions=json.dumps(answer)))
         self.path.chmod(0o755)
-        self.prints("VERSION", {"cniVersion": versions[-1], "supportedVersions": list(versions)})
+        self.prints("VERSION", answer)
         self.prints("ADD", {})
 
     def does(self, verb: str, script: str) -> None:

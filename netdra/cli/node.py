@@ -85,6 +85,7 @@ def _folders(_context: click.Context, _option: click.Parameter, given: tuple[Pat
     multiple=True,
     callback=_providers,
 )
+@click.option("--no-plugins", is_flag=True, help="Run no CNI plugins: topologies have netdra's own steps only.")
 @option(
     "--allow-plugin",
     "TYPE",
@@ -105,7 +106,12 @@ def _folders(_context: click.Context, _option: click.Parameter, given: tuple[Pat
 @shared.allow_device_file
 @shared.physnet
 def command(
-    options: daemons.Options, node_name: str, sysfs_root: str, physnets: tuple[str, ...], **settings: Any
+    options: daemons.Options,
+    node_name: str,
+    sysfs_root: str,
+    physnets: tuple[str, ...],
+    no_plugins: bool,
+    **settings: Any,
 ) -> None:
     """Be the DRA driver of this machine.
 
@@ -124,5 +130,7 @@ def command(
     if not Path(sysfs_root).is_dir():
         hint = "name the folder that stands for /sys: of this machine /sys, or a recorded tree"
         raise InvalidInputError(f"--sysfs-root {sysfs_root}: no such folder", hint=hint)
-    own = NodeSettings(node=node, sysfs_root=sysfs_root, physnets=read(physnets), **settings)
+    own = NodeSettings(
+        node=node, sysfs_root=sysfs_root, physnets=read(physnets), run_plugins=not no_plugins, **settings
+    )
     daemons.run("node", (NODE,), lambda client, process: work(client, process, own), options)

@@ -7,24 +7,22 @@ the program is spawned without forking this process, and one poll waits for its 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import select
 import signal
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 import msgspec
+
+from netdra.cni.confining import spawn
 
 MAX_STDOUT = 1024 * 1024
 STDERR_TAIL = 4096
 _CHUNK = 65536
-_BUSY_TRIES = 10
-_BUSY_PAUSE = 0.02
 _KILL_GRACE_MS = 500
-# Python ignores these; a plugin must not inherit that.
-_DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +43,24 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
     timed_out: bool = False
     stopped: bool = False
     overflowed: bool = False
+
+
+Streams = tuple[int, int, int]
+"""The descriptors that a program gets as its standard input, output and errors."""
+
+
+class Child(Protocol):
+    """A running program; its descriptor is readable when it has ended."""
+
+    def fileno(self) -> int:
+        """The descriptor."""
+
+    def finish(self, *, broken: bool) -> int:
+        """End what must be ended, above all if a bound is broken; the exit status, or minus the signal that ended it.
+
+        Raises:
+            OSError: it was not started.
+        """
 
 
 def run(
@@ -71,6 +87,28 @@ def run(
     Raises:
         OSError: it cannot be started.
     """
+    descriptors = () if inherited < 0 else (inherited,)
+
+    def start(streams: Streams, closing: contextlib.ExitStack) -> _Spawned:
+        return _Spawned(spawn(argv[0], argv, environment, (*streams, *descriptors)), closing)
+
+    return watch(start, stdin, timeout, stop)
+
+
+def watch(
+    start: Callable[[Streams, contextlib.ExitStack], Child], stdin: bytes, timeout: float, stop: int = -1
+) -> Finished:
+    """Start a program somehow, and end it if its time is up or it prints too much.
+
+    Args:
+        start: starts it with these streams; what it puts on the stack is closed when the program has ended.
+        stdin: what it reads.
+        timeout: seconds that it may take.
+        stop: a descriptor that becomes readable when the program is to be ended at once, or -1.
+
+    Raises:
+        OSError: it cannot be started.
+    """
     with contextlib.ExitStack() as closing:
         source = _owned(closing, _memory_file(stdin))
         ends = closing.enter_context(contextlib.ExitStack())
@@ -81,21 +119,15 @@ def run(
         _owned(closing, err)
         _owned(ends, err_end)
         with ends:
-            pid = _spawn(argv, environment, (source, out_end, err_end, *([inherited] if inherited >= 0 else [])))
+            child = start((source, out_end, err_end), closing)
+        watched = _Watch(child, out, err, stop)
         try:
-            child = _owned(closing, os.pidfd_open(pid))
-        except OSError:  # without a descriptor it cannot be waited for, and must not go on unseen
-            os.killpg(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-            raise
-        watch = _Watch(child, out, err, stop)
-        try:
-            watch.until(time.monotonic() + timeout)
+            watched.until(time.monotonic() + timeout)
         except BaseException:
-            watch.stopped = True
-            watch.finish(pid)
+            watched.stopped = True
+            watched.finish()
             raise
-        return watch.finish(pid)
+        return watched.finish()
 
 
 def _owned(closing: contextlib.ExitStack, fd: int) -> int:
@@ -112,36 +144,46 @@ def _memory_file(content: bytes) -> int:
     return fd
 
 
-def _spawn(argv: Sequence[str], environment: Mapping[str, str], descriptors: tuple[int, ...]) -> int:
-    # The first descriptors become stdin, stdout and stderr; all others of this process are closed at exec (PEP 446).
-    actions = [(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(descriptors)]
-    for attempt in range(_BUSY_TRIES):
+class _Spawned:
+    """A running program that is a child of this process."""
+
+    def __init__(self, pid: int, closing: contextlib.ExitStack) -> None:
+        self._pid = pid
         try:
-            return os.posix_spawn(
-                argv[0],
-                list(argv),
-                environment,
-                file_actions=actions,
-                setpgroup=0,
-                setsigmask=(),
-                setsigdef=_DEFAULT_SIGNALS,
-            )
-        except OSError as problem:
-            # The binary is just being replaced by a copy over it; that takes milliseconds, and tells no one when done.
-            if problem.errno != errno.ETXTBSY or attempt == _BUSY_TRIES - 1:
-                raise
-            time.sleep(_BUSY_PAUSE)
-    raise AssertionError("unreachable")
+            self._child = _owned(closing, os.pidfd_open(pid))
+        except OSError:  # without a descriptor it cannot be waited for, and must not go on unseen
+            os.killpg(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise
+
+    def fileno(self) -> int:
+        return self._child
+
+    def finish(self, *, broken: bool) -> int:
+        if broken or _exit_status(self._child, os.WNOWAIT):
+            # Before it is reaped its id cannot belong to anyone else.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._pid, signal.SIGKILL)
+        return self._reap()
+
+    def _reap(self) -> int:
+        poller = select.poll()
+        poller.register(self._child, select.POLLIN)
+        if poller.poll(_KILL_GRACE_MS):
+            return _exit_status(self._child)
+        # Killed, but deep in the kernel: it will end, yet the caller's deadline does not wait for that.
+        threading.Thread(target=_exit_status_and_close, args=(os.dup(self._child),), daemon=True).start()
+        return -signal.SIGKILL
 
 
 class _Watch:
     """Reads a running program's output until it ends or breaks a bound."""
 
-    def __init__(self, child: int, out: int, err: int, stop: int) -> None:
+    def __init__(self, child: Child, out: int, err: int, stop: int) -> None:
         self._child, self._out, self._err, self._stop = child, out, err, stop
         self._stdout, self._stderr = bytearray(), bytearray()
         self._poll = select.poll()
-        for fd in (child, out, err, *([stop] if stop >= 0 else [])):
+        for fd in (child.fileno(), out, err, *([stop] if stop >= 0 else [])):
             self._poll.register(fd, select.POLLIN)
         os.set_blocking(out, False)
         os.set_blocking(err, False)
@@ -159,22 +201,18 @@ class _Watch:
             for fd in ready & {self._out, self._err}:
                 if not self._take(fd):
                     self._poll.unregister(fd)
-            if self._child in ready:
+            if self._child.fileno() in ready:
                 self._drain()
                 return
             if self._stop in ready:
                 self.stopped = True
                 return
 
-    def finish(self, pid: int) -> Finished:
+    def finish(self) -> Finished:
         """End what must be ended, reap the program, and say how it went."""
         broken = self.timed_out or self.stopped or self.overflowed
-        if broken or _exit_status(self._child, os.WNOWAIT):
-            # Before it is reaped its id cannot belong to anyone else.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)
         return Finished(
-            status=self._reap(),
+            status=self._child.finish(broken=broken),
             stdout=bytes(self._stdout),
             stderr=bytes(self._stderr),
             timed_out=self.timed_out,
@@ -200,15 +238,6 @@ class _Watch:
         """Take what the program left in its pipes (no more than one chunk fits); other processes may hold them open."""
         self._take(self._out)
         self._take(self._err)
-
-    def _reap(self) -> int:
-        poller = select.poll()
-        poller.register(self._child, select.POLLIN)
-        if poller.poll(_KILL_GRACE_MS):
-            return _exit_status(self._child)
-        # Killed, but deep in the kernel: it will end, yet the caller's deadline does not wait for that.
-        threading.Thread(target=_exit_status_and_close, args=(os.dup(self._child),), daemon=True).start()
-        return -signal.SIGKILL
 
 
 def _exit_status(child: int, flags: int = 0) -> int:

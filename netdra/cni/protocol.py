@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from netdra.cni import config, plugins, process, results
 from netdra.cni.config import Attachment, NetworkConfig
+from netdra.cni.confined import ConfinedPrograms
 from netdra.cni.errors import MAX_STDERR, Kind, PluginError, PluginFailure, plugin_error
 from netdra.cni.plugins import Binary, PluginPath
 from netdra.model.errors import MAX_FOREIGN, UNREADABLE, InvalidInputError, TemporaryError, printable
@@ -49,9 +51,17 @@ class _Error(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find(
-    name: str, where: PluginPath, *, version: str | None = None, timeout: float = VERSION_TIMEOUT, lock: int = -1
+    name: str,
+    where: PluginPath,
+    *,
+    version: str | None = None,
+    timeout: float = VERSION_TIMEOUT,
+    lock: int = -1,
+    confined: ConfinedPrograms | None = None,
 ) -> ReadyPlugin:
     """Find a plugin and agree on a protocol version with it: the highest that both have, or the one asked for.
+
+    With `confined` it is asked without any rights, as when nobody has called for it yet.
 
     Raises:
         InvalidInputError: the name is no plugin name, or the version none that is spoken here.
@@ -63,7 +73,7 @@ def find(
             f'CNI plugin "{name}": cniVersion {str(version)[:20]!r} is not spoken here',
             hint=f"one of {', '.join(results.SUPPORTED_VERSIONS)}, or leave it out",
         )
-    offered = supported_versions(binary, timeout)
+    offered = supported_versions(binary, timeout, confined)
     wanted = results.SUPPORTED_VERSIONS if version is None else (version,)
     common = [supported for supported in results.SUPPORTED_VERSIONS if supported in offered and supported in wanted]
     if not common:
@@ -76,7 +86,9 @@ def find(
 _answers: dict[tuple[str, str], tuple[Binary, tuple[str, ...]]] = {}
 
 
-def supported_versions(binary: Binary, timeout: float = VERSION_TIMEOUT) -> tuple[str, ...]:
+def supported_versions(
+    binary: Binary, timeout: float = VERSION_TIMEOUT, confined: ConfinedPrograms | None = None
+) -> tuple[str, ...]:
     """VERSION: the protocol versions that a binary says it speaks, asked once for each file.
 
     Raises:
@@ -85,15 +97,19 @@ def supported_versions(binary: Binary, timeout: float = VERSION_TIMEOUT) -> tupl
     answer = _answers.get((binary.root, binary.path))
     if answer is not None and answer[0] == binary:
         return answer[1]
-    offered = _ask_versions(binary, timeout)
+    offered = _ask_versions(binary, timeout, confined)
     _answers[binary.root, binary.path] = (binary, offered)
     return offered
 
 
-def _ask_versions(binary: Binary, timeout: float) -> tuple[str, ...]:
-    highest = results.SUPPORTED_VERSIONS[-1]
-    environment = config.environment("VERSION", PluginPath(directories=(), root=binary.root), None)
-    printed = _execute(binary, "VERSION", {"cniVersion": highest}, environment, timeout)
+def _ask_versions(binary: Binary, timeout: float, confined: ConfinedPrograms | None) -> tuple[str, ...]:
+    request = {"cniVersion": results.SUPPORTED_VERSIONS[-1]}
+    if confined is None:
+        environment = config.environment("VERSION", PluginPath(directories=(), root=binary.root), None)
+        printed = _execute(binary, "VERSION", request, environment, timeout)
+    else:
+        run = partial(confined.run, binary, {"CNI_COMMAND": "VERSION"}, msgspec.json.encode(request), timeout)
+        printed = _finished(binary, "VERSION", run, timeout)
     try:
         return msgspec.json.decode(printed, type=_Versions).supported_versions
     except UNREADABLE as problem:
@@ -210,8 +226,14 @@ def _execute(
         stdin = msgspec.json.encode(request)
     except (TypeError, ValueError, OverflowError, RecursionError) as problem:
         raise InvalidInputError(f'CNI plugin "{binary.name}": its configuration is no JSON: {problem}') from None
+    run = partial(process.run, binary.argv(), environment, stdin, timeout, lock, stop)
+    return _finished(binary, verb, run, timeout)
+
+
+def _finished(binary: Binary, verb: str, run: Callable[[], process.Finished], timeout: float) -> bytes:
+    """What a program printed that was run to its good end."""
     try:
-        finished = process.run(binary.argv(), environment, stdin, timeout, lock, stop)
+        finished = run()
     except OSError as problem:
         message = f"{binary.path} cannot be run: {problem.strerror}"
         raise plugin_error(PluginFailure(plugin=binary.name, verb=verb, kind="missing", message=message)) from None

@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from netdra.doctor.diagnosis import Diagnosis, Level, Unseen, number
-from netdra.doctor.rights import to_keep_a_certificate
+from netdra.doctor.rights import of_options, to_keep_a_certificate
 from netdra.model.core import ClusterNode
 from netdra.model.device import Features
 from netdra.model.suggestions import listed
@@ -294,7 +294,11 @@ def _answer(webhook: WebhookFacts, namespace: str) -> Diagnosis:
 
 
 def _rights(rights: Mapping[str, tuple[str, ...]], facts: ClusterFacts) -> Iterator[Diagnosis]:
-    for process, lacking in rights.items():
+    for process, denied in rights.items():
+        options = {option: set(map(str, of)) for option, of in of_options(process).items()}
+        # Of what an installation is without, it has no right at all.
+        without = [option for option, of in options.items() if of <= set(denied)]
+        lacking = tuple(right for right in denied if not any(right in options[option] for option in without))
         if process == "webhook" and set(lacking) == to_keep_a_certificate(facts.name):
             yield _finding(
                 "rights of netdra webhook", "ok", "has all that it needs with --certificates, and not without"
@@ -304,7 +308,8 @@ def _rights(rights: Mapping[str, tuple[str, ...]], facts: ClusterFacts) -> Itera
             account = f"{facts.namespace}:{facts.name}-{process}"
             yield _finding(f"rights of netdra {process}", "error", f"may not: {listed(lacking, NAMED)}", fix + account)
         else:
-            yield _finding(f"rights of netdra {process}", "ok", "has all that it needs")
+            seen = "has all that it needs" + (f" without {listed(without, NAMED)}" if without else "")
+            yield _finding(f"rights of netdra {process}", "ok", seen)
 
 
 def _nodes(nodes: Sequence[ClusterNode]) -> Iterator[Diagnosis]:

@@ -11,7 +11,7 @@ import platform
 import re
 import socket
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -20,6 +20,7 @@ import msgspec
 
 from netdra.cni import plugins as binaries
 from netdra.cni import protocol
+from netdra.cni.confined import ConfinedPrograms
 from netdra.cni.errors import PluginError
 from netdra.discovery.scan import scan
 from netdra.doctor.diagnosis import number
@@ -187,14 +188,15 @@ def _plugins(places: Places) -> Iterator[InstalledPlugin]:
     for folder in places.cni_path:
         with suppress(OSError):
             names |= {path.name for path in places.at(folder).iterdir() if _PLUGIN.fullmatch(path.name)}
-    for name in sorted(names)[:MAX_PLUGINS]:
-        try:
-            versions = protocol.supported_versions(binaries.find(name, where))
-        except PluginError as problem:
-            if problem.failure.kind != "missing":  # a file that is no program, such as a licence
-                yield InstalledPlugin(name, "", problem.what)
-            continue
-        yield InstalledPlugin(name, max(versions, key=number, default=""))
+    with closing(ConfinedPrograms()) as confined:
+        for name in sorted(names)[:MAX_PLUGINS]:
+            try:
+                versions = protocol.supported_versions(binaries.find(name, where), confined=confined)
+            except PluginError as problem:
+                if problem.failure.kind != "missing":  # a file that is no program, such as a licence
+                    yield InstalledPlugin(name, "", problem.what)
+                continue
+            yield InstalledPlugin(name, max(versions, key=number, default=""))
 
 
 def kept_plugins(places: Places) -> tuple[KeptPlugin, ...]:

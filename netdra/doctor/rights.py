@@ -44,27 +44,19 @@ _WIDE: Mapping[str, tuple[_Row, ...]] = {
         ("", "nodes", READ),
         ("", "pods", READ),
         (_DRA, "resourceslices", (*READ, "create", "update", "patch", "delete")),
-        (_DRA, "resourceclaims", READ),
+        (_DRA, "resourceclaims", ("get",)),
         (_DRA, "resourceclaims/status", ("get", "patch", "update")),
         (_DRA, "resourceclaims/driver", ("associated-node:patch", "associated-node:update"), ("dra.networking",)),
         (_OURS, "deviceexposurepolicies", READ),
         (_OURS, "networktopologies", READ),
         (_OURS, "customdevices", READ),
-        (_OURS, "neutronports", (*READ, "patch")),
         (_OURS, "nodenetworks", (*READ, "create")),
         (_OURS, "nodenetworks/status", ("update",)),
         (_CNI, "cnipluginschemas", READ),
-        ("authentication.k8s.io", "tokenreviews", ("create",)),
         _EVENTS,
     ),
     "controller": (
-        ("", "nodes", READ),
-        ("", "namespaces", ("get",), ("kube-system",)),
         (_DRA, "resourceclaims", READ),
-        (_DRA, "resourceslices", READ),
-        (_OURS, "neutronports", (*READ, "create", "update", "patch", "delete")),
-        (_OURS, "neutronports/status", ("update", "patch")),
-        (_OURS, "neutronports/finalizers", ("update",)),
         (_DRA, "deviceclasses", (*READ, "create", "update", "delete")),
         (_OURS, "networktopologies", (*READ, "patch")),
         (_OURS, "deviceexposurepolicies", READ),
@@ -100,19 +92,39 @@ _WIDE: Mapping[str, tuple[_Row, ...]] = {
         ),
     ),
 }
+_OF_OPTIONS: Mapping[str, Mapping[str, tuple[_Row, ...]]] = {
+    "node": {
+        "Neutron": ((_OURS, "neutronports", (*READ, "patch")),),
+        "the device registry": (("authentication.k8s.io", "tokenreviews", ("create",)),),
+    },
+    "controller": {
+        "Neutron": (
+            ("", "nodes", ("get",)),
+            ("", "namespaces", ("get",), ("kube-system",)),
+            (_DRA, "resourceslices", ("list",)),
+            (_OURS, "neutronports", (*READ, "create", "patch", "delete")),
+            (_OURS, "neutronports/status", ("patch",)),
+            (_OURS, "neutronports/finalizers", ("update",)),
+        ),
+    },
+    "webhook": {},
+}
+"""By process, and by what an installation may be without, the rights that are for that alone."""
 _IN_NAMESPACE: Mapping[str, tuple[_Row, ...]] = {
     "node": (),
     "controller": (
         ("coordination.k8s.io", "leases", ("create",)),
         ("coordination.k8s.io", "leases", ("get", "update"), ("netdra-controller",)),
-        ("apps", "daemonsets", (*READ, "create", "patch")),
-        ("", "pods", READ),
     ),
     "webhook": (
         ("", "secrets", ("create",)),
         ("", "secrets", (*READ, "update"), (f"{_NAME}-webhook",)),
     ),
 }
+_TO_INSTALL: tuple[_Row, ...] = (
+    ("apps", "daemonsets", (*READ, "create", "patch")),
+    ("", "pods", READ),
+)
 
 
 def to_keep_a_certificate(installation: str = "netdra") -> frozenset[str]:
@@ -126,11 +138,23 @@ def to_keep_a_certificate(installation: str = "netdra") -> frozenset[str]:
 
 
 def needed(process: str, installation: str = "netdra") -> tuple[Right, ...]:
-    """Every right of a process: one of `PROCESSES`, of an installation whose objects have this name."""
+    """Every right of a process: one of `PROCESSES`, of an installation whose objects have this name.
+
+    With all that an installation may have.
+    """
     return (
         *_rights(_WIDE[process], installation, namespaced=False),
         *_rights(_IN_NAMESPACE[process], installation, namespaced=True),
+        *(right for rights in of_options(process).values() for right in rights),
     )
+
+
+def of_options(process: str) -> Mapping[str, tuple[Right, ...]]:
+    """By what an installation may be without, the rights of a process that are for that alone."""
+    wide = {option: (*_rights(rows, "", namespaced=False),) for option, rows in _OF_OPTIONS[process].items()}
+    if process != "controller":
+        return wide
+    return {**wide, "CNIPlugins": (*_rights(_TO_INSTALL, "", namespaced=True),)}
 
 
 def _rights(rows: tuple[_Row, ...], installation: str, *, namespaced: bool) -> Iterator[Right]:

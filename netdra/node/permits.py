@@ -34,12 +34,14 @@ class NodePermits:
         folders: the folders of the node that a plugin's config may name.
         root: the root of the file system that plugins see.
         schemas: the cluster's CNIPluginSchemas, or None while they are not known.
+        run_plugins: whether plugins may be run at all.
     """
 
     plugins: tuple[str, ...] = ()
     folders: tuple[Path, ...] = ()
     root: Path = Path("/")
     schemas: Callable[[], Iterable[CNIPluginSchema] | None] = tuple
+    run_plugins: bool = True
 
     def check(self, plans: Sequence[Plan], topologies: Iterable[NetworkTopology] = ()) -> CheckedPlans:
         """Check plans by all rules, and for plugins and folders that their authors may not use.
@@ -93,7 +95,9 @@ class NodePermits:
     @cached_property
     def _permits(self) -> confine.Permits:
         folders = tuple(map(str, self.folders))
-        return confine.Permits(plugins=frozenset(self.plugins), folders=folders, allows=self._why_not)
+        return confine.Permits(
+            plugins=frozenset(self.plugins), folders=folders, allows=self._why_not, run_plugins=self.run_plugins
+        )
 
     def _why_not(self, path: str) -> str:
         if lies_in(path, map(str, self.folders), str(self.root)):
@@ -104,7 +108,9 @@ class NodePermits:
 
 def permits_of(settings: NodeSettings, schemas: Callable[[], Iterable[CNIPluginSchema] | None]) -> NodePermits:
     """What a node's driver allows by its options, and by the cluster's schemas."""
-    return NodePermits(settings.allow_plugins, settings.allow_host_paths, settings.cni_root, schemas)
+    return NodePermits(
+        settings.allow_plugins, settings.allow_host_paths, settings.cni_root, schemas, settings.run_plugins
+    )
 
 
 EVERYTHING = NodePermits(plugins=(confine.ANY_PLUGIN,), folders=(Path("/"),))

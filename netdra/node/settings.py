@@ -26,6 +26,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
         cdi_dir: where CDI files are written.
         cni_path: the folders of CNI plugin binaries, in the order in which they are searched.
         cni_root: the root of the file system that they are in and see.
+        run_plugins: whether CNI plugins may be run at all.
         registry_socket, registry_mode, registry_group: the device registry's socket with its permissions and group;
             without a path there is no registry.
         registry_tokens_only: whether callers of the registry must show a token.
@@ -45,6 +46,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     cdi_dir: Path = Path("/var/run/cdi")
     cni_path: tuple[Path, ...] = (Path("/opt/cni/bin"),)
     cni_root: Path = Path("/")
+    run_plugins: bool = True
     registry_socket: Path | None = None
     registry_mode: int = 0o660
     registry_group: str = ""
@@ -63,7 +65,8 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def plugins(self) -> PluginPath:
         """Where CNI plugins are looked for, and which files they see."""
-        return PluginPath(directories=tuple(map(str, self.cni_path)), root=str(self.cni_root))
+        folders = self.cni_path if self.run_plugins else ()
+        return PluginPath(directories=tuple(map(str, folders)), root=str(self.cni_root))
 
     @property
     def device_files(self) -> DeviceFiles:

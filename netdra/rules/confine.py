@@ -44,11 +44,13 @@ class Permits(msgspec.Struct, frozen=True, kw_only=True):
         plugins: the types of plugins that may be run; all types with a contract if it is empty.
         folders: the folders of the node that a step may be given, by which `allows` decides.
         allows: why a step may not be given a path of the node, or "".
+        run_plugins: whether plugins may be run at all.
     """
 
     plugins: frozenset[str] = frozenset()
     folders: tuple[str, ...] = ()
     allows: Callable[[str], str] = lambda _: ""
+    run_plugins: bool = True
 
 
 class _Given(msgspec.Struct, frozen=True):
@@ -170,6 +172,9 @@ def _plugin(kind: Any, path: Path, contracts: Contracts, permits: Permits | None
     if not isinstance(kind, str) or not is_plugin_name(kind):
         shown = quoted(kind) if isinstance(kind, str) else "not text"
         yield Finding(f"the plugin's type is {shown}", "a type is the name of a program in the CNI path", path)
+    elif permits is not None and not permits.run_plugins:
+        what = f'plugin "{kind}" is none that may be run on this node: its driver runs no plugins'
+        yield Finding(what, "take a step of netdra's own, or start the node's driver without --no-plugins", path)
     elif permits is not None and not _is_allowed(kind, contracts, permits):
         why = (
             f"this node allows {', '.join(sorted(permits.plugins))}" if permits.plugins else "it has no CNIPluginSchema"
@@ -188,6 +193,8 @@ def is_runnable(kind: str, permits: Permits, own: Iterable[CNIPluginSchema]) -> 
 
 
 def _is_allowed(kind: str, contracts: Contracts, permits: Permits) -> bool:
+    if not permits.run_plugins:
+        return False
     if permits.plugins:
         return kind in permits.plugins or ANY_PLUGIN in permits.plugins
     program = described(kind, is_builtin=False)

@@ -138,7 +138,9 @@ def schemas_digest(schemas: Iterable[CNIPluginSchema]) -> str:
 
 def permits_digest(permits: confine.Permits | None) -> str:
     """The hexadecimal digest of a node's options; "" for None, which no node's options have."""
-    return "" if permits is None else _digest([sorted(permits.plugins), sorted(permits.folders)])
+    if permits is None:
+        return ""
+    return _digest([sorted(permits.plugins), sorted(permits.folders), *([] if permits.run_plugins else [False])])
 
 
 def _digest(value: Any) -> str:

@@ -10,6 +10,7 @@ import itertools
 import json
 import uuid
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,26 @@ NETDRA = "netdra"
 _NUMBERS = itertools.count(1)
 
 
+WITH_ALL = {
+    "controller": {"neutron": {"cloudsSecret": "clouds"}},
+    "node": {"deviceRegistry": {"enabled": True}},
+}
+"""Values with which processes have the rights for all that they can do."""
+
+
 def template(name: str) -> list[Object]:
     """The objects of one of the chart's templates, as helm makes them of its own values."""
     return helm.objects(helm.installed(NETDRA), name)
+
+
+@cache
+def _with_all() -> str:
+    return helm.template(helm.CHARTS / NETDRA, NETDRA, NETDRA, WITH_ALL)
+
+
+def rights(name: str) -> list[Object]:
+    """The objects of one of the chart's templates, with the rights for all that netdra can do."""
+    return helm.objects(_with_all(), name)
 
 
 INSTALLED = (
@@ -42,7 +60,7 @@ def install(api: Api) -> None:
     """The namespace, the rights, and the policies that keep each process to what is its own."""
     if not any(found["metadata"]["name"] == NETDRA for found in api.list(NAMESPACE)):
         objects.add_namespace(api, NETDRA)
-    for manifest in (each for name in INSTALLED for each in template(name)):
+    for manifest in (each for name in INSTALLED for each in rights(name)):
         api.apply(manifest)
 
 

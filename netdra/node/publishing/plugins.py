@@ -1,7 +1,8 @@
 """The node's CNI plugins: programs in the CNI path that answer VERSION, followed as they come and go.
 
 Run by `netdra.node.publishing.service`, which publishes those of a policy's plugins that the node has (decision D45).
-The folders are watched. Only programs that the node allows are asked: whoever can put a file there is not root yet.
+The folders are watched. Only programs that the node allows are asked, and without any rights (`netdra.cni.confined`):
+whoever can put a file there is not root yet.
 A program is asked once for as long as it is the same file, by a thread of its own, so a plugin
 that hangs costs the others nothing. A program that does not answer is left out, with the reason, and asked again after
 a while.
@@ -21,6 +22,7 @@ from typing import TypeVar
 import msgspec
 
 from netdra.cni import plugins, protocol
+from netdra.cni.confined import ConfinedPrograms
 from netdra.cni.plugins import Binary, PluginPath
 from netdra.kernel.errors import KernelError
 from netdra.kernel.inotify import FolderChanges
@@ -93,6 +95,7 @@ class NodePlugins:
         self._installed: dict[str, Binary] = {}
         self._forbidden: dict[str, str] = {}
         self._answers: dict[str, _Answer] = {}
+        self._confined = ConfinedPrograms()
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(PROBES_AT_ONCE)
         self._turn = asyncio.Event()
@@ -115,6 +118,7 @@ class NodePlugins:
         decoders.build("netdra.cni")
         loop = asyncio.get_running_loop()
         with ExitStack() as closing:
+            closing.callback(self._confined.close)
             changes = self._opened(closing)
             if changes is not None:
                 loop.add_reader(changes.fileno(), self._on_folder_change, changes)
@@ -183,7 +187,7 @@ class NodePlugins:
         try:
             async with self._slots:
                 while (binary := self._installed.get(name)) is not None:
-                    problem = await _apart(partial(_probe_problem, name, self._where))
+                    problem = await _apart(partial(_probe_problem, name, self._where, self._confined))
                     before = self._answers.get(name)
                     again = before is not None and before.binary == binary
                     self._answers[name] = _answer(binary, problem, before.patience if again and before else 0.0)
@@ -191,6 +195,8 @@ class NodePlugins:
                         break
         finally:
             del self._asking[name]
+            if not self._asking:
+                self._confined.rest()
             self._update_presence()
             self._turn.set()
 
@@ -218,6 +224,8 @@ class NodePlugins:
 
 def missing(where: PluginPath) -> str:
     """The reason for a plugin that is not there."""
+    if not where.directories:
+        return "the node's driver runs no plugins (--no-plugins)"
     return f"there is no program of that name in {':'.join(where.directories)}"
 
 
@@ -228,10 +236,10 @@ def _answer(binary: Binary, problem: str, patience: float) -> _Answer:
     return _Answer(binary, problem, time.monotonic() + patience, patience)
 
 
-def _probe_problem(name: str, where: PluginPath) -> str:
+def _probe_problem(name: str, where: PluginPath, confined: ConfinedPrograms) -> str:
     """Why a plugin cannot be used; "" if it supports a version of CNI that netdra supports."""
     try:
-        protocol.find(name, where, timeout=ANSWER_SECONDS)
+        protocol.find(name, where, timeout=ANSWER_SECONDS, confined=confined)
     except NetdraError as problem:
         return problem.what
     return ""

@@ -47,8 +47,8 @@ WORK: dict[str, dict[Right, str]] = {
         },
         **{(verb, kind): "it alone writes them" for kind in SUMMARIES for verb in ("create", "patch")},
         ("patch", "cnipluginschemas/status"): "the same",
-        **{(verb, "neutronports"): "it alone writes them" for verb in ("create", "update", "patch", "delete")},
-        **{(verb, "neutronports/status"): "it alone writes them" for verb in ("update", "patch")},
+        **{(verb, "neutronports"): "it alone writes them" for verb in ("create", "patch", "delete")},
+        ("patch", "neutronports/status"): "it alone writes them",
         **{
             ("update", f"{kind}/finalizers"): "nothing is stored there: it lets owners be set"
             for kind in ("neutronports", "cniplugins", "networktopologies")
@@ -133,7 +133,8 @@ def theirs(name: str) -> dict[str, tuple[Object, Object]]:
 def templates(api: Api, custom_kinds: None) -> Iterator[dict[str, list[Object]]]:
     """The objects of the chart that have to do with each account, installed."""
     identities.install(api)
-    objects = Case(values={"presets": {"shared": True}, "hooks": {"render": "always"}}).objects()
+    values = {**identities.WITH_ALL, "presets": {"shared": True}, "hooks": {"render": "always"}}
+    objects = Case(values=values).objects()
     kinds = {"ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding", "ServiceAccount"}
     kinds |= {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
     hooks = [each for each in objects if each["kind"] in kinds and "helm.sh/hook" in _annotations(each)]

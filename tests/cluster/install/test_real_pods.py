@@ -10,16 +10,32 @@ from pathlib import Path
 import pytest
 import yaml
 
+from netdra.cni.confining import FIRST_USER
 from testbed.api import Object
 from testbed.objects import CLAIM, SLICE, manifest
 from testbed.pods import Pods
-from testbed.site import IMAGE, TAG, Site
+from testbed.site import CNI_PATH, IMAGE, TAG, Site
+from testbed.waiting import until
 from testbed.workspace import open_workspace
 from tests.cluster.pods.running import TOPOLOGY, publish, step
 
-CAPABILITIES = {"NET_ADMIN": 12, "NET_RAW": 13, "SYS_CHROOT": 18, "SYS_ADMIN": 21}
+CAPABILITIES = {"SETGID": 6, "SETUID": 7, "NET_ADMIN": 12, "NET_RAW": 13, "SYS_CHROOT": 18, "SYS_ADMIN": 21}
 """By their numbers in linux/capability.h."""
 GROUP = 4242
+SCHEMA = "cni.networking.k8s.io/v1alpha1/CNIPluginSchema"
+HOSTILE = """#!/bin/sh
+attempt() { if (eval "$2") >/dev/null 2>&1; then echo "$1=yes"; else echo "$1=no"; fi }
+{
+  echo "user=$(id -u)"
+  attempt wrote 'echo x >>/var/lib/secret'
+  attempt made 'mkdir /tmp/hostile /var/lib/hostile'
+  attempt read 'cat /var/lib/secret'
+  attempt environ 'cat /proc/1/environ'
+  sed -n 's/CapEff:./CapEff=/p' /proc/self/status
+} >&2
+exit 3
+"""
+"""A program that tells what it could do."""
 POLICY = "networking.dra.io/v1alpha1/DeviceExposurePolicy"
 EXAMPLE = Path(__file__).parents[3] / "examples" / "first-pod"
 
@@ -169,6 +185,52 @@ def test_the_driver_has_no_more_privileges_than_it_needs(installed: Site, pods: 
     assert pods.run_inside("tuned", "cat", "/proc/sys/net/ipv4/conf/net1/arp_filter").strip() == "1"
     pods.delete("tuned")
     assert 'level":"error' not in installed.plane.kubectl("--namespace=netdra", "logs", "daemonset/netdra-node")
+
+
+def test_a_program_has_no_rights_when_it_is_asked_for_its_versions(installed: Site) -> None:
+    """In the node's root, where a plugin is root when a pod asks for it."""
+    secret = installed.node.folder / "lib" / "secret"
+    secret.write_text("secret")
+    secret.chmod(0o600)
+    program = installed.node.folder / CNI_PATH.removeprefix("/var/") / "hostile"
+    program.write_text(HOSTILE)
+    program.chmod(0o700)
+    contract = {"cniType": "hostile", "configParameters": {"optional": [{"name": "mode", "type": "string"}]}}
+    installed.api.create(manifest(SCHEMA, "hostile", spec=contract))
+    try:
+        logs = partial(installed.plane.kubectl, "--namespace=netdra", "logs", "daemonset/netdra-node")
+        until(lambda: "hostile" in logs(), "the program to be asked", detail=logs)
+        (line,) = (json.loads(each) for each in logs().splitlines() if '\\"hostile\\"' in each)
+    finally:
+        installed.api.delete(SCHEMA, "hostile")
+        program.unlink()
+    assert "is not offered" in line["message"], line
+    told = dict(part.split("=", 1) for part in line["message"].split("stderr: ")[1].split())
+    assert int(told.pop("user")) >= FIRST_USER
+    assert told == {"wrote": "no", "made": "no", "read": "no", "environ": "no", "CapEff": "0000000000000000"}
+
+
+def test_without_plugins_the_driver_sees_neither_the_nodes_root_nor_its_processes(installed: Site, pods: Pods) -> None:
+    installed.install({"node": {"runPlugins": False}})
+    ask = "import os; print(os.path.exists('/host'), os.readlink('/proc/1/exe').rpartition('/')[2])"
+    seen = installed.plane.kubectl("--namespace=netdra", "exec", "daemonset/netdra-node", "--", "python3", "-c", ask)
+    assert seen.split()[0] == "False"
+    assert seen.split()[1].startswith("python3")
+    publish(installed.node, installed.api, "data7")
+    policy = {"selector": {"cel": 'device.attributes["dra.networking"].ifName == "data7"'}}
+    exposure = {"allowMultipleAllocations": True, "supportedCNIPlugins": [{"name": "macvlan"}]}
+    installed.api.create(manifest(POLICY, "without", spec={**policy, "exposure": exposure}))
+    installed.api.create(manifest(TOPOLOGY, "own", spec={"steps": [step("lan", "macvlan", {}, prefix="data7")]}))
+    installed.plane.kubectl("wait", "--for=create", "deviceclass/own-lan", "--timeout=30s")
+    request = {"name": "lan", "exactly": {"deviceClassName": "own-lan"}}
+    installed.api.create(manifest(CLAIM, "own", pods.namespace, spec={"devices": {"requests": [request]}}))
+    pods.run("own", "own")
+    (link,) = (link for link in pods.ip("own", "link") if link["ifname"] not in {"lo", "eth0"})
+    assert link["linkinfo"]["info_kind"] == "macvlan"
+    pods.delete("own")
+    assert 'level":"error' not in installed.plane.kubectl("--namespace=netdra", "logs", "daemonset/netdra-node")
+    installed.api.delete(POLICY, "without")
+    installed.install()
 
 
 def test_commands_run_in_the_drivers_pod(installed: Site) -> None:

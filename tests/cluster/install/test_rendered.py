@@ -11,11 +11,13 @@ import pytest
 import yaml
 
 from netdra.doctor.cluster_verdicts import NETDRA_PODS
+from netdra.doctor.rights import PROCESSES, needed, of_options
 from netdra.exposure import physnets
 from netdra.model import kinds
 from testbed import helm
 from testbed.api import Object
 from tests.cluster.install.rendering import CASES, CHART, HOOKS, PEOPLE, Case, name, of_kind
+from tests.unit.doctor.test_rights import given
 
 GOLDEN = Path(__file__).with_name("golden.yaml")
 CLUSTER_WIDE = (
@@ -152,6 +154,47 @@ def test_pods_are_hardened_probed_and_told_apart_by_doctor(case: Case) -> None:
             continue
         assert pod["spec"]["securityContext"]["runAsNonRoot"]
         assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_the_driver_sees_the_nodes_root_and_processes_only_to_run_plugins() -> None:
+    def driver(**node: object) -> tuple[Any, Any]:
+        (found,) = of_kind(Case(values={"node": node}).objects(), "DaemonSet")
+        pod = found["spec"]["template"]["spec"]
+        return pod, pod["containers"][0]
+
+    with_plugins, runs = driver()
+    assert with_plugins["hostPID"]
+    assert "--cni-root=/host" in runs["args"]
+    options = {"allowPlugins": ["*"], "allowHostPaths": ["/etc/cni"], "deviceRegistry": {"enabled": True}}
+    without, runs_none = driver(runPlugins=False, **options)
+    assert "hostPID" not in without
+    assert "--no-plugins" in runs_none["args"]
+    assert not [each for each in runs_none["args"] if "cni" in each or "allow-plugin" in each or "host-path" in each]
+    paths = {volume["name"]: volume["hostPath"]["path"] for volume in without["volumes"] if "hostPath" in volume}
+    assert "/" not in paths.values()
+    assert {mount["name"] for mount in runs_none["volumeMounts"]} == {volume["name"] for volume in without["volumes"]}
+    assert runs_none["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["NET_ADMIN", "SYS_ADMIN"]}
+    assert set(runs["securityContext"]["capabilities"]["add"]) > {"NET_ADMIN", "SYS_ADMIN"}
+
+
+WITHS: dict[str, dict[str, Any]] = {
+    "Neutron": {"controller": {"neutron": {"cloudsSecret": "clouds"}}},
+    "the device registry": {"node": {"deviceRegistry": {"enabled": True}}},
+    "CNIPlugins": {"cniPlugins": {"enabled": True}},
+}
+
+
+@pytest.mark.parametrize("present", [(), *((option,) for option in WITHS), tuple(WITHS)], ids="+".join)
+def test_accounts_have_the_rights_for_what_the_installation_has(present: tuple[str, ...]) -> None:
+    values: dict[str, Any] = {"cniPlugins": {"enabled": False}}
+    for option in present:
+        values |= WITHS[option]
+    found = of_kind(Case(values=values).objects(), "Role", "ClusterRole")
+    for process in PROCESSES:
+        roles = [each for each in found if name(each) in (f"netdra-{process}", f"netdra-{process}-certificate")]
+        options = of_options(process)
+        without = {right for option in options.keys() - set(present) for right in options[option]}
+        assert {right for role in roles for right in given(role)} == set(needed(process)) - without
 
 
 def test_the_definitions_are_upgraded_with_the_release_and_outlive_it() -> None:

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
-from typing import Any
 
 import pytest
 
-from netdra.model.errors import InvalidInputError, NetdraError
+from netdra.model.errors import InvalidInputError
 from netdra.registry_client import RegistryClient
-from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
-from testbed.objects import SLICE
 from testbed.pace import measured, within
-from testbed.process import Process
 from testbed.waiting import until
 from testbed.workspace import Workspace
 from tests.cluster import identities
+from tests.cluster.publishing.registry_driver import Daemon, running
 from tests.cluster.publishing.scene import VETHS, devices, policy
 from tests.kernel.conftest import Machine
 
@@ -36,104 +29,18 @@ REPORT = "networking.dra.io/v1alpha1/NodeNetwork"
 DEVICES = 21
 MEDIAN_SECONDS = 0.05
 LEASE_SECONDS = 3
-HEALTH = "127.0.0.1:9400"
-"""In the node's namespace."""
-_NUMBERS = itertools.count(1)
-
-
-@dataclass
-class Daemon:
-    """The driver of a node that has interfaces, and no kubelet and no container runtime."""
-
-    plane: ControlPlane
-    api: Api
-    node: str
-    machine: Machine
-    kubeconfig: Path
-    folder: Path
-    holder: subprocess.Popen[bytes] = field(init=False)
-    process: Process = field(init=False)
-    relay: str = ""
-    name: str = ""
-
-    @property
-    def socket(self) -> Path:
-        return self.folder / "registry.sock"
-
-    def connect(self) -> None:
-        """Have the API server reached from the node by its own address."""
-        self.machine.run("ip", "link", "set", "lo", "up")
-        self.holder = subprocess.Popen(("ip", "netns", "exec", self.machine.name, "sleep", "600"))
-        until(lambda: Path(f"/proc/{self.holder.pid}/comm").read_text() == "sleep\n", "a process on the node")
-        port = self.plane.server.rpartition(":")[2]
-        self.relay = f"relay-{next(_NUMBERS)}"
-        command = (sys.executable, "-m", "testbed.relay", str(self.holder.pid), port)
-        self.plane.run(self.relay, command, lambda: f":{port}" in self.machine.run("ss", "-ltn"))
-
-    def end(self) -> None:
-        """Stop everything."""
-        self.stop()
-        self.plane.processes[self.relay].stop()
-        self.holder.kill()
-        self.holder.wait()
-
-    def start(self) -> None:
-        self.name = f"netdra-node-{next(_NUMBERS)}"
-        (self.folder / "kubelet").mkdir(exist_ok=True)
-        command = [
-            *("ip", "netns", "exec", self.machine.name, sys.executable, "-m", "netdra", "node"),
-            *(f"--kubeconfig={self.kubeconfig}", f"--node-name={self.node}", f"--state-dir={self.folder}/state"),
-            *(f"--kubelet-root={self.folder}/kubelet", f"--nri-socket={self.folder}/nri.sock"),
-            *(f"--cdi-dir={self.folder}/cdi", f"--registry-socket={self.socket}", f"--health-address={HEALTH}"),
-        ]
-        self.process = self.plane.run(self.name, command, self.serves)
-
-    def serves(self) -> bool:
-        try:
-            with RegistryClient(path=str(self.socket)) as client:
-                client.registrations()
-        except NetdraError:
-            return False
-        return True
-
-    def stop(self) -> None:
-        self.plane.processes[self.name].stop()
-
-    def metrics(self) -> str:
-        ask = f"import urllib.request; print(urllib.request.urlopen('http://{HEALTH}/metrics').read().decode())"
-        return self.machine.run(sys.executable, "-c", ask)
-
-    def slices(self) -> list[Object]:
-        return self.api.list(SLICE, fields=f"spec.nodeName={self.node}")
-
-    def wait(self, device: str, name: str, *, there: bool = True) -> Object:
-        def met(items: Any) -> bool:
-            known = devices(items).get(device, {})
-            return known != {} and (name in {**known.get("attributes", {}), **known.get("capacity", {})}) is there
-
-        found = self.api.wait_for_all(SLICE, met, fields=f"spec.nodeName={self.node}")
-        return devices(found)[device]
 
 
 @pytest.fixture
 def daemon(control_plane: ControlPlane, workspace: Workspace, machine: Machine) -> Iterator[Daemon]:
-    """A driver that serves the registry, with the rights of its service account."""
+    """A driver that serves the registry."""
     for at in range(DEVICES):
         machine.veth(f"eth{at}", f"far{at}")
     count = {"value": 9, "requestPolicy": {"default": 1}}
     policy(workspace, VETHS, exposure={"allowMultipleAllocations": True, "capacity": {"count": count}})
-    identities.install(workspace.api)
-    node = workspace.add_node()
-    kubeconfig = identities.kubeconfig(control_plane, workspace.api, "netdra-node", node)
-    with TemporaryDirectory(prefix="netdra-registry-") as folder:
-        found = Daemon(control_plane, workspace.api, node, machine, kubeconfig, Path(folder))
-        found.connect()
+    with running(control_plane, workspace, machine) as found:
         found.start()
-        try:
-            yield found
-        finally:
-            found.end()
-            workspace.api.delete_all(SLICE, fields=f"spec.nodeName={node}")
+        yield found
 
 
 def test_what_is_registered_is_seen_soon_survives_a_crash_and_goes_with_its_lease(daemon: Daemon) -> None:

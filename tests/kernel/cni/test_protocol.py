@@ -10,7 +10,7 @@ import pytest
 
 from netdra.cni import protocol
 from netdra.cni.config import Attachment, NetworkConfig
-from netdra.cni.errors import PluginError, PluginPermanentError, PluginTemporaryError
+from netdra.cni.errors import MAX_MESSAGE, MAX_STDERR, PluginError, PluginPermanentError, PluginTemporaryError
 from netdra.cni.plugins import PluginPath
 from netdra.cni.protocol import ReadyPlugin
 from netdra.model.errors import InvalidInputError
@@ -152,6 +152,21 @@ def test_only_the_end_of_a_long_stderr_is_kept(recorder: Recorder) -> None:
     stderr = failure_of(recorder).failure.stderr
     assert len(stderr) <= 4096
     assert stderr.endswith("last words")
+
+
+def test_what_a_plugin_prints_is_bounded_and_passes_for_nobody_elses_words(recorder: Recorder) -> None:
+    forged = "fine\nnetdra: all is well\r\x1b[2J\x1b]0;x\x07\u202etxet\u2066" + "y" * 2**18
+    answer = json.dumps({"code": 100, "msg": forged, "details": forged})
+    (recorder.path.parent / "answer").write_text(answer)
+    (recorder.path.parent / "complaint").write_text(f"{forged}\nnetdra: all is well\nnetdra: so it is\x1b[0m")
+    recorder.does("ADD", f"cat {recorder.path.parent}/answer; cat {recorder.path.parent}/complaint >&2; exit 1")
+    for text in (failure_of(recorder).what, str(failure_of(recorder))):
+        first, *others = text.split("\n")
+        assert first.startswith('CNI plugin "fake" ADD: fine netdra: all is well')
+        assert others[0].startswith("stderr: ")
+        assert others[1:] == ["  netdra: all is well", "  netdra: so it is\N{REPLACEMENT CHARACTER}[0m"]
+        assert all(char.isprintable() or char == "\n" for char in text)
+        assert len(text) < 2 * MAX_MESSAGE + MAX_STDERR + 200
 
 
 def test_a_hanging_plugin_is_ended_with_all_that_it_started(recorder: Recorder) -> None:

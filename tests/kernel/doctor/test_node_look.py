@@ -54,6 +54,14 @@ def links() -> set[str]:
     return {each["ifname"] for each in listed}
 
 
+def test_programs_are_asked_without_any_rights(tmp_path: Path) -> None:
+    program, trace = tmp_path / "hostile", tmp_path / "trace"
+    program.write_text(f'#!/bin/sh\ntouch {trace}; echo \'{{"supportedVersions": ["1.0.0"]}}\'\n')
+    program.chmod(0o755)
+    assert [(each.name, each.version) for each in look(Places(cni_path=(tmp_path,))).plugins] == [("hostile", "1.0.0")]
+    assert not trace.exists()
+
+
 def test_the_folders_sockets_and_plugins_of_a_node_are_found() -> None:
     plugin = build.program("host-local")
     with tempfile.TemporaryDirectory() as name, socket.socket(socket.AF_UNIX) as nri:

@@ -13,6 +13,7 @@ from netdra.admission import certificates
 from netdra.admission.keeper import ClientConfig, WebhookConfiguration, WebhookEntry
 from netdra.doctor.cluster_look import ComponentPod, differing, trusted_until
 from netdra.doctor.cluster_verdicts import (
+    NAMED,
     ClusterFacts,
     Component,
     Definition,
@@ -24,11 +25,12 @@ from netdra.doctor.cluster_verdicts import (
     verdicts,
 )
 from netdra.doctor.diagnosis import Unseen, number, worst
-from netdra.doctor.rights import to_keep_a_certificate
+from netdra.doctor.rights import PROCESSES, of_options, to_keep_a_certificate
 from netdra.model import crd, kinds
 from netdra.model.core import ClusterNode, ClusterNodeStatus, NodeInfo
 from netdra.model.device import Features
 from netdra.model.meta import ObjectMeta
+from netdra.model.suggestions import listed
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 LATER = NOW + timedelta(days=60)
@@ -267,6 +269,24 @@ def test_what_a_configuration_trusts_ends_with_the_first_that_trusts_nobody() ->
     assert trusted_until(configuration(bundle)) == NOW + certificates.LIFETIME
     for without in (ClientConfig(), ClientConfig("bm8gY2VydGlmaWNhdGU=")):
         assert trusted_until(configuration(bundle, without)) is None
+
+
+def test_what_an_installation_is_without_needs_no_rights() -> None:
+    def found(process: str, *lacking: str) -> tuple[str, str]:
+        facts = msgspec.structs.replace(WELL, lacking={process: lacking})
+        (told,) = (each for each in verdicts(facts, "0.1.0", NOW) if each.check == f"rights of netdra {process}")
+        return told.level, told.seen
+
+    for process in PROCESSES:
+        options = {option: tuple(map(str, rights)) for option, rights in of_options(process).items()}
+        for option, rights in options.items():
+            assert found(process, *rights) == ("ok", f"has all that it needs without {option}")
+            part = rights[1:] or ("get pods",)
+            assert found(process, *part) == ("error", f"may not: {listed(part, NAMED)}")
+        every = tuple(right for rights in options.values() for right in rights)
+        told = f" without {listed(tuple(options), NAMED)}" if options else ""
+        assert found(process, *every) == ("ok", f"has all that it needs{told}")
+        assert found(process, *every, "list policies")[1] == "may not: list policies"
 
 
 def test_a_webhook_whose_certificate_is_mounted_needs_no_right_to_write() -> None:

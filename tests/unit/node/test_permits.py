@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from msgspec.structs import replace
 
@@ -10,7 +12,9 @@ from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.model.meta import ObjectMeta
 from netdra.model.plan import PlannedDevice
 from netdra.model.schema import CNIPluginSchema, CNIPluginSchemaSpec
-from netdra.node.permits import NodePermits
+from netdra.node.permits import NodePermits, permits_of
+from netdra.node.publishing import plugins
+from netdra.node.settings import NodeSettings
 from tests.plans import plan, step
 
 VF = PlannedDevice(request="r", pool="p", device="d", if_name="vf0", pci_address="0000:03:00.1")
@@ -67,3 +71,27 @@ def test_an_object_that_says_of_itself_that_netdra_ships_it_allows_nothing() -> 
     NodePermits(schemas=lambda: (vfio,)).check(program)
     with pytest.raises(InvalidInputError, match='plugin "vfio-pci" is none that may be run on this node'):
         NodePermits(schemas=lambda: (shown(vfio),)).check(program)
+
+
+def test_a_driver_without_plugins_runs_none_whatever_allows_it() -> None:
+    binary = (plan(step("vf0", "sriov", "net1", device=VF, binary=True)),)
+    ipam = (plan(step("vf0", "sriov", "net1", {"ipam": {"type": "host-local"}}, device=VF)),)
+    for allows in (NodePermits(plugins=("*",)), NodePermits(schemas=lambda: (schema("Binary"),))):
+        allows.check(binary)
+        without = dataclasses.replace(allows, run_plugins=False)
+        for plans in (binary, ipam):
+            with pytest.raises(InvalidInputError, match="its driver runs no plugins"):
+                without.check(plans)
+            if plans is binary:
+                with pytest.raises(InvalidInputError, match="its driver runs no plugins"):
+                    without.confirm(allows.check(plans))
+        without.check((plan(step("vf0", "sriov", "net1", device=VF)),))
+        assert (allows.may_run("sriov"), without.may_run("sriov")) == (True, False)
+
+
+def test_the_option_leaves_no_folder_to_look_for_plugins_in() -> None:
+    assert NodeSettings(node="a").plugins.directories == ("/opt/cni/bin",)
+    settings = NodeSettings(node="a", allow_plugins=("*",), run_plugins=False)
+    assert settings.plugins.directories == ()
+    assert not permits_of(settings, tuple).may_run("bridge")
+    assert plugins.missing(settings.plugins) == "the node's driver runs no plugins (--no-plugins)"

@@ -144,3 +144,17 @@ def test_who_asks_for_requests_gets_a_line_each_and_not_what_the_libraries_do_wi
         for name, level in levels.items():
             logging.getLogger(name).setLevel(level)
     assert [line.split(" ", 3)[2] for line in told.getvalue().splitlines()] == ["aiohttp.server:", "netdra.test:"]
+
+
+def test_who_goes_away_in_the_middle_of_many_calls_is_no_line_each(told: io.StringIO) -> None:
+    """A program of the node can make thousands of them a second."""
+    level = logging.getLogger("grpclib").level
+    try:
+        set_up("text", "info", told)
+        for _ in range(3):
+            logging.getLogger("grpclib.server").info("Request was cancelled: %s", "Connection lost")
+        logging.getLogger("grpclib.server").error("told")
+    finally:
+        logging.getLogger("grpclib").setLevel(level)
+    (line,) = told.getvalue().splitlines()
+    assert line.endswith("told")
