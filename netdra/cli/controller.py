@@ -35,6 +35,12 @@ if TYPE_CHECKING:
 )
 @shared.cloud
 @option(
+    "--neutron-cluster-name",
+    "NAME",
+    "The cluster's name in tags of its ports in Neutron; by default its uid.",
+    default="",
+)
+@option(
     "--neutron-check-interval",
     "SECONDS",
     "How often the cluster's ports in Neutron are looked through for orphans, and for what was changed there.",
@@ -49,6 +55,7 @@ def command(
     image: str,
     cni_folder: str,
     cloud: shared.CloudAccess,
+    neutron_cluster_name: str,
     neutron_check_interval: float,
 ) -> None:
     """Make the DeviceClasses of NetworkTopologies, and keep the status of topologies, policies and plugin schemas.
@@ -70,12 +77,12 @@ def command(
         identity or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}",
         image=image,
         cni_folder=cni_folder,
-        neutron=_cloud(cloud, neutron_check_interval),
+        neutron=_cloud(cloud, neutron_check_interval, neutron_cluster_name),
     )
     daemons.run("controller", (CONTROLLER,), lambda client, process: work(client, process, settings), options)
 
 
-def _cloud(cloud: shared.CloudAccess, interval: float) -> NeutronSettings | None:
+def _cloud(cloud: shared.CloudAccess, interval: float, cluster_name: str) -> NeutronSettings | None:
     """The cloud of the options, as far as it can be known now: its file is read again at each login.
 
     Raises:
@@ -86,4 +93,4 @@ def _cloud(cloud: shared.CloudAccess, interval: float) -> NeutronSettings | None
         return None
     from netdra.controller.neutron import NeutronSettings
 
-    return NeutronSettings(cloud.neutron_clouds, cloud.neutron_cloud, defaults, interval, cloud.allowed)
+    return NeutronSettings(cloud.neutron_clouds, cloud.neutron_cloud, defaults, interval, cloud.allowed, cluster_name)

@@ -50,6 +50,7 @@ from netdra.neutron.errors import (
     UnauthorizedError,
     UnreachableError,
 )
+from netdra.neutron.marks import Mark
 from netdra.neutron.physnets import PhysnetDefault
 from netdra.neutron.session import AT_ONCE, Session
 from netdra.neutron.tenancy import NOTHING, AllowedIds
@@ -78,6 +79,7 @@ class NeutronSettings:
         physnets: by physical network, the network whose ports VFs get if their topology names none.
         sweep_seconds: seconds between two looks through the cluster's ports.
         allowed: what may be used beside the cloud's own project.
+        cluster_name: what operators of the cloud call this cluster; its uid without it.
     """
 
     clouds: Path
@@ -85,6 +87,7 @@ class NeutronSettings:
     physnets: Mapping[str, PhysnetDefault] = field(default_factory=dict)
     sweep_seconds: float = SWEEP_SECONDS
     allowed: AllowedIds = NOTHING
+    cluster_name: str = ""
 
 
 class NeutronPorts:
@@ -264,6 +267,7 @@ class NeutronPorts:
                 elif port.pci_address and not neutron_ports.is_bound(port):
                     answer, network, vf_settings = await self._ensure(port)
                     await self._write(port, neutron_ports.bound(port, answer, network, vf_settings, _now()))
+                    await self._label(port, answer)
             except (ConflictError, NotFoundError) as problem:
                 log.debug("NeutronPort %s changed meanwhile: %s", key, problem)
                 return AGAIN
@@ -291,23 +295,40 @@ class NeutronPorts:
         chosen, subnet = None, ""
         if not spec.port:
             chosen, subnet = await self._networks.choose(port, self._ports.objects.values())
-        wanted = PortRequest(
+        wanted = await self._request(port, chosen.id if chosen is not None else "", subnet)
+        await self._check_vf(port)
+        if spec.port:
+            return await neutron.adopt(wanted, spec.port, lambda host, pci_slot: self._has(spec.port, host, pci_slot))
+        return await neutron.ensure(wanted, chosen)
+
+    async def _request(self, port: NeutronPort, network: str = "", subnet: str = "") -> PortRequest:
+        """What is asked of Neutron for a NeutronPort, in a network and subnet by their ids."""
+        cluster, spec = await self._cluster_uid(), port.spec
+        return PortRequest(
             name=port.name,
             claim=spec.claim.uid,
-            cluster=await self._cluster_uid(),
+            cluster=cluster,
             host=spec.host,
-            network=chosen.id if chosen is not None else "",
+            network=network,
             physnet=spec.physnet,
             pci_slot=port.pci_address,
             subnet=subnet,
             addresses=spec.fixed_ips,
             security_groups=spec.security_groups,
             qos_policy=spec.qos_policy,
+            label=neutron_ports.label(
+                port, self._state.claims.objects.get(_claim_of(port)), self._settings.cluster_name or cluster
+            ),
         )
-        await self._check_vf(port)
-        if spec.port:
-            return await neutron.adopt(wanted, spec.port, lambda host, pci_slot: self._has(spec.port, host, pci_slot))
-        return await neutron.ensure(wanted, chosen)
+
+    async def _label(self, port: NeutronPort, now: Port) -> None:
+        """Have a port of netdra's show what operators look for. Nothing waits for it, and the next look repeats it."""
+        if port.spec.port:
+            return  # its name and tags are those of the project that made it
+        try:
+            await self._neutron.label(now, await self._request(port))
+        except NeutronError as problem:
+            log.info("port %s in Neutron is not labelled yet: %s", now.id, problem.what)
 
     def _has(self, port_id: str, host: str, pci_slot: str) -> bool:
         """Whether a VF has a NeutronPort that names a port, and keeps it."""
@@ -324,20 +345,20 @@ class NeutronPorts:
             SlotTakenError: the VF has one.
             NeutronRefusedError: the device is not one of the pooled VFs that the claim was allocated.
         """
-        spec = port.spec
+        spec, mark = port.spec, Mark(await self._cluster_uid(), port.name)
         if port.chosen_vf is not None:
             neutron_ports.check_choice(port, await self._slices(spec.node_name))
         for other in await self._neutron.users_of(spec.host, port.pci_address):
-            if other.name != port.name and other.id != spec.port and not self._is_going(other):
+            if other.mark != mark and other.id != spec.port and not self._is_going(other, mark.cluster):
                 raise SlotTakenError(
                     f"VF {port.pci_address} of host {spec.host} has port {other.id} already, for device_id "
                     f"{other.device_id} of {other.device_owner or 'nobody'}",
                     hint="delete that port if nobody uses it any more: openstack port show shows its description",
                 )
 
-    def _is_going(self, other: Port) -> bool:
+    def _is_going(self, other: Port, cluster: str) -> bool:
         """Whether a port is one of ours whose claim has given its VF back, or has another one by now."""
-        own = [port for port in self._ports.objects.values() if port.name == other.name]
+        own = [port for port in self._ports.objects.values() if other.mark == Mark(cluster, port.name)]
         return any(port.metadata.deletion_timestamp or port.pci_address not in ("", other.pci_slot) for port in own)
 
     async def _delete(self, port: NeutronPort) -> None:
@@ -353,9 +374,9 @@ class NeutronPorts:
             used = partial(self._has, spec.port)
             await self._neutron.give_back(spec.port, spec.claim.uid, spec.host, used)
         else:
-            uid = port.spec.claim.uid
             port_ids = {port.status.port_id} if port.status is not None and port.status.port_id else set()
-            there = await self._neutron.find(port.name, uid, await self._cluster_uid())
+            mark = Mark(await self._cluster_uid(), port.name)
+            there = await self._neutron.find(mark, port.spec.claim.uid)
             for port_id in sorted(port_ids | {item.id for item in there}):
                 await self._neutron.delete(port_id)
         await finalize_port(self._client, port, wanted=False)
@@ -411,8 +432,9 @@ class NeutronPorts:
         problems: list[NetdraError] = []
         there = {port.id: port for port in await self._neutron.ports(await self._cluster_uid())}
         by_name = {port.name: port for port in self._ports.objects.values()}
+        by_id = {port.id: by_name.get(port.mark.port) for port in there.values() if port.mark is not None}
         claims = {claim.metadata.uid for claim in self._state.claims.objects.values()}
-        suspects = frozenset(port.id for port in there.values() if _is_orphan(port, by_name.get(port.name), claims))
+        suspects = frozenset(port.id for port in there.values() if _is_orphan(port, by_id.get(port.id), claims))
         for port_id in sorted(suspects & self._suspects):
             try:
                 with counted(metrics.NEUTRON_ORPHANS):
@@ -422,6 +444,9 @@ class NeutronPorts:
             else:
                 log.info("deleted port %s from Neutron: the claim that it was for is gone", port_id)
         self._suspects = suspects
+        for port_id, known in by_id.items():
+            if known is not None and neutron_ports.is_bound(known) and port_id not in suspects:
+                await self._label(known, there[port_id])
         lookups: Lookups = {}
         for port in by_name.values():
             if neutron_ports.is_bound(port) and not port.metadata.deletion_timestamp:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from netdra.controller.status import Desired, conditions
 from netdra.model import names
-from netdra.model.claim import ResourceClaim
+from netdra.model.claim import ClaimUse, ResourceClaim
 from netdra.model.errors import InvalidInputError
 from netdra.model.meta import ObjectMeta, OwnerReference
 from netdra.model.neutron_port import (
@@ -34,8 +34,10 @@ from netdra.model.neutron_port import (
 from netdra.model.plan import PlannedStep
 from netdra.model.resource import API_VERSION, ResourceSlice
 from netdra.model.topology import NetworkTopology
+from netdra.neutron import marks
 from netdra.neutron.answers import NeutronNetwork, Port, VfSettings
 from netdra.neutron.errors import CloudsError, NeutronError, NeutronRefusedError
+from netdra.neutron.marks import Label
 from netdra.topology.bind import bind
 from netdra.topology.devices import DeviceKey, from_slices, physnets
 
@@ -130,6 +132,29 @@ def _port(
             fixed_ips=request.fixed_ips,
             port=request.port,
         ),
+    )
+
+
+def label(port: NeutronPort, claim: ClaimUse | None, cluster: str) -> Label:
+    """What operators of the cloud read of a port.
+
+    A claim that a template or an extended resource made has one pod, which owns it. Pods that share a claim come and
+    go, so none of them is named.
+
+    Args:
+        claim: the port's, as far as it is there.
+        cluster: the cluster's name, or its uid.
+    """
+    spec, owners = port.spec, claim.metadata.owner_references if claim is not None else ()
+    return marks.label(
+        cluster=cluster,
+        namespace=port.metadata.namespace,
+        claim=spec.claim.name,
+        pod=next((owner.name for owner in owners if (owner.api_version, owner.kind) == ("v1", "Pod")), ""),
+        step=spec.step,
+        node=spec.node_name,
+        topology=spec.topology,
+        device=spec.device,
     )
 
 

@@ -26,9 +26,8 @@ from netdra.neutron.errors import (
     UnreachableError,
     WrongPhysnetError,
 )
+from netdra.neutron.marks import OWNER, Label, Mark, description, mark_of
 
-OWNER = "netdra:vf"
-"""The `device_owner` of ports that netdra makes, by which they are known again."""
 ROLE = "service"
 """The role that may bind ports and say which VF they are of (Neutron's default policies)."""
 MAX_TEXT = 512
@@ -62,10 +61,17 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
     qos_policy_id: str | None = None
     qos_network_policy_id: str | None = None
     revision_number: int | None = None
+    tags: tuple[str, ...] | None = None
+    vnic_type: str = msgspec.field(default="", name="binding:vnic_type")
     host: str = msgspec.field(default="", name="binding:host_id")
     vif_type: str = msgspec.field(default="", name="binding:vif_type")
     vif_details: Mapping[str, Any] = msgspec.field(default_factory=dict, name="binding:vif_details")
     profile: Mapping[str, Any] = msgspec.field(default_factory=dict, name="binding:profile")
+
+    @property
+    def mark(self) -> Mark | None:
+        """Which cluster's netdra made it, for which NeutronPort; None if none did."""
+        return mark_of(self.device_owner, self.description or "", self.name)
 
     @property
     def vlan(self) -> int:
@@ -172,7 +178,7 @@ class PortRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A port that a VF is to have.
 
     Attributes:
-        name: the port's; no other of the claim has it.
+        name: the NeutronPort's; no other port of the cluster is for it.
         claim: the uid of the claim, by which the port is known again.
         cluster: the uid of the cluster, so that two clusters in one project leave each other's ports alone.
         host: the node, as its NIC switch agent calls itself.
@@ -183,6 +189,7 @@ class PortRequest(msgspec.Struct, frozen=True, kw_only=True):
         addresses: its fixed addresses, instead of any.
         security_groups: their ids; None for the project's default.
         qos_policy: its id.
+        label: what people read of it.
     """
 
     name: str
@@ -196,17 +203,22 @@ class PortRequest(msgspec.Struct, frozen=True, kw_only=True):
     addresses: tuple[str, ...] = ()
     security_groups: tuple[str, ...] | None = None
     qos_policy: str = ""
+    label: Label = Label()
+
+    @property
+    def mark(self) -> Mark:
+        """By which it is known again."""
+        return Mark(self.cluster, self.name)
 
     @property
     def sent(self) -> dict[str, Any]:
-        """The body of the request that makes and binds it at once."""
+        """The body of the request that makes and binds it at once, without its tags."""
         fixed = [{"ip_address": address, **self._in_subnet} for address in self.addresses] or [self._in_subnet]
         port: dict[str, Any] = {
-            "name": self.name,
+            **self.named,
             "network_id": self.network,
             "device_id": self.claim,
             "device_owner": OWNER,
-            "description": description(self.cluster),
             "binding:vnic_type": "direct",
             "binding:host_id": self.host,
             "binding:profile": {"pci_slot": self.pci_slot, "physical_network": self.physnet},
@@ -218,6 +230,11 @@ class PortRequest(msgspec.Struct, frozen=True, kw_only=True):
         if self.qos_policy:
             port["qos_policy_id"] = self.qos_policy
         return {"port": port}
+
+    @property
+    def named(self) -> dict[str, str]:
+        """The fields that people know it by, of which the description's beginning is its mark."""
+        return {"name": self.label.name or self.name, "description": description(self.mark, self.label.text)}
 
     @property
     def _in_subnet(self) -> dict[str, str]:
@@ -252,11 +269,6 @@ class VfSettings(msgspec.Struct, frozen=True, kw_only=True):
     link_state: str
     min_tx_rate: int = 0
     max_tx_rate: int = 0
-
-
-def description(cluster: str) -> str:
-    """What stands in the description of a cluster's ports."""
-    return f"netdra cluster={cluster}"
 
 
 def settings(port: Port, network: NeutronNetwork, subnets: Sequence[Subnet], policy: QosPolicy | None) -> VfSettings:

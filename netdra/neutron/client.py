@@ -15,7 +15,6 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from netdra.neutron.answers import (
-    OWNER,
     Agent,
     NeutronNetwork,
     Port,
@@ -25,7 +24,6 @@ from netdra.neutron.answers import (
     Subnet,
     VfSettings,
     check_bound,
-    description,
     settings,
 )
 from netdra.neutron.errors import (
@@ -37,10 +35,13 @@ from netdra.neutron.errors import (
     NoNetworkError,
     NoPortError,
 )
+from netdra.neutron.marks import OWNER, Mark, is_own_tag
 from netdra.neutron.session import BEGINNINGS, Session, read
 from netdra.neutron.tenancy import NOTHING, AllowedIds, Tenancy, is_id
 
 T = TypeVar("T")
+TAGS_AT_ONCE = "tag-ports-during-bulk-creation"
+"""The extension by which a port is made with its tags; without it, they are set by a second request."""
 
 
 class _Extension(msgspec.Struct, frozen=True):
@@ -63,6 +64,7 @@ class Neutron:
         self.session = session
         self._allowed = allowed
         self._checked_groups: set[str] = set()
+        self._extensions: frozenset[str] | None = None
         self._port_turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def __aenter__(self) -> Self:
@@ -162,14 +164,14 @@ class Neutron:
         ports = await self.session.list_all("ports", Port, **{"binding:host_id": host})
         return tuple(port for port in ports if port.host == host and port.profile.get("pci_slot") == pci_slot)
 
-    async def find(self, wanted: str, claim: str, cluster: str) -> tuple[Port, ...]:
-        """The ports of that name which a cluster's netdra has made for a claim; the one that counts is the first.
+    async def find(self, mark: Mark, claim: str) -> tuple[Port, ...]:
+        """The ports that a cluster's netdra has made for a NeutronPort of a claim; the one that counts is the first.
 
         Raises:
             NeutronError: Neutron does not tell.
         """
-        ports = await self.session.list_all("ports", Port, device_id=claim, device_owner=OWNER, name=wanted)
-        made = (await self.tenancy()).own(port for port in ports if port.description == description(cluster))
+        ports = await self.session.list_all("ports", Port, device_id=claim, device_owner=OWNER)
+        made = (await self.tenancy()).own(port for port in ports if port.mark == mark)
         return tuple(sorted(made, key=lambda port: port.id))
 
     async def adopt(
@@ -274,7 +276,7 @@ class Neutron:
             OtherProjectError, UnknownProjectError: the network or a security group may not be used.
             NeutronError: why not. A port that is made and cannot be bound stays, and is bound by the next call.
         """
-        port = next(iter(await self.find(wanted.name, wanted.claim, wanted.cluster)), None)
+        port = next(iter(await self.find(wanted.mark, wanted.claim)), None)
         # One that is there keeps the network that it was made in, whatever is wanted by now.
         network_id = wanted.network if port is None else port.network_id
         if network is None or network.id != network_id:
@@ -284,13 +286,43 @@ class Neutron:
             # Neutron itself puts any project's QoS policy on a port, and any security group for the role admin.
             policy = await self._policy(wanted.qos_policy) if wanted.qos_policy else None
             await self._check_groups(wanted.security_groups or ())
-            port = await self.session.one("POST", "ports", "port", Port, wanted.sent)
+            port = await self.session.one("POST", "ports", "port", Port, await self._made(wanted))
         elif not port.is_bound or (port.host, port.pci_slot) != (wanted.host, wanted.pci_slot):
             # The same host again has Neutron look for an agent again; another VF of it is bound anew.
             body = {"port": {name: wanted.sent["port"][name] for name in ("binding:host_id", "binding:profile")}}
             port = await self.session.one("PUT", f"ports/{port.id}", "port", Port, body)
         check_bound(port, wanted, network)
         return port, network, await self.describe(port, network, policy)
+
+    async def _made(self, wanted: PortRequest) -> dict[str, Any]:
+        """The body that makes a port, with its tags if this Neutron takes them there."""
+        tags = {"tags": list(wanted.label.tags)} if await self._has(TAGS_AT_ONCE) and wanted.label.tags else {}
+        return {"port": {**wanted.sent["port"], **tags}}
+
+    async def _has(self, extension: str) -> bool:
+        if self._extensions is None:
+            self._extensions = await self.extensions()
+        return extension in self._extensions
+
+    async def label(self, port: Port, wanted: PortRequest) -> bool:
+        """Have a port of netdra's show what people look for; a Neutron without tags shows the rest.
+
+        Returns:
+            Whether anything was changed.
+
+        Raises:
+            NeutronError: it cannot be changed.
+        """
+        fields, tags = wanted.named, wanted.label.tags
+        has_fields = fields == {"name": port.name, "description": port.description or ""}
+        has_tags = port.tags is None or set(tags) <= set(port.tags)
+        if not has_fields:
+            await self.session.ask("PUT", f"ports/{port.id}", {"port": fields})
+        if not has_tags:
+            # Tags of others stay; those of netdra that say something else go.
+            kept = [tag for tag in port.tags or () if not is_own_tag(tag)]
+            await self.session.ask("PUT", f"ports/{port.id}/tags", {"tags": [*kept, *tags]})
+        return not (has_fields and has_tags)
 
     async def describe(self, port: Port, network: NeutronNetwork, policy: QosPolicy | None = None) -> VfSettings:
         """What a VF gets of a port.
@@ -356,7 +388,7 @@ class Neutron:
             NeutronError: Neutron does not tell.
         """
         ports = await self.session.list_all("ports", Port, device_owner=OWNER)
-        made = (port for port in ports if not cluster or port.description == description(cluster))
+        made = (port for port in ports if not cluster or (port.mark is not None and port.mark.cluster == cluster))
         return (await self.tenancy()).own(made)
 
     async def delete(self, port: str) -> None:

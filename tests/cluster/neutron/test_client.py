@@ -7,6 +7,7 @@ import itertools
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +16,7 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from netdra.neutron.answers import OWNER, NeutronNetwork, Port, PortRequest, VfSettings
+from netdra.neutron.answers import NeutronNetwork, Port, PortRequest, VfSettings
 from netdra.neutron.client import Neutron
 from netdra.neutron.errors import (
     AmbiguousError,
@@ -32,6 +33,7 @@ from netdra.neutron.errors import (
     UnreachableError,
     WrongPhysnetError,
 )
+from netdra.neutron.marks import OWNER, Label
 from netdra.neutron.session import Session
 from testbed.openstack.cloud import PROJECT, VLANS, Cloud
 from testbed.waiting import until
@@ -109,6 +111,52 @@ def test_a_port_that_is_there_is_taken_and_no_second_one_made(cloud: Cloud, netw
     other = replace(asked, network=cloud.network("newer", "physnet2")["id"])
     assert ask(file, lambda neutron: neutron.ensure(other)) == first, "it keeps its network"
     assert len(made(cloud, asked)) == 1
+
+
+LABEL = Label(name="team-a/web-0/vf", text="pod web-0", tags=("netdra", "netdra:namespace=team-a", "netdra:pod=web-0"))
+
+
+@pytest.mark.parametrize("at_once", [False, True], ids=["tags after the port", "tags with it"])
+def test_operators_find_a_port_by_pod_and_namespace(cloud: Cloud, network: Any, file: Path, at_once: bool) -> None:
+    requests: list[str] = []
+
+    async def story() -> Port:
+        session = Session(file, seconds=PATIENCE, on_answer=lambda _, method, *__: requests.append(method))
+        async with Neutron(session) as neutron:
+            port, *_ = await neutron.ensure(asked)
+            requests.clear()
+            assert await neutron.label(port, asked) is not at_once
+            return port
+
+    asked = wanted(network, label=LABEL)
+    with cloud.with_drivers("tag_ports_during_bulk_creation") if at_once else nullcontext():
+        port = asyncio.run(story())
+    assert requests == ([] if at_once else ["PUT"]), "the name and the description are made with the port"
+    found = cloud.admin("neutron", "GET", "/v2.0/ports?tags=netdra:namespace%3Dteam-a,netdra:pod%3Dweb-0")["ports"]
+    assert [(each["id"], each["name"]) for each in found] == [(port.id, "team-a/web-0/vf")]
+    assert found[0]["description"] == f"netdra cluster=cluster-1 port={asked.name}; pod web-0"
+    assert ask(file, lambda neutron: neutron.ensure(asked))[0].id == port.id
+    cloud.admin("neutron", "DELETE", f"/v2.0/ports/{port.id}")
+
+
+def test_a_port_of_a_former_version_gets_its_label_and_keeps_the_tags_of_others(
+    cloud: Cloud, network: Any, file: Path
+) -> None:
+    asked = wanted(network, label=LABEL)
+    common = {"network_id": network["id"], "project_id": cloud.projects[PROJECT]}
+    marks = {"name": asked.name, "device_id": asked.claim, "device_owner": OWNER}
+    former = cloud.make("port", description="netdra cluster=cluster-1", **marks, **common)
+    path = f"/v2.0/ports/{former['id']}"
+    cloud.admin("neutron", "PUT", f"{path}/tags", {"tags": ["billing", "netdra:pod=web-9"]})
+    port, *_ = ask(file, lambda neutron: neutron.ensure(asked))
+    assert port.id == former["id"]
+    assert ask(file, lambda neutron: neutron.label(port, asked))
+    stored = cloud.admin("neutron", "GET", path)["port"]
+    assert stored["name"] == "team-a/web-0/vf"
+    assert set(stored["tags"]) == {"billing", *LABEL.tags}
+    again = ask(file, lambda neutron: neutron.port(port.id))
+    assert not ask(file, lambda neutron: neutron.label(again, asked)), "nothing is left to write"
+    assert [each.id for each in ask(file, lambda neutron: neutron.find(asked.mark, asked.claim))] == [port.id]
 
 
 def test_a_server_that_stands_still_is_unreachable_in_time_and_one_port_comes_of_it(

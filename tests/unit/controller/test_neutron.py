@@ -21,11 +21,13 @@ from netdra.controller.neutron import NeutronPorts, NeutronSettings
 from netdra.kube.errors import NotFoundError, Status, UnavailableError
 from netdra.kube.store import Store
 from netdra.model.claim import ClaimUse, ResourceClaim
+from netdra.model.meta import OwnerReference
 from netdra.model.neutron_port import NeutronPort, NeutronPortStatus, name_of
 from netdra.model.topology import NetworkTopology
 from netdra.neutron.answers import PortRequest
 from netdra.neutron.client import Neutron
 from netdra.neutron.errors import NeutronRefusedError, UnauthorizedError
+from netdra.neutron.marks import OWNER
 from netdra.neutron.session import Session
 from tests.unit.controller.test_neutron_ports import claim, node, topology
 
@@ -46,13 +48,14 @@ class Cloud:
         self.ports: dict[str, dict[str, Any]] = {}
         self.refused: Callable[[str, str], int] = lambda method, path: 0
         self.asked: list[tuple[str, str]] = []
+        self.extensions = {"tag-ports-during-bulk-creation"}
         self._made = 0
 
     def make(self, identity: str, **fields: Any) -> dict[str, Any]:
         mac = f"fa:16:3e:00:00:{self._made:02x}"
         self._made += 1
         port: dict[str, Any] = {"id": identity, "network_id": BLUE, "mac_address": mac, "device_id": ""}
-        port |= {"binding:host_id": "", "binding:profile": {}, "revision_number": 0}
+        port |= {"binding:host_id": "", "binding:profile": {}, "revision_number": 0, "tags": []}
         self.ports[identity] = port
         return self._change(port, fields)
 
@@ -72,7 +75,8 @@ class Cloud:
         path = urlsplit(url).path.partition("/v2.0/")[2]
         self.asked.append((method, path))
         kind, _, identity = path.partition("/")
-        fields = json.loads(body)["port"] if body else {}
+        sent = json.loads(body) if body else {}
+        fields = sent.get("port", sent)
         status, answer = self._answer(method, kind, identity, fields, dict(parse_qsl(urlsplit(url).query)), headers)
         await asyncio.sleep(0)
         return status, {}, json.dumps(answer).encode()
@@ -82,18 +86,22 @@ class Cloud:
     ) -> tuple[int, Any]:
         if refused := self.refused(method, f"{kind}/{identity}"):
             return refused, {}
-        if kind == "subnets":
-            return 200, {kind: []}
+        if kind in ("subnets", "extensions"):
+            return 200, {kind: [{"alias": alias} for alias in self.extensions] if kind == "extensions" else []}
+        identity, _, part = identity.partition("/")
         objects: dict[str, Any] = self.ports if kind == "ports" else self.networks
         there = [one for one in objects.values() if all(one.get(key) == value for key, value in query.items())]
         if method == "POST":
+            assert self.extensions or "tags" not in fields, "without the extension, this is a bad request"
             return 201, {"port": self.make(f"port-{self._made}", **fields)}
         if not identity:
             return 200, {kind: there}
         if kind == "networks":
             return 200, {"network": next(one for one in objects.values() if one["id"] == identity)}
-        if identity not in objects:
-            return 404, {}
+        return self._of_port(method, identity, part, fields, headers) if identity in self.ports else (404, {})
+
+    def _of_port(self, method: str, identity: str, part: str, fields: dict[str, Any], headers: Any) -> tuple[int, Any]:
+        objects = self.ports
         if method == "DELETE":
             del objects[identity]
             return 204, {}
@@ -103,6 +111,8 @@ class Cloud:
                 error = {"type": "RevisionNumberConstraintFailed", "message": "Constrained to another revision"}
                 return 412, {"NeutronError": error}
             self._change(objects[identity], fields)
+            if part:
+                return 200, {part: objects[identity][part]}
         return 200, {"port": objects[identity]}
 
 
@@ -169,9 +179,11 @@ class Scene:
         self.controller = NeutronPorts(api, recorder, state, settings, nullcontext)
         self.controller._ports = self.api.store
 
-    def allocate(self, *devices: str, **fields: Any) -> None:
-        """The claim as it is allocated now."""
+    def allocate(self, *devices: str, pod: str = "", **fields: Any) -> None:
+        """The claim as it is allocated now, and the pod that it was made for."""
         there = claim(*devices)
+        owners = (OwnerReference(api_version="v1", kind="Pod", name=pod, uid="uid-pod"),) if pod else ()
+        there = replace(there, metadata=replace(there.metadata, owner_references=owners))
         there = replace(there, status=replace(there.status, **fields))
         self.api.claims["data"] = there
         self.claims.put(KEY, msgspec.convert(msgspec.to_builtins(there), ClaimUse, strict=False))
@@ -400,7 +412,72 @@ def test_a_new_port_costs_five_requests_and_its_network_is_looked_up_once(tell: 
         await scene.settle()
         assert scene.reasons == ["Bound"]
         # The fake gives no addresses, so the subnets are not asked for.
-        assert scene.cloud.asked == [("GET", "networks"), ("GET", "ports"), ("GET", "ports"), ("POST", "ports")]
+        ports = [("GET", "ports"), ("GET", "ports"), ("GET", "extensions"), ("POST", "ports")]
+        assert scene.cloud.asked == [("GET", "networks"), *ports]
+
+    tell(story)
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["tags with the port", "tags after it"])
+def test_operators_read_pod_namespace_and_node_of_a_port(tell: Callable[..., None], at_once: bool) -> None:
+    async def story(scene: Scene) -> None:
+        if not at_once:
+            scene.cloud.extensions = set()
+        scene.ask(network="blue")
+        scene.allocate("vf0", pod="web-0")
+        await scene.settle()
+        assert scene.reasons == ["Bound"]
+        (stored,) = scene.cloud.ports.values()
+        assert stored["name"] == "apps/web-0/vf"
+        assert stored["description"].startswith(f"netdra cluster=cluster-1 port={scene.port('vf0').name}; pod web-0, ")
+        assert {"netdra", "netdra:namespace=apps", "netdra:pod=web-0", "netdra:node=node-7"} <= set(stored["tags"])
+        asked = len(scene.cloud.asked)
+        assert await scene.controller._sweep() == []
+        assert {method for method, _ in scene.cloud.asked[asked:]} == {"GET"}, "a second look writes nothing"
+
+    tell(story)
+
+
+def test_a_port_of_a_former_version_is_known_again_labelled_and_deleted_with_its_claim(
+    tell: Callable[..., None],
+) -> None:
+    async def story(scene: Scene) -> None:
+        scene.ask(network="blue")
+        name = name_of("uid-1", "pool", "vf0")
+        former = scene.cloud.make(
+            "former", name=name, device_id="uid-1", device_owner=OWNER, description="netdra cluster=cluster-1",
+            tags=["billing"], **{"binding:host_id": "node-7", "binding:profile": {"pci_slot": SLOTS["vf0"]}},
+        )  # fmt: skip
+        scene.allocate("vf0")
+        await scene.settle()
+        assert list(scene.cloud.ports) == ["former"]
+        assert scene.reasons == ["Bound"]
+        assert former["name"] == "apps/data/vf"
+        assert former["description"].startswith(f"netdra cluster=cluster-1 port={name}; ")
+        assert {"billing", "netdra:claim=data"} <= set(former["tags"])
+        assert await scene.controller._sweep() == []
+        assert list(scene.cloud.ports) == ["former"]
+        scene.allocate()
+        await scene.settle()
+        for key in scene.ports:
+            await scene.controller._port(key)
+        assert scene.cloud.ports == {}
+
+    tell(story)
+
+
+def test_a_label_that_neutron_refuses_keeps_no_port_from_being_bound(tell: Callable[..., None]) -> None:
+    async def story(scene: Scene) -> None:
+        scene.cloud.extensions = set()
+        scene.cloud.refused = lambda method, path: HTTPStatus.FORBIDDEN if path.endswith("/tags") else 0
+        scene.ask(network="blue")
+        scene.allocate("vf0")
+        await scene.settle()
+        assert scene.reasons == ["Bound"]
+        scene.cloud.refused = lambda method, path: 0
+        assert await scene.controller._sweep() == []
+        (stored,) = scene.cloud.ports.values()
+        assert "netdra:claim=data" in stored["tags"], "the next look repeats it"
 
     tell(story)
 
