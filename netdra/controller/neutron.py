@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,7 +22,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from netdra.controller import metrics, neutron_ports
-from netdra.controller.neutron_networks import Lookups, PortNetworks
+from netdra.controller.neutron_inspection import Cluster, Inspection
+from netdra.controller.neutron_networks import PortNetworks
 from netdra.controller.neutron_ports import AllocatedNode
 from netdra.controller.state import State
 from netdra.controller.writing import MANAGER, finalize_port, notices
@@ -41,24 +43,33 @@ from netdra.model.topology import NetworkTopology
 from netdra.neutron.answers import NeutronNetwork, Port, PortRequest, VfSettings
 from netdra.neutron.client import Neutron
 from netdra.neutron.errors import (
+    AmbiguousError,
     CloudsError,
     LostError,
+    NetworkMovedError,
     NeutronError,
+    NeutronRefusedError,
     NoAgentError,
+    NoNetworkError,
     OtherProjectError,
     SlotTakenError,
     UnauthorizedError,
+    UnknownProjectError,
     UnreachableError,
+    WrongPhysnetError,
 )
-from netdra.neutron.marks import Mark
+from netdra.neutron.marks import OWNER, Mark
 from netdra.neutron.physnets import PhysnetDefault
 from netdra.neutron.session import AT_ONCE, Session
 from netdra.neutron.tenancy import NOTHING, AllowedIds
-from netdra.ops.metrics import counted
 from netdra.topology.users import topologies_of
 
 log = logging.getLogger(__name__)
 
+POLL_SECONDS = 10.0
+"""Seconds between two looks for what was changed in Neutron."""
+POLL_SHARE = 20.0
+"""How many times longer than the last such look took the next one waits at least: a slow server is asked less."""
 SWEEP_SECONDS = 600.0
 """Seconds between two looks through all ports of the cluster."""
 AGENT_SECONDS = 30.0
@@ -67,6 +78,18 @@ AGAIN_SECONDS = 60.0
 """Seconds until a request that Neutron refused is tried again: an administrator may have changed the reason."""
 FIRST_SECONDS, MOST_SECONDS = 1.0, 60.0
 """The first and the longest back-off while Neutron or Keystone does not answer."""
+
+
+_KNOWN_WRONG = (
+    AmbiguousError,
+    NetworkMovedError,
+    NeutronRefusedError,
+    NoNetworkError,
+    OtherProjectError,
+    UnknownProjectError,
+    WrongPhysnetError,
+)
+"""The refusals that may come of what was known for a while."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +103,7 @@ class NeutronSettings:
         sweep_seconds: seconds between two looks through the cluster's ports.
         allowed: what may be used beside the cloud's own project.
         cluster_name: what operators of the cloud call this cluster; its uid without it.
+        poll_seconds: seconds between two looks for changes.
     """
 
     clouds: Path
@@ -88,6 +112,7 @@ class NeutronSettings:
     sweep_seconds: float = SWEEP_SECONDS
     allowed: AllowedIds = NOTHING
     cluster_name: str = ""
+    poll_seconds: float = POLL_SECONDS
 
 
 class NeutronPorts:
@@ -116,7 +141,21 @@ class NeutronPorts:
         self._by_claim: dict[str, set[str]] = {}
         self._last_chosen: dict[str, dict[str, ChosenVF]] = {}
         self._cluster = ""
-        self._suspects: frozenset[str] = frozenset()
+        # Names of NeutronPorts that this process made and has not asked Neutron for, and by claim of those that ended.
+        self._unasked: set[str] = set()
+        self._creating: dict[str, asyncio.Event] = {}
+        self._ended: dict[str, set[str]] = {}
+        self._inspection = Inspection(
+            self._neutron,
+            self._networks,
+            Cluster(
+                ports=lambda: self._ports.objects,
+                claims=lambda: {claim.metadata.uid for claim in state.claims.objects.values()},
+                uid=self._cluster_uid,
+                write=self._write,
+                label=self._label,
+            ),
+        )
         self.claims: WorkQueue[str] = WorkQueue("neutron-claims", self._claim, workers=AT_ONCE)
         self.ports: WorkQueue[str] = WorkQueue(
             "neutron-ports", self._port, workers=AT_ONCE, first=FIRST_SECONDS, most=MOST_SECONDS
@@ -142,6 +181,7 @@ class NeutronPorts:
                 tasks.create_task(self.claims.run())
                 tasks.create_task(self.ports.run())
                 tasks.create_task(self._run_sweeps())
+                tasks.create_task(self._run_looks())
 
     def _asks(self, claim: ClaimUse | None) -> bool:
         topologies = topologies_of(claim) if claim is not None else ()
@@ -178,6 +218,8 @@ class NeutronPorts:
 
     def _on_port_end(self, key: str, port: NeutronPort) -> None:
         claim = _claim_of(port)
+        self._unasked.discard(port.name)
+        self._ended.setdefault(claim, set()).add(port.name)
         self._by_claim[claim].discard(key)
         if not self._by_claim[claim]:
             del self._by_claim[claim]
@@ -212,14 +254,26 @@ class NeutronPorts:
                     # The node of a running pod does not look at its port again.
                     chosen = self._last_chosen.get(key, {}).get(name)
                     with suppress(AlreadyExistsError):
-                        await self._client.create(NEUTRON_PORTS, replace(wanted[name], chosen_vf=chosen))
+                        await self._create(key, replace(wanted[name], chosen_vf=chosen))
                     self._last_chosen.get(key, {}).pop(name, None)
                 if claim is None:
                     self._last_chosen.pop(key, None)
+                    self._ended.pop(key, None)
             except (ConflictError, NotFoundError) as problem:
                 log.debug("ports of claim %s changed meanwhile: %s", key, problem)
                 return AGAIN
         return None
+
+    async def _create(self, key: str, port: NeutronPort) -> None:
+        """Make a NeutronPort; Neutron cannot have a port for it, unless an earlier one of its name has ended."""
+        created = self._creating[port.name] = asyncio.Event()
+        try:
+            await self._client.create(NEUTRON_PORTS, port)
+            if port.name not in self._ended.get(key, ()):
+                self._unasked.add(port.name)
+        finally:
+            del self._creating[port.name]
+            created.set()
 
     async def _read(self, key: str) -> ResourceClaim | None:
         """A claim as the API server has it, None if it is gone."""
@@ -265,7 +319,7 @@ class NeutronPorts:
                     await finalize_port(self._client, port, wanted=True)
                     return AGAIN
                 elif port.pci_address and not neutron_ports.is_bound(port):
-                    answer, network, vf_settings = await self._ensure(port)
+                    answer, network, vf_settings = await self._ensure_validated(port)
                     await self._write(port, neutron_ports.bound(port, answer, network, vf_settings, _now()))
                     await self._label(port, answer)
             except (ConflictError, NotFoundError) as problem:
@@ -278,6 +332,19 @@ class NeutronPorts:
                 self.ports.add(key, AGENT_SECONDS if isinstance(problem, NoAgentError) else AGAIN_SECONDS)
                 self.claims.add(_claim_of(port))  # an administrator may have changed what the claim should have
         return None
+
+    async def _ensure_validated(self, port: NeutronPort) -> tuple[Port, NeutronNetwork, VfSettings]:
+        """As `_ensure`; a refusal by what was known of networks and hosts counts after both were read anew.
+
+        Raises:
+            NeutronError: the port is not bound.
+        """
+        try:
+            return await self._ensure(port)
+        except _KNOWN_WRONG:
+            if not self._neutron.forget():
+                raise
+        return await self._ensure(port)
 
     async def _ensure(self, port: NeutronPort) -> tuple[Port, NeutronNetwork, VfSettings]:
         """Have Neutron bind a port, which is made if it is not there.
@@ -296,10 +363,14 @@ class NeutronPorts:
         if not spec.port:
             chosen, subnet = await self._networks.choose(port, self._ports.objects.values())
         wanted = await self._request(port, chosen.id if chosen is not None else "", subnet)
-        await self._check_vf(port)
+        has_one = await self._check_vf(port)
         if spec.port:
             return await neutron.adopt(wanted, spec.port, lambda host, pci_slot: self._has(spec.port, host, pci_slot))
-        return await neutron.ensure(wanted, chosen)
+        if creating := self._creating.get(port.name):
+            await creating.wait()  # its watch event may come before the answer
+        is_new = port.name in self._unasked and not has_one
+        self._unasked.discard(port.name)  # an attempt without an answer may have made it
+        return await neutron.ensure(wanted, chosen, is_new=is_new)
 
     async def _request(self, port: NeutronPort, network: str = "", subnet: str = "") -> PortRequest:
         """What is asked of Neutron for a NeutronPort, in a network and subnet by their ids."""
@@ -338,8 +409,11 @@ class NeutronPorts:
             for port in self._ports.objects.values()
         )
 
-    async def _check_vf(self, port: NeutronPort) -> None:
+    async def _check_vf(self, port: NeutronPort) -> bool:
         """Refuse a second port of one VF, and one for a device that the node cannot have chosen.
+
+        Returns:
+            Whether the VF has a port that was made for this NeutronPort.
 
         Raises:
             SlotTakenError: the VF has one.
@@ -348,18 +422,28 @@ class NeutronPorts:
         spec, mark = port.spec, Mark(await self._cluster_uid(), port.name)
         if port.chosen_vf is not None:
             neutron_ports.check_choice(port, await self._slices(spec.node_name))
-        for other in await self._neutron.users_of(spec.host, port.pci_address):
-            if other.mark != mark and other.id != spec.port and not self._is_going(other, mark.cluster):
-                raise SlotTakenError(
-                    f"VF {port.pci_address} of host {spec.host} has port {other.id} already, for device_id "
-                    f"{other.device_id} of {other.device_owner or 'nobody'}",
-                    hint="delete that port if nobody uses it any more: openstack port show shows its description",
-                )
+        for own in self._ports.objects.values():
+            if (own.spec.host, own.pci_address) == (spec.host, port.pci_address) and _has_it(own, port):
+                assert own.status is not None
+                raise _slot_taken(port, own.status.port_id, own.spec.claim.uid, OWNER)
+        there = await self._neutron.users_of(spec.host, port.pci_address)
+        if self._strangers(port, mark, there):
+            # What is known may be out of date.
+            there = await self._neutron.users_of(spec.host, port.pci_address, fresh=True)
+            for other in self._strangers(port, mark, there):
+                raise _slot_taken(port, other.id, other.device_id, other.device_owner)
+        return any(other.mark == mark for other in there)
 
-    def _is_going(self, other: Port, cluster: str) -> bool:
-        """Whether a port is one of ours whose claim has given its VF back, or has another one by now."""
-        own = [port for port in self._ports.objects.values() if other.mark == Mark(cluster, port.name)]
-        return any(port.metadata.deletion_timestamp or port.pci_address not in ("", other.pci_slot) for port in own)
+    def _strangers(self, port: NeutronPort, mark: Mark, there: Sequence[Port]) -> list[Port]:
+        """Those of a VF's ports that keep it: not those of claims which have given it back, or have another one."""
+        if not there:
+            return []
+        going = {
+            Mark(mark.cluster, own.name)
+            for own in self._ports.objects.values()
+            if own.metadata.deletion_timestamp or own.pci_address not in ("", port.pci_address)
+        }
+        return [other for other in there if other.mark not in {mark, *going} and other.id != port.spec.port]
 
     async def _delete(self, port: NeutronPort) -> None:
         """Delete a port from Neutron, and let its object go.
@@ -394,22 +478,26 @@ class NeutronPorts:
         }
         await self._client.apply(NEUTRON_PORTS, wanted, manager=MANAGER, subresource="status")
         metrics.STATUS_WRITES.labels(NEUTRON_PORTS.plural).inc()
-        claim = ObjectReference(
-            api_version=API_VERSION,
-            kind="ResourceClaim",
-            name=port.spec.claim.name,
-            namespace=metadata.namespace,
-            uid=port.spec.claim.uid,
-        )
         before = port.status.conditions if port.status is not None else ()
-        for occurrence in notices(claim, before, status.conditions):
-            self._recorder.emit(occurrence)
+        for regarding in self._regarded(port):
+            for occurrence in notices(regarding, before, status.conditions):
+                self._recorder.emit(occurrence)
+
+    def _regarded(self, port: NeutronPort) -> Iterator[ObjectReference]:
+        """Whose events tell of a port: its claim's, and those of the pod that the claim was made for."""
+        claim, namespace = port.spec.claim, port.metadata.namespace
+        yield ObjectReference(
+            api_version=API_VERSION, kind="ResourceClaim", name=claim.name, namespace=namespace, uid=claim.uid
+        )
+        pod = neutron_ports.pod_of(self._state.claims.objects.get(_claim_of(port)))
+        if pod is not None:
+            yield ObjectReference(api_version="v1", kind="Pod", name=pod.name, namespace=namespace, uid=pod.uid)
 
     async def _run_sweeps(self) -> None:
         while True:
             await asyncio.sleep(self._settings.sweep_seconds)
             try:
-                problems = await self._sweep()
+                problems = await self._inspection.look_through()
             except NetdraError as problem:
                 log.warning("the cluster's ports in Neutron were not looked through: %s", problem)
                 continue
@@ -417,68 +505,18 @@ class NeutronPorts:
                 first = f"{len(problems)} of the cluster's ports in Neutron were not looked through, the first"
                 log.warning("%s: %s", first, problems[0])
 
-    async def _sweep(self) -> list[NetdraError]:
-        """Delete the ports of claims that are gone, and write the statuses of ports that are gone or changed.
-
-        A port is deleted if it had no object in two looks: the object may have come between them. The problem of one
-        port keeps no other from its look.
-
-        Returns:
-            The problems of single ports.
-
-        Raises:
-            NetdraError: Neutron does not list its ports, or the API server does not say which cluster it is.
-        """
-        problems: list[NetdraError] = []
-        there = {port.id: port for port in await self._neutron.ports(await self._cluster_uid())}
-        by_name = {port.name: port for port in self._ports.objects.values()}
-        by_id = {port.id: by_name.get(port.mark.port) for port in there.values() if port.mark is not None}
-        claims = {claim.metadata.uid for claim in self._state.claims.objects.values()}
-        suspects = frozenset(port.id for port in there.values() if _is_orphan(port, by_id.get(port.id), claims))
-        for port_id in sorted(suspects & self._suspects):
+    async def _run_looks(self) -> None:
+        """Look for changes, as often as is cheap for the server."""
+        wait = self._settings.poll_seconds
+        while True:
+            await asyncio.sleep(wait)
+            began = time.monotonic()
             try:
-                with counted(metrics.NEUTRON_ORPHANS):
-                    await self._neutron.delete(port_id)
+                for problem in await self._inspection.look_for_changes():
+                    log.info("a port in Neutron was not compared: %s", problem)
             except NetdraError as problem:
-                problems.append(problem)
-            else:
-                log.info("deleted port %s from Neutron: the claim that it was for is gone", port_id)
-        self._suspects = suspects
-        for port_id, known in by_id.items():
-            if known is not None and neutron_ports.is_bound(known) and port_id not in suspects:
-                await self._label(known, there[port_id])
-        lookups: Lookups = {}
-        for port in by_name.values():
-            if neutron_ports.is_bound(port) and not port.metadata.deletion_timestamp:
-                try:
-                    await self._check(port, there, lookups)
-                except NetdraError as problem:
-                    problems.append(problem)
-        return problems
-
-    async def _check(self, port: NeutronPort, there: Mapping[str, Port], lookups: Lookups) -> None:
-        """Compare a bound port, and what its network's name leads to, with Neutron as it is now.
-
-        Args:
-            there: the cluster's ports by id.
-            lookups: networks that were looked up already, by id or name.
-
-        Raises:
-            NetdraError: Neutron gives no answer, or the status cannot be written just now.
-        """
-        assert port.status is not None
-        try:
-            now = there.get(port.status.port_id) or await self._neutron.port(port.status.port_id)
-            elsewhere = await self._networks.problem(port, lookups)
-            status = neutron_ports.changed(port, neutron_ports.difference(port, now), _now(), elsewhere)
-        except LostError as problem:
-            status = neutron_ports.failed(port, problem, _now())
-        except OtherProjectError as problem:
-            status = neutron_ports.changed(port, "", _now(), neutron_ports.text_of(problem))
-        if self._ports.objects.get(key_of(port.metadata.namespace, port.name)) is not port:
-            return  # its node has chosen another VF meanwhile
-        with suppress(ConflictError, NotFoundError):
-            await self._write(port, status)
+                log.info("changes in Neutron were not looked for: %s", problem)
+            wait = max(self._settings.poll_seconds, (time.monotonic() - began) * POLL_SHARE)
 
     async def _cluster_uid(self) -> str:
         """The uid that marks the ports of this cluster among those of others in a project."""
@@ -487,14 +525,17 @@ class NeutronPorts:
         return self._cluster
 
 
-def _is_orphan(port: Port, neutron_port: NeutronPort | None, claims: set[str]) -> bool:
-    """Whether no object of the cluster has a port: its claim is gone, or its NeutronPort has another port."""
-    if neutron_port is None:
-        return port.device_id not in claims
-    return (
-        neutron_ports.is_bound(neutron_port)
-        and neutron_port.status is not None
-        and neutron_port.status.port_id != port.id
+def _has_it(own: NeutronPort, port: NeutronPort) -> bool:
+    """Whether another NeutronPort of a VF keeps it."""
+    is_other = own.name != port.name and not (port.spec.port and own.spec.port == port.spec.port)
+    return is_other and neutron_ports.is_bound(own) and not own.metadata.deletion_timestamp
+
+
+def _slot_taken(port: NeutronPort, other: str, device: str, owner: str) -> SlotTakenError:
+    return SlotTakenError(
+        f"VF {port.pci_address} of host {port.spec.host} has port {other} already, for device_id "
+        f"{device} of {owner or 'nobody'}",
+        hint="delete that port if nobody uses it any more: openstack port show shows its description",
     )
 
 

@@ -7,7 +7,7 @@ like any other, the VLAN of a binding is a text, and who may not see a field is 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -34,6 +34,8 @@ MAX_TEXT = 512
 HARDWARE_SWITCH = "hw_veb"
 _UNBOUND = {"binding_failed", "unbound"}
 _KBIT = 1000
+_RATES = {"bandwidth_limit", "minimum_bandwidth"}
+"""The types of QoS rules that a VF can be set up for, of direction egress."""
 
 
 class FixedIP(msgspec.Struct, frozen=True):
@@ -41,6 +43,13 @@ class FixedIP(msgspec.Struct, frozen=True):
 
     ip_address: str
     subnet_id: str = ""
+
+
+class AddressPair(msgspec.Struct, frozen=True, kw_only=True):
+    """Addresses that a port may send from beside its own; without a MAC address, from the port's."""
+
+    ip_address: str = ""
+    mac_address: str = ""
 
 
 class Port(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +69,8 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
     fixed_ips: tuple[FixedIP, ...] = ()
     qos_policy_id: str | None = None
     qos_network_policy_id: str | None = None
+    security_groups: tuple[str, ...] = ()
+    allowed_address_pairs: tuple[AddressPair, ...] = ()
     revision_number: int | None = None
     tags: tuple[str, ...] | None = None
     vnic_type: str = msgspec.field(default="", name="binding:vnic_type")
@@ -255,6 +266,7 @@ class VfSettings(msgspec.Struct, frozen=True, kw_only=True):
         trust: whether it may change that address.
         link_state: `auto`, or `disable` where the port is down by an administrator.
         min_tx_rate, max_tx_rate: in Mbit/s; 0 for no bound.
+        unenforced: what the port or its QoS policy has and no VF can be set up for, in words.
     """
 
     mac: str
@@ -269,6 +281,7 @@ class VfSettings(msgspec.Struct, frozen=True, kw_only=True):
     link_state: str
     min_tx_rate: int = 0
     max_tx_rate: int = 0
+    unenforced: tuple[str, ...] = ()
 
 
 def settings(port: Port, network: NeutronNetwork, subnets: Sequence[Subnet], policy: QosPolicy | None) -> VfSettings:
@@ -298,7 +311,20 @@ def settings(port: Port, network: NeutronNetwork, subnets: Sequence[Subnet], pol
         link_state="auto" if port.admin_state_up else "disable",
         min_tx_rate=_mbit(rule.min_kbps for rule in egress if rule.type == "minimum_bandwidth"),
         max_tx_rate=_mbit(rule.max_kbps for rule in egress if rule.type == "bandwidth_limit"),
+        unenforced=tuple(_unenforced(port, policy)),
     )
+
+
+def _unenforced(port: Port, policy: QosPolicy | None) -> Iterator[str]:
+    """What no VF can be set up for. A NIC limits what a VF sends, and compares MAC addresses alone."""
+    for rule in policy.rules if policy is not None else ():
+        if rule.type not in _RATES or rule.direction != "egress":
+            assert policy is not None
+            direction = f" of direction {rule.direction}" if rule.type in _RATES else ""
+            yield f"rule {rule.type}{direction} of QoS policy {policy.name or policy.id}"
+    for pair in port.allowed_address_pairs:
+        if port.port_security_enabled and pair.mac_address.lower() not in ("", port.mac_address.lower()):
+            yield f"allowed address pair {pair.mac_address}: the VF can send from MAC address {port.mac_address} alone"
 
 
 def check_bound(port: Port, wanted: PortRequest, network: NeutronNetwork) -> None:

@@ -7,7 +7,7 @@ port that others may change too is changed only as it was read.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Self, TypeVar
 from weakref import WeakValueDictionary
@@ -26,6 +26,7 @@ from netdra.neutron.answers import (
     check_bound,
     settings,
 )
+from netdra.neutron.cached import Cached
 from netdra.neutron.errors import (
     AmbiguousError,
     ChangedError,
@@ -40,8 +41,21 @@ from netdra.neutron.session import BEGINNINGS, Session, read
 from netdra.neutron.tenancy import NOTHING, AllowedIds, Tenancy, is_id
 
 T = TypeVar("T")
+NETWORK_SECONDS = 60.0
+"""How long networks, subnets and QoS policies are known that were read; changes and refusals end it earlier."""
+HOST_SECONDS = 30.0
+"""How long the ports of a host are known, among which a VF's other port is looked for."""
+_SLOT_FIELDS = ("id", "network_id", "name", "description", "device_owner", "device_id", "project_id")
+_JUST_NOW_SECONDS = 1.0
+IDS_AT_ONCE = 50
+"""How many objects are asked for by their ids in one request: servers bound the length of a URL."""
 TAGS_AT_ONCE = "tag-ports-during-bulk-creation"
 """The extension by which a port is made with its tags; without it, they are set by a second request."""
+
+
+class _Revision(msgspec.Struct, frozen=True):
+    id: str
+    revision_number: int = 0
 
 
 class _Extension(msgspec.Struct, frozen=True):
@@ -65,6 +79,10 @@ class Neutron:
         self._allowed = allowed
         self._checked_groups: set[str] = set()
         self._extensions: frozenset[str] | None = None
+        self._networks: Cached[tuple[str, str], Sequence[NeutronNetwork]] = Cached(NETWORK_SECONDS)
+        self._subnets: Cached[str, Sequence[Subnet]] = Cached(NETWORK_SECONDS)
+        self._policies: Cached[str, QosPolicy] = Cached(NETWORK_SECONDS)
+        self._hosts: Cached[str, Sequence[Port]] = Cached(HOST_SECONDS)
         self._port_turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def __aenter__(self) -> Self:
@@ -84,10 +102,26 @@ class Neutron:
         login = await self.session.login()
         return Tenancy(project=login.project_id, name=login.project, allowed=self._allowed)
 
-    async def network(self, wanted: str) -> NeutronNetwork:
+    def forget(self) -> bool:
+        """Read networks, subnets, QoS policies and hosts' ports anew from now on.
+
+        Returns:
+            Whether what was known may have been out of date.
+        """
+        known: tuple[Cached[Any, Any], ...] = (self._networks, self._subnets, self._policies, self._hosts)
+        had_older = any(cached.has_older(_JUST_NOW_SECONDS) for cached in known)
+        for cached in known:
+            cached.forget()
+        self._checked_groups.clear()
+        return had_older
+
+    async def network(self, wanted: str, *, fresh: bool = False) -> NeutronNetwork:
         """The network of that id or name, if netdra may use it.
 
         Names are looked up among the networks that it may use alone. Neutron's ids are UUIDs; a UUID is no name.
+
+        Args:
+            fresh: whether it is read anew, though it may be known.
 
         Raises:
             NoNetworkError: there is none.
@@ -95,10 +129,13 @@ class Neutron:
             AmbiguousError: several have the name.
             NeutronError: another reason.
         """
-        return await self._network("id" if is_id(wanted) else "name", wanted)
+        return await self._network("id" if is_id(wanted) else "name", wanted, fresh=fresh)
 
-    async def _network(self, by: str, wanted: str) -> NeutronNetwork:
-        networks = await self.session.list_all("networks", NeutronNetwork, **{by: wanted})
+    async def _network(self, by: str, wanted: str, *, fresh: bool = False) -> NeutronNetwork:
+        async def read_anew() -> Sequence[NeutronNetwork]:
+            return await self.session.list_all("networks", NeutronNetwork, **{by: wanted})
+
+        networks = await self._networks.get((by, wanted), read_anew, fresh=fresh)
         return (await self.tenancy()).only(networks, f'network "{wanted}"')
 
     async def network_of(self, physnet: str) -> NeutronNetwork:
@@ -133,7 +170,11 @@ class Neutron:
         Raises:
             NeutronError: Neutron does not tell.
         """
-        return tuple(await self.session.list_all("subnets", Subnet, network_id=network.id))
+
+        async def read_anew() -> Sequence[Subnet]:
+            return await self.session.list_all("subnets", Subnet, network_id=network.id)
+
+        return tuple(await self._subnets.get(network.id, read_anew))
 
     async def subnet(self, network: NeutronNetwork, wanted: str) -> Subnet:
         """The subnet of a network that has that id or name.
@@ -155,13 +196,21 @@ class Neutron:
         kind = AmbiguousError if matching else NoNetworkError
         raise kind(what, hint=f"give the id of one: {there}")
 
-    async def users_of(self, host: str, pci_slot: str) -> tuple[Port, ...]:
+    async def users_of(self, host: str, pci_slot: str, *, fresh: bool = False) -> tuple[Port, ...]:
         """The ports that a VF of a host has, of any project, as far as the user may see; Neutron does not compare.
+
+        Args:
+            fresh: whether they are read anew, though they may be known.
 
         Raises:
             NeutronError: Neutron does not tell.
         """
-        ports = await self.session.list_all("ports", Port, **{"binding:host_id": host})
+
+        async def read_anew() -> Sequence[Port]:
+            fields = (*_SLOT_FIELDS, "binding:host_id", "binding:profile")
+            return await self.session.list_all("ports", Port, **{"binding:host_id": host, "fields": fields})
+
+        ports = await self._hosts.get(host, read_anew, fresh=fresh)
         return tuple(port for port in ports if port.host == host and port.profile.get("pci_slot") == pci_slot)
 
     async def find(self, mark: Mark, claim: str) -> tuple[Port, ...]:
@@ -265,18 +314,19 @@ class Neutron:
         return read(answer, "port", Port)
 
     async def ensure(
-        self, wanted: PortRequest, network: NeutronNetwork | None = None
+        self, wanted: PortRequest, network: NeutronNetwork | None = None, *, is_new: bool = False
     ) -> tuple[Port, NeutronNetwork, VfSettings]:
         """The port that is wanted, bound, its network, and what its VF gets; the one that is there if there is one.
 
         Args:
             network: its network, where it is known already, as `network` has returned it.
+            is_new: whether nobody can have asked for the port before, so that it is not looked for.
 
         Raises:
             OtherProjectError, UnknownProjectError: the network or a security group may not be used.
             NeutronError: why not. A port that is made and cannot be bound stays, and is bound by the next call.
         """
-        port = next(iter(await self.find(wanted.mark, wanted.claim)), None)
+        port = None if is_new else next(iter(await self.find(wanted.mark, wanted.claim)), None)
         # One that is there keeps the network that it was made in, whatever is wanted by now.
         network_id = wanted.network if port is None else port.network_id
         if network is None or network.id != network_id:
@@ -351,7 +401,10 @@ class Neutron:
         return policy
 
     async def _read_policy(self, policy_id: str) -> QosPolicy:
-        return await self.session.one("GET", f"qos/policies/{policy_id}", "policy", QosPolicy)
+        async def read_anew() -> QosPolicy:
+            return await self.session.one("GET", f"qos/policies/{policy_id}", "policy", QosPolicy)
+
+        return await self._policies.get(policy_id, read_anew)
 
     async def _check_groups(self, groups: Sequence[str]) -> None:
         tenancy = await self.tenancy()
@@ -390,6 +443,41 @@ class Neutron:
         ports = await self.session.list_all("ports", Port, device_owner=OWNER)
         made = (port for port in ports if not cluster or (port.mark is not None and port.mark.cluster == cluster))
         return (await self.tenancy()).own(made)
+
+    async def revisions(self, kind: str, **query: str | Sequence[str]) -> dict[str, int]:
+        """The revision numbers of some objects by their ids: what was changed has another one.
+
+        Neutron 29 refuses `changed_since`, its other way to ask for changes, as an unknown filter.
+
+        Args:
+            kind: as in `Session.list_all`: `ports`, `networks`, `subnets`, `qos/policies`.
+            **query: what they must have; of several values, one.
+
+        Raises:
+            NeutronError: Neutron does not tell.
+        """
+        items = await self.session.list_all(kind, _Revision, **query, fields=("id", "revision_number"))
+        return {item.id: item.revision_number for item in items}
+
+    async def ports_by_id(self, ports: Sequence[str]) -> tuple[Port, ...]:
+        """Those of some ports that are there and may be used.
+
+        Raises:
+            NeutronError: Neutron does not tell.
+        """
+        found: list[Port] = []
+        for first in range(0, len(ports), IDS_AT_ONCE):
+            found += await self.session.list_all("ports", Port, id=ports[first : first + IDS_AT_ONCE])
+        return (await self.tenancy()).own(found)
+
+    def forget_changed(self, networks: Collection[str], policies: Collection[str]) -> None:
+        """Read networks, with their subnets, and QoS policies anew from now on, by their ids."""
+        if networks:
+            self._networks.forget()
+        for network in networks:
+            self._subnets.forget(network)
+        for policy in policies:
+            self._policies.forget(policy)
 
     async def delete(self, port: str) -> None:
         """Delete a port; one that is gone is no error.

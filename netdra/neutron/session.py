@@ -82,6 +82,7 @@ class _Pages(msgspec.Struct, frozen=True):
     subnets_links: tuple[_Link, ...] = ()
     ports_links: tuple[_Link, ...] = ()
     agents_links: tuple[_Link, ...] = ()
+    policies_links: tuple[_Link, ...] = ()
 
     def links(self, path: str) -> tuple[_Link, ...]:
         """The links of one list."""
@@ -212,21 +213,22 @@ class Session:
         """
         return read(await self.ask(method, path, body), field, kind)
 
-    async def list_all(self, path: str, kind: type[T], **query: str) -> Sequence[T]:
+    async def list_all(self, path: str, kind: type[T], **query: str | Sequence[str]) -> Sequence[T]:
         """All objects of a kind; a server that gives them by pages is asked for each page.
 
         The next page is found by the last object of the one before. If that was deleted meanwhile (404), the list is
         begun anew.
 
         Args:
-            path: the kind's name below the API's version, and the answer's field.
-            **query: what they must have.
+            path: the kind's path below the API's version, which ends in the answer's field.
+            **query: what they must have; of several values, one.
 
         Raises:
             NeutronError: Neutron does not tell.
         """
         objects: list[T] = []
-        query_text = first = urlencode(query)
+        query_text = first = urlencode(query, doseq=True)
+        field = path.rpartition("/")[2]
         beginnings = 1
         while True:
             try:
@@ -240,8 +242,8 @@ class Session:
                     ) from problem
                 objects, query_text, beginnings = [], first, beginnings + 1
                 continue
-            objects += read(answer, path, list[kind])  # type: ignore[valid-type]
-            query_text = _next_page(answer, path)
+            objects += read(answer, field, list[kind])  # type: ignore[valid-type]
+            query_text = _next_page(answer, field)
             if not query_text:
                 return objects
 

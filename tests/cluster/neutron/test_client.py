@@ -145,7 +145,8 @@ def test_a_port_of_a_former_version_gets_its_label_and_keeps_the_tags_of_others(
     asked = wanted(network, label=LABEL)
     common = {"network_id": network["id"], "project_id": cloud.projects[PROJECT]}
     marks = {"name": asked.name, "device_id": asked.claim, "device_owner": OWNER}
-    former = cloud.make("port", description="netdra cluster=cluster-1", **marks, **common)
+    direct = {"binding:vnic_type": "direct"}
+    former = cloud.make("port", description="netdra cluster=cluster-1", **marks, **common, **direct)
     path = f"/v2.0/ports/{former['id']}"
     cloud.admin("neutron", "PUT", f"{path}/tags", {"tags": ["billing", "netdra:pod=web-9"]})
     port, *_ = ask(file, lambda neutron: neutron.ensure(asked))

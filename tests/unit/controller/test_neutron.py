@@ -10,7 +10,7 @@ from http import HTTPStatus
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
@@ -24,9 +24,9 @@ from netdra.model.claim import ClaimUse, ResourceClaim
 from netdra.model.meta import OwnerReference
 from netdra.model.neutron_port import NeutronPort, NeutronPortStatus, name_of
 from netdra.model.topology import NetworkTopology
-from netdra.neutron.answers import PortRequest
+from netdra.neutron.answers import NeutronNetwork, PortRequest
 from netdra.neutron.client import Neutron
-from netdra.neutron.errors import NeutronRefusedError, UnauthorizedError
+from netdra.neutron.errors import NeutronRefusedError, UnauthorizedError, UnreachableError
 from netdra.neutron.marks import OWNER
 from netdra.neutron.session import Session
 from tests.unit.controller.test_neutron_ports import claim, node, topology
@@ -48,6 +48,7 @@ class Cloud:
         self.ports: dict[str, dict[str, Any]] = {}
         self.refused: Callable[[str, str], int] = lambda method, path: 0
         self.asked: list[tuple[str, str]] = []
+        self.policies: dict[str, dict[str, Any]] = {}
         self.extensions = {"tag-ports-during-bulk-creation"}
         self._made = 0
 
@@ -77,20 +78,24 @@ class Cloud:
         kind, _, identity = path.partition("/")
         sent = json.loads(body) if body else {}
         fields = sent.get("port", sent)
-        status, answer = self._answer(method, kind, identity, fields, dict(parse_qsl(urlsplit(url).query)), headers)
+        query = {key: values for key, values in parse_qs(urlsplit(url).query).items() if key != "fields"}
+        status, answer = self._answer(method, kind, identity, fields, query, headers)
         await asyncio.sleep(0)
         return status, {}, json.dumps(answer).encode()
 
     def _answer(
-        self, method: str, kind: str, identity: str, fields: dict[str, Any], query: dict[str, str], headers: Any
+        self, method: str, kind: str, identity: str, fields: dict[str, Any], query: dict[str, list[str]], headers: Any
     ) -> tuple[int, Any]:
         if refused := self.refused(method, f"{kind}/{identity}"):
             return refused, {}
+        if kind == "qos":
+            there = [policy for policy in self.policies.values() if policy["id"] in query.get("id", [identity[9:]])]
+            return (200, {"policy": there[0]}) if "/" in identity else (200, {"policies": there})
         if kind in ("subnets", "extensions"):
             return 200, {kind: [{"alias": alias} for alias in self.extensions] if kind == "extensions" else []}
         identity, _, part = identity.partition("/")
         objects: dict[str, Any] = self.ports if kind == "ports" else self.networks
-        there = [one for one in objects.values() if all(one.get(key) == value for key, value in query.items())]
+        there = [one for one in objects.values() if all(one.get(key) in values for key, values in query.items())]
         if method == "POST":
             assert self.extensions or "tags" not in fields, "without the extension, this is a bad request"
             return 201, {"port": self.make(f"port-{self._made}", **fields)}
@@ -114,6 +119,19 @@ class Cloud:
             if part:
                 return 200, {part: objects[identity][part]}
         return 200, {"port": objects[identity]}
+
+
+class Known:
+    """Answers that are known already: the network blue, and a host without ports."""
+
+    async def get(self, key: Any, ask: Any, *, fresh: bool = False) -> Any:
+        return [NeutronNetwork(id=BLUE, name="blue", physnet="physnet2")] if isinstance(key, tuple) else []
+
+    def forget(self) -> None:
+        """It is known again at once."""
+
+    def has_older(self, seconds: float) -> bool:
+        return False
 
 
 class Api:
@@ -174,7 +192,8 @@ class Scene:
         self.claims: Store[ClaimUse] = Store()
         state: Any = SimpleNamespace(claims=self.claims, topologies=self.topologies, users=lambda name: (KEY,))
         api: Any = self.api
-        recorder: Any = SimpleNamespace(emit=lambda occurrence: None)
+        self.notes: list[Any] = []
+        recorder: Any = SimpleNamespace(emit=self.notes.append)
         settings = NeutronSettings(clouds=self.clouds, sweep_seconds=seconds)
         self.controller = NeutronPorts(api, recorder, state, settings, nullcontext)
         self.controller._ports = self.api.store
@@ -272,7 +291,7 @@ def test_a_port_that_neutron_does_not_tell_of_keeps_no_other_from_its_look(tell:
         second = scene.port("vf1").status
         assert second is not None
         del scene.cloud.ports[second.port_id]
-        (problem,) = await scene.controller._sweep()
+        (problem,) = await scene.controller._inspection.look_through()
         assert "503" in problem.what
         assert scene.reasons == ["Bound", "Lost"]
 
@@ -377,12 +396,12 @@ def test_a_name_that_leads_to_another_network_is_reported_and_not_followed(tell:
         scene.allocate("vf0")
         await scene.settle()
         assert scene.reasons == ["Bound"]
-        assert await scene.controller._sweep() == []
+        assert await scene.controller._inspection.look_through() == []
         assert scene.port("vf0").current is None
         other = "b1000000-0000-4000-8000-000000000001"
         scene.cloud.networks["blue"] |= {"name": "former"}
         scene.cloud.networks["next"] = scene.cloud.networks["blue"] | {"id": other, "name": "blue"}
-        assert await scene.controller._sweep() == []
+        assert await scene.controller._inspection.look_through() == []
         current = scene.port("vf0").current
         assert current is not None
         assert f'network "blue" is {other}' in current.message
@@ -399,21 +418,57 @@ def test_a_name_that_leads_to_another_network_is_reported_and_not_followed(tell:
         scene.cloud.networks["blue"] |= {"name": "blue"}
         await scene.settle()
         assert scene.reasons == ["Bound", "Bound"]
-        await scene.controller._sweep()
+        await scene.controller._inspection.look_through()
         assert scene.port("vf0").current is None
 
     tell(story)
 
 
-def test_a_new_port_costs_five_requests_and_its_network_is_looked_up_once(tell: Callable[..., None]) -> None:
+def test_a_new_port_costs_two_requests_and_the_next_one_of_its_host_one(tell: Callable[..., None]) -> None:
     async def story(scene: Scene) -> None:
         scene.ask(network="blue")
         scene.allocate("vf0")
         await scene.settle()
         assert scene.reasons == ["Bound"]
         # The fake gives no addresses, so the subnets are not asked for.
-        ports = [("GET", "ports"), ("GET", "ports"), ("GET", "extensions"), ("POST", "ports")]
-        assert scene.cloud.asked == [("GET", "networks"), *ports]
+        once = [("GET", "networks"), ("GET", "ports"), ("GET", "extensions")]
+        assert scene.cloud.asked == [*once, ("POST", "ports")]
+        scene.allocate("vf0", "vf1")
+        await scene.settle()
+        assert scene.reasons == ["Bound", "Bound"]
+        assert scene.cloud.asked[4:] == [("POST", "ports")]
+
+    tell(story)
+
+
+def test_a_port_that_may_have_been_made_is_looked_for(tell: Callable[..., None]) -> None:
+    """By a request without an answer, by a former process, or for a NeutronPort whose finalizer was taken away."""
+
+    async def story(scene: Scene) -> None:
+        scene.ask(network="blue")
+        scene.allocate("vf0")
+        await scene.controller._claim(KEY)
+        made = scene.cloud.send
+
+        async def without_answer(*asked: Any) -> Any:
+            await made(*asked)
+            raise UnreachableError("no answer")
+
+        scene.cloud.send = without_answer  # type: ignore[assignment]
+        scene.controller._neutron._networks, scene.controller._neutron._hosts = Known(), Known()  # type: ignore[assignment]
+        scene.controller._neutron._extensions = frozenset()
+        with pytest.raises(UnreachableError):
+            await scene.settle()
+        (stored,) = scene.cloud.ports.values()
+        scene.cloud.send = made  # type: ignore[method-assign]
+        await scene.settle()
+        assert scene.reasons == ["Bound"]
+        assert list(scene.cloud.ports) == [stored["id"]]
+        (port,) = scene.ports.values()
+        scene.api.store.remove(f"apps/{port.name}")
+        await scene.settle()
+        assert scene.reasons == ["Bound"]
+        assert list(scene.cloud.ports) == [stored["id"]]
 
     tell(story)
 
@@ -432,7 +487,7 @@ def test_operators_read_pod_namespace_and_node_of_a_port(tell: Callable[..., Non
         assert stored["description"].startswith(f"netdra cluster=cluster-1 port={scene.port('vf0').name}; pod web-0, ")
         assert {"netdra", "netdra:namespace=apps", "netdra:pod=web-0", "netdra:node=node-7"} <= set(stored["tags"])
         asked = len(scene.cloud.asked)
-        assert await scene.controller._sweep() == []
+        assert await scene.controller._inspection.look_through() == []
         assert {method for method, _ in scene.cloud.asked[asked:]} == {"GET"}, "a second look writes nothing"
 
     tell(story)
@@ -455,7 +510,7 @@ def test_a_port_of_a_former_version_is_known_again_labelled_and_deleted_with_its
         assert former["name"] == "apps/data/vf"
         assert former["description"].startswith(f"netdra cluster=cluster-1 port={name}; ")
         assert {"billing", "netdra:claim=data"} <= set(former["tags"])
-        assert await scene.controller._sweep() == []
+        assert await scene.controller._inspection.look_through() == []
         assert list(scene.cloud.ports) == ["former"]
         scene.allocate()
         await scene.settle()
@@ -475,9 +530,103 @@ def test_a_label_that_neutron_refuses_keeps_no_port_from_being_bound(tell: Calla
         await scene.settle()
         assert scene.reasons == ["Bound"]
         scene.cloud.refused = lambda method, path: 0
-        assert await scene.controller._sweep() == []
+        assert await scene.controller._inspection.look_through() == []
         (stored,) = scene.cloud.ports.values()
         assert "netdra:claim=data" in stored["tags"], "the next look repeats it"
+
+    tell(story)
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"mac_address": "fa:16:3e:00:00:99"}, " became fa:16:3e:00:00:99"),
+        ({"admin_state_up": False}, "admin state up became down"),
+        ({"port_security_enabled": False}, "port security on became off"),
+        ({"qos_policy_id": "gold"}, "highest rate none became 5 Mbit/s"),
+    ],
+)
+def test_a_change_in_neutron_is_told_by_the_next_look_for_changes(
+    tell: Callable[..., None], fields: dict[str, Any], told: str
+) -> None:
+    async def story(scene: Scene) -> None:
+        rule = {"type": "bandwidth_limit", "direction": "egress", "max_kbps": 5000}
+        scene.cloud.policies["gold"] = {"id": "gold", "shared": True, "revision_number": 1, "rules": [rule]}
+        scene.ask(network="blue")
+        scene.allocate("vf0", "vf1", pod="web-0")
+        await scene.settle()
+        inspection = scene.controller._inspection
+        assert await inspection.look_for_changes() == []
+        assert [port.current for port in scene.ports.values()] == [None, None]
+        written, asked = scene.api.versions, len(scene.cloud.asked)
+        assert await inspection.look_for_changes() == []
+        assert scene.api.versions == written
+        assert scene.cloud.asked[asked:] == [("GET", "ports"), ("GET", "networks"), ("GET", "subnets")]
+        first = scene.port("vf0").status
+        assert first is not None
+        assert first.settings is not None
+        scene.cloud._change(scene.cloud.ports[first.port_id], fields)
+        assert await inspection.look_for_changes() == []
+        current = scene.port("vf0").current
+        assert current is not None
+        assert told in current.message
+        assert scene.port("vf1").current is None
+        kinds = {
+            (note.regarding.kind, note.regarding.name) for note in scene.notes if note.reason == "ChangedInNeutron"
+        }
+        assert kinds == {("ResourceClaim", "data"), ("Pod", "web-0")}
+        undone = {"admin_state_up": True, "port_security_enabled": True, "qos_policy_id": None}
+        scene.cloud._change(scene.cloud.ports[first.port_id], undone | {"mac_address": first.settings.mac})
+        assert await inspection.look_for_changes() == []
+        assert scene.port("vf0").current is None
+
+    tell(story)
+
+
+def test_a_changed_policy_network_and_a_deleted_port_are_told_by_the_next_look_for_changes(
+    tell: Callable[..., None],
+) -> None:
+    async def story(scene: Scene) -> None:
+        rule = {"type": "bandwidth_limit", "direction": "egress", "max_kbps": 5000}
+        policy = {"id": "gold", "shared": True, "revision_number": 1, "rules": [rule]}
+        scene.cloud.policies["gold"] = policy
+        scene.ask(network="blue", qosPolicy="gold")
+        scene.allocate("vf0", "vf1")
+        await scene.settle()
+        inspection = scene.controller._inspection
+        assert await inspection.look_for_changes() == []
+        policy |= {"rules": [rule | {"max_kbps": 7000}], "revision_number": 2}
+        scene.cloud.networks["blue"] |= {"mtu": 1400, "revision_number": 1}
+        assert await inspection.look_for_changes() == []
+        current = scene.port("vf0").current
+        assert current is not None
+        assert "MTU 1500 became 1400; highest rate 5 Mbit/s became 7 Mbit/s" in current.message
+        gone = scene.port("vf0").status
+        assert gone is not None
+        del scene.cloud.ports[gone.port_id]
+        assert await inspection.look_for_changes() == []
+        assert scene.reasons == ["Bound", "Lost"]
+
+    tell(story)
+
+
+def test_what_no_vf_can_be_set_up_for_is_told_and_forgotten_when_it_is_gone(tell: Callable[..., None]) -> None:
+    async def story(scene: Scene) -> None:
+        rule = {"type": "bandwidth_limit", "direction": "ingress", "max_kbps": 5000}
+        policy = {"id": "gold", "name": "gold", "shared": True, "revision_number": 1, "rules": [rule]}
+        scene.cloud.policies["gold"] = policy
+        scene.ask(network="blue", qosPolicy="gold")
+        scene.allocate("vf0")
+        await scene.settle()
+        assert scene.reasons == ["Bound"]
+        enforced = scene.port("vf0").enforced
+        assert enforced is not None
+        assert "rule bandwidth_limit of direction ingress of QoS policy gold: not enforced" in enforced.message
+        assert [note.reason for note in scene.notes] == ["NotEnforced"]
+        assert await scene.controller._inspection.look_for_changes() == []
+        policy |= {"rules": [], "revision_number": 2}
+        assert await scene.controller._inspection.look_for_changes() == []
+        assert scene.port("vf0").enforced is None
 
     tell(story)
 

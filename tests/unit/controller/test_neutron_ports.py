@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from netdra.controller import neutron_ports
+from netdra.controller import neutron_changes, neutron_ports
 from netdra.controller.neutron_ports import AllocatedNode
 from netdra.controller.writing import notices
 from netdra.kube.events import ObjectReference
@@ -230,7 +230,7 @@ def test_what_was_changed_in_neutron_is_told_and_forgotten_when_it_is_as_before(
     port = made()
     status = neutron_ports.bound(port, ANSWER, NETWORK, GIVEN, NOW)
     known = msgspec.structs.replace(port, status=status)
-    changed = neutron_ports.difference(known, msgspec.structs.replace(ANSWER, **fields))
+    changed = neutron_changes.difference(known, msgspec.structs.replace(ANSWER, **fields))
     assert changed == what
     told = neutron_ports.changed(known, changed, NOW)
     assert [condition.type for condition in told.conditions] == (["Bound", "Current"] if what else ["Bound"])
