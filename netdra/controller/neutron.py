@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from netdra.model.neutron_port import FINALIZER, HOST_ANNOTATION, ChosenVF, Neut
 from netdra.model.resource import API_VERSION, ResourceSlice
 from netdra.model.topology import NetworkTopology
 from netdra.neutron.answers import NeutronNetwork, Port, PortRequest, VfSettings
+from netdra.neutron.cached import Budget
 from netdra.neutron.client import Neutron
 from netdra.neutron.errors import (
     AmbiguousError,
@@ -52,6 +54,7 @@ from netdra.neutron.errors import (
     NoAgentError,
     NoNetworkError,
     OtherProjectError,
+    QuotaError,
     SlotTakenError,
     UnauthorizedError,
     UnknownProjectError,
@@ -66,6 +69,10 @@ from netdra.topology.users import topologies_of
 
 log = logging.getLogger(__name__)
 
+TIMEOUT_SECONDS = 15.0
+"""How long a request may take: busy clouds need 10 s for a port, and a node that waits hears of it within its 20 s."""
+REQUESTS_PER_SECOND = 20.0
+"""How many requests to Neutron begin in a second at most."""
 POLL_SECONDS = 10.0
 """Seconds between two looks for what was changed in Neutron."""
 POLL_SHARE = 20.0
@@ -104,6 +111,8 @@ class NeutronSettings:
         allowed: what may be used beside the cloud's own project.
         cluster_name: what operators of the cloud call this cluster; its uid without it.
         poll_seconds: seconds between two looks for changes.
+        timeout_seconds: how long a request may take.
+        requests_per_second: how many requests to Neutron may begin in a second; 0 for any number.
     """
 
     clouds: Path
@@ -113,6 +122,8 @@ class NeutronSettings:
     allowed: AllowedIds = NOTHING
     cluster_name: str = ""
     poll_seconds: float = POLL_SECONDS
+    timeout_seconds: float = TIMEOUT_SECONDS
+    requests_per_second: float = REQUESTS_PER_SECOND
 
 
 class NeutronPorts:
@@ -134,7 +145,9 @@ class NeutronPorts:
         """
         self._client, self._recorder, self._state = client, recorder, state
         self._settings, self._in_hand = settings, in_hand
-        session = Session(settings.clouds, settings.cloud, on_answer=_measure)
+        budget = Budget(settings.requests_per_second, AT_ONCE)
+        seconds, cloud = settings.timeout_seconds, settings.cloud
+        session = Session(settings.clouds, cloud, seconds=seconds, on_answer=_measure, budget=budget)
         self._neutron = Neutron(session, settings.allowed)
         self._networks = PortNetworks(self._neutron, settings.physnets)
         self._ports: Store[NeutronPort] = Store()
@@ -321,6 +334,7 @@ class NeutronPorts:
                 elif port.pci_address and not neutron_ports.is_bound(port):
                     answer, network, vf_settings = await self._ensure_validated(port)
                     await self._write(port, neutron_ports.bound(port, answer, network, vf_settings, _now()))
+                    self._look_at_refused_by_quota(AT_ONCE)
                     await self._label(port, answer)
             except (ConflictError, NotFoundError) as problem:
                 log.debug("NeutronPort %s changed meanwhile: %s", key, problem)
@@ -332,6 +346,14 @@ class NeutronPorts:
                 self.ports.add(key, AGENT_SECONDS if isinstance(problem, NoAgentError) else AGAIN_SECONDS)
                 self.claims.add(_claim_of(port))  # an administrator may have changed what the claim should have
         return None
+
+    def _look_at_refused_by_quota(self, count: int) -> None:
+        """Look at some ports again that the quota refused: one that was made or deleted shows that there is room."""
+        refused = (
+            key for key, port in self._ports.objects.items() if neutron_ports.reason_of(port) == QuotaError.reason
+        )
+        for key in islice(refused, count):
+            self.ports.add(key)
 
     async def _ensure_validated(self, port: NeutronPort) -> tuple[Port, NeutronNetwork, VfSettings]:
         """As `_ensure`; a refusal by what was known of networks and hosts counts after both were read anew.
@@ -464,6 +486,7 @@ class NeutronPorts:
             for port_id in sorted(port_ids | {item.id for item in there}):
                 await self._neutron.delete(port_id)
         await finalize_port(self._client, port, wanted=False)
+        self._look_at_refused_by_quota(1)
 
     async def _write(self, port: NeutronPort, status: NeutronPortStatus) -> None:
         """Write a status, unless the object has it already; its news become events of the claim."""
@@ -511,6 +534,7 @@ class NeutronPorts:
         while True:
             await asyncio.sleep(wait)
             began = time.monotonic()
+            self._look_at_refused_by_quota(1)
             try:
                 for problem in await self._inspection.look_for_changes():
                     log.info("a port in Neutron was not compared: %s", problem)

@@ -43,12 +43,16 @@ from netdra.neutron.tenancy import NOTHING, AllowedIds, Tenancy, is_id
 T = TypeVar("T")
 NETWORK_SECONDS = 60.0
 """How long networks, subnets and QoS policies are known that were read; changes and refusals end it earlier."""
+EXTENSION_SECONDS = 3600.0
+"""How long it is known which extensions Neutron has, which an upgrade changes."""
 HOST_SECONDS = 30.0
 """How long the ports of a host are known, among which a VF's other port is looked for."""
 _SLOT_FIELDS = ("id", "network_id", "name", "description", "device_owner", "device_id", "project_id")
 _JUST_NOW_SECONDS = 1.0
 IDS_AT_ONCE = 50
 """How many objects are asked for by their ids in one request: servers bound the length of a URL."""
+FORMER_TYPE = "netdra_vnic_type"
+"""The field of a used port's profile with the vnic_type that it had before, and has again when it is given back."""
 TAGS_AT_ONCE = "tag-ports-during-bulk-creation"
 """The extension by which a port is made with its tags; without it, they are set by a second request."""
 
@@ -78,7 +82,7 @@ class Neutron:
         self.session = session
         self._allowed = allowed
         self._checked_groups: set[str] = set()
-        self._extensions: frozenset[str] | None = None
+        self._extensions: Cached[str, frozenset[str]] = Cached(EXTENSION_SECONDS)
         self._networks: Cached[tuple[str, str], Sequence[NeutronNetwork]] = Cached(NETWORK_SECONDS)
         self._subnets: Cached[str, Sequence[Subnet]] = Cached(NETWORK_SECONDS)
         self._policies: Cached[str, QosPolicy] = Cached(NETWORK_SECONDS)
@@ -264,7 +268,11 @@ class Neutron:
         network = await self._network("id", port.network_id)
         if not is_own or not port.is_bound or (port.host, port.pci_slot) != (wanted.host, wanted.pci_slot):
             fields = ("device_id", "device_owner", "binding:vnic_type", "binding:host_id", "binding:profile")
-            port = await self._change(port, {name: wanted.sent["port"][name] for name in fields})
+            changes = {name: wanted.sent["port"][name] for name in fields}
+            former = port.profile.get(FORMER_TYPE) or port.vnic_type
+            if former not in ("", changes["binding:vnic_type"]):
+                changes["binding:profile"] = {**changes["binding:profile"], FORMER_TYPE: former}
+            port = await self._change(port, changes)
         check_bound(port, wanted, network)
         return port, network, await self.describe(port, network)
 
@@ -290,7 +298,8 @@ class Neutron:
             hosts = {"", host} if (await self.tenancy()).verdict(port) == "present" else {host}
             if port.device_id == claim and port.host in hosts and not used(port.host, port.pci_slot):
                 free = {"device_id": "", "device_owner": "", "binding:host_id": "", "binding:profile": {}}
-                await self._change(port, free)
+                former = port.profile.get(FORMER_TYPE)
+                await self._change(port, free | ({"binding:vnic_type": former} if former else {}))
         except (LostError, NoNetworkError):
             return
 
@@ -350,9 +359,7 @@ class Neutron:
         return {"port": {**wanted.sent["port"], **tags}}
 
     async def _has(self, extension: str) -> bool:
-        if self._extensions is None:
-            self._extensions = await self.extensions()
-        return extension in self._extensions
+        return extension in await self._extensions.get("", self.extensions)
 
     async def label(self, port: Port, wanted: PortRequest) -> bool:
         """Have a port of netdra's show what people look for; a Neutron without tags shows the rest.

@@ -23,6 +23,7 @@ from netdra import __version__
 from netdra.model.errors import UNREADABLE
 from netdra.neutron import clouds
 from netdra.neutron.answers import refusal
+from netdra.neutron.cached import Budget
 from netdra.neutron.errors import CloudsError, NeutronError, NoNetworkError, UnauthorizedError, UnreachableError
 
 SECONDS = 10.0
@@ -153,6 +154,7 @@ class Session:
         *,
         seconds: float = SECONDS,
         on_answer: Callable[[str, str, int, float], None] = _nobody,
+        budget: Budget | None = None,
     ) -> None:
         """Prepare.
 
@@ -160,9 +162,11 @@ class Session:
             path: clouds.yaml, which is read at each login.
             name: which of its clouds; the only one without it.
             seconds: how long a request may take.
+            budget: how many requests to Neutron may begin; any number without it.
             on_answer: gets each request's server, method, status (0 for no answer) and duration in seconds.
         """
         self._on_answer = on_answer
+        self._budget = budget
         self._path, self._name = path, name
         self._timeout = aiohttp.ClientTimeout(total=seconds)
         self._http: aiohttp.ClientSession | None = None
@@ -267,6 +271,8 @@ class Session:
         for attempt in (1, 2):
             login = await self.login()
             sent = None if body is None else msgspec.json.encode(body)
+            if self._budget is not None:
+                await self._budget.take()
             status, _, answer = await self._send(
                 "Neutron", what, method, f"{login.network}/v2.0/{target}", sent, {**login.headers, **condition}
             )

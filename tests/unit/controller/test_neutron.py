@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import nullcontext
 from http import HTTPStatus
@@ -48,6 +49,7 @@ class Cloud:
         self.ports: dict[str, dict[str, Any]] = {}
         self.refused: Callable[[str, str], int] = lambda method, path: 0
         self.asked: list[tuple[str, str]] = []
+        self.quota = 1000
         self.policies: dict[str, dict[str, Any]] = {}
         self.extensions = {"tag-ports-during-bulk-creation"}
         self._made = 0
@@ -97,6 +99,8 @@ class Cloud:
         objects: dict[str, Any] = self.ports if kind == "ports" else self.networks
         there = [one for one in objects.values() if all(one.get(key) in values for key, values in query.items())]
         if method == "POST":
+            if len(self.ports) >= self.quota:
+                return 409, {"NeutronError": {"type": "OverQuota", "message": "Quota exceeded"}}
             assert self.extensions or "tags" not in fields, "without the extension, this is a bad request"
             return 201, {"port": self.make(f"port-{self._made}", **fields)}
         if not identity:
@@ -142,6 +146,7 @@ class Api:
         self.claims: dict[str, ResourceClaim] = {}
         self.failures: dict[str, int] = {}
         self.versions = 0
+        self.vfs = 0
 
     def _begin(self, what: str) -> None:
         if self.failures.get(what):
@@ -163,7 +168,7 @@ class Api:
         return self.claims[name]
 
     async def list(self, *_: Any) -> Any:
-        return list(node().slices)
+        return list((node(count=self.vfs) if self.vfs else node()).slices)
 
     async def create(self, resource: Any, port: NeutronPort) -> None:
         self._put(port)
@@ -194,7 +199,7 @@ class Scene:
         api: Any = self.api
         self.notes: list[Any] = []
         recorder: Any = SimpleNamespace(emit=self.notes.append)
-        settings = NeutronSettings(clouds=self.clouds, sweep_seconds=seconds)
+        settings = NeutronSettings(clouds=self.clouds, sweep_seconds=seconds, requests_per_second=0)
         self.controller = NeutronPorts(api, recorder, state, settings, nullcontext)
         self.controller._ports = self.api.store
 
@@ -456,7 +461,7 @@ def test_a_port_that_may_have_been_made_is_looked_for(tell: Callable[..., None])
 
         scene.cloud.send = without_answer  # type: ignore[assignment]
         scene.controller._neutron._networks, scene.controller._neutron._hosts = Known(), Known()  # type: ignore[assignment]
-        scene.controller._neutron._extensions = frozenset()
+        scene.controller._neutron._extensions = Known()  # type: ignore[assignment]
         with pytest.raises(UnreachableError):
             await scene.settle()
         (stored,) = scene.cloud.ports.values()
@@ -606,6 +611,56 @@ def test_a_changed_policy_network_and_a_deleted_port_are_told_by_the_next_look_f
         del scene.cloud.ports[gone.port_id]
         assert await inspection.look_for_changes() == []
         assert scene.reasons == ["Bound", "Lost"]
+
+    tell(story)
+
+
+def test_a_quota_that_has_room_again_is_noticed_by_the_next_port_and_the_others_follow(
+    tell: Callable[..., None],
+) -> None:
+    async def story(scene: Scene) -> None:
+        scene.cloud.quota = 0
+        scene.ask(network="blue")
+        scene.allocate("vf0", "vf1")
+        await scene.settle()
+        assert scene.reasons == ["Quota", "Quota"]
+        scene.cloud.quota = 2
+        working = asyncio.create_task(scene.controller.ports.run())
+        try:
+            scene.controller._look_at_refused_by_quota(1)
+            await asyncio.wait_for(bound(scene, 2), neutron.AGAIN_SECONDS / 4)
+        finally:
+            working.cancel()
+
+    tell(story)
+
+
+async def bound(scene: Scene, count: int) -> None:
+    """Wait until all ports are bound."""
+    change = asyncio.Event()
+    with scene.api.store.following(lambda _: change.set()):
+        while scene.reasons != ["Bound"] * count:
+            change.clear()
+            await change.wait()
+
+
+def test_two_hundred_ports_at_once_are_one_request_each(tell: Callable[..., None]) -> None:
+    """A bulk request for several ports takes Neutron as long as one request each, and outlasts every timeout."""
+
+    async def story(scene: Scene) -> None:
+        devices = [f"vf{number}" for number in range(200)]
+        scene.ask(network="blue")
+        scene.api.vfs = len(devices)
+        scene.allocate(*devices)
+        await scene.controller._claim(KEY)
+        working = asyncio.create_task(scene.controller.ports.run())
+        try:
+            await asyncio.wait_for(bound(scene, 200), 60.0)
+        finally:
+            working.cancel()
+        assert Counter(scene.cloud.asked) == {
+            ("POST", "ports"): 200, ("GET", "networks"): 1, ("GET", "ports"): 1, ("GET", "extensions"): 1,
+        }  # fmt: skip
 
     tell(story)
 

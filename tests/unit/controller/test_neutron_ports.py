@@ -86,8 +86,11 @@ def topology(**neutron: Any) -> dict[str, NetworkTopology]:
     return {"data": msgspec.convert(plain, NetworkTopology)}
 
 
-def node(**attributes: Any) -> AllocatedNode:
-    devices = [{"name": f"vf{number}", "attributes": attributes or vf(f"0000:05:00.{number}")} for number in range(2)]
+def node(count: int = 2, **attributes: Any) -> AllocatedNode:
+    devices = [
+        {"name": f"vf{number}", "attributes": attributes or vf(f"0000:05:{number // 8:02x}.{number % 8}")}
+        for number in range(count)
+    ]
     spec = {
         "driver": "dra.networking",
         "nodeName": "node-7",
