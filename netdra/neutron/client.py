@@ -1,4 +1,4 @@
-"""What netdra asks of Neutron: networks, subnets and agents, and ports, which it makes, binds and deletes.
+"""What netdra asks of Neutron: ports, which it makes, binds and deletes, and agents; `networks` reads networks.
 
 A request that gets no answer may have been carried out: before a port is made, Neutron is asked whether it is there. A
 port that others may change too is changed only as it was read.
@@ -7,7 +7,7 @@ port that others may change too is changed only as it was read.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Self, TypeVar
 from weakref import WeakValueDictionary
@@ -19,36 +19,28 @@ from netdra.neutron.answers import (
     NeutronNetwork,
     Port,
     PortRequest,
-    QosPolicy,
-    SecurityGroup,
-    Subnet,
     VfSettings,
     check_bound,
-    settings,
 )
 from netdra.neutron.cached import Cached
 from netdra.neutron.errors import (
-    AmbiguousError,
     ChangedError,
-    ForbiddenError,
     LostError,
     NeutronRefusedError,
     NoNetworkError,
     NoPortError,
 )
 from netdra.neutron.marks import OWNER, Mark, is_own_tag
+from netdra.neutron.networks import JUST_NOW_SECONDS, Networks
 from netdra.neutron.session import BEGINNINGS, Session, read
-from netdra.neutron.tenancy import NOTHING, AllowedIds, Tenancy, is_id
+from netdra.neutron.tenancy import NOTHING, AllowedIds
 
 T = TypeVar("T")
-NETWORK_SECONDS = 60.0
-"""How long networks, subnets and QoS policies are known that were read; changes and refusals end it earlier."""
 EXTENSION_SECONDS = 3600.0
 """How long it is known which extensions Neutron has, which an upgrade changes."""
 HOST_SECONDS = 30.0
 """How long the ports of a host are known, among which a VF's other port is looked for."""
 _SLOT_FIELDS = ("id", "network_id", "name", "description", "device_owner", "device_id", "project_id")
-_JUST_NOW_SECONDS = 1.0
 IDS_AT_ONCE = 50
 """How many objects are asked for by their ids in one request: servers bound the length of a URL."""
 FORMER_TYPE = "netdra_vnic_type"
@@ -66,12 +58,8 @@ class _Extension(msgspec.Struct, frozen=True):
     alias: str
 
 
-class Neutron:
-    """One cloud's Neutron.
-
-    Attributes:
-        session: logs in when it is first asked.
-    """
+class Neutron(Networks):
+    """One cloud's Neutron: its networks, and its ports."""
 
     def __init__(self, session: Session, allowed: AllowedIds = NOTHING) -> None:
         """Begin with a session, which is closed with this.
@@ -79,14 +67,9 @@ class Neutron:
         Args:
             allowed: what may be used beside the session's own project.
         """
-        self.session = session
-        self._allowed = allowed
-        self._checked_groups: set[str] = set()
-        self._extensions: Cached[str, frozenset[str]] = Cached(EXTENSION_SECONDS)
-        self._networks: Cached[tuple[str, str], Sequence[NeutronNetwork]] = Cached(NETWORK_SECONDS)
-        self._subnets: Cached[str, Sequence[Subnet]] = Cached(NETWORK_SECONDS)
-        self._policies: Cached[str, QosPolicy] = Cached(NETWORK_SECONDS)
+        super().__init__(session, allowed)
         self._hosts: Cached[str, Sequence[Port]] = Cached(HOST_SECONDS)
+        self._extensions: Cached[str, frozenset[str]] = Cached(EXTENSION_SECONDS)
         self._port_turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def __aenter__(self) -> Self:
@@ -97,108 +80,15 @@ class Neutron:
         """Close all connections."""
         await self.session.aclose()
 
-    async def tenancy(self) -> Tenancy:
-        """The project of the login, and what may be used beside it.
-
-        Raises:
-            CloudsError, NeutronError: there is no login.
-        """
-        login = await self.session.login()
-        return Tenancy(project=login.project_id, name=login.project, allowed=self._allowed)
-
     def forget(self) -> bool:
-        """Read networks, subnets, QoS policies and hosts' ports anew from now on.
+        """Read networks and the ports of hosts anew from now on.
 
         Returns:
             Whether what was known may have been out of date.
         """
-        known: tuple[Cached[Any, Any], ...] = (self._networks, self._subnets, self._policies, self._hosts)
-        had_older = any(cached.has_older(_JUST_NOW_SECONDS) for cached in known)
-        for cached in known:
-            cached.forget()
-        self._checked_groups.clear()
-        return had_older
-
-    async def network(self, wanted: str, *, fresh: bool = False) -> NeutronNetwork:
-        """The network of that id or name, if netdra may use it.
-
-        Names are looked up among the networks that it may use alone. Neutron's ids are UUIDs; a UUID is no name.
-
-        Args:
-            fresh: whether it is read anew, though it may be known.
-
-        Raises:
-            NoNetworkError: there is none.
-            OtherProjectError, UnknownProjectError: there is, and it may not be used.
-            AmbiguousError: several have the name.
-            NeutronError: another reason.
-        """
-        return await self._network("id" if is_id(wanted) else "name", wanted, fresh=fresh)
-
-    async def _network(self, by: str, wanted: str, *, fresh: bool = False) -> NeutronNetwork:
-        async def read_anew() -> Sequence[NeutronNetwork]:
-            return await self.session.list_all("networks", NeutronNetwork, **{by: wanted})
-
-        networks = await self._networks.get((by, wanted), read_anew, fresh=fresh)
-        return (await self.tenancy()).only(networks, f'network "{wanted}"')
-
-    async def network_of(self, physnet: str) -> NeutronNetwork:
-        """The only network of a physical network that netdra may use.
-
-        Raises:
-            ForbiddenError: the user may not see which networks are of it.
-            NoNetworkError, OtherProjectError, UnknownProjectError, AmbiguousError: as `network`.
-            NeutronError: another reason.
-        """
-        every = await self.session.list_all("networks", NeutronNetwork)
-        if every and all(entry.physnet is None for entry in every):
-            login = await self.session.login()
-            raise ForbiddenError(
-                f'Neutron: list networks: {login.who} may not see which of them are of physical network "{physnet}"',
-                hint="name the network; only an administrator sees provider:physical_network",
-            )
-        of_physnet = [entry for entry in every if entry.physnet == physnet]
-        return (await self.tenancy()).only(of_physnet, f'network of physical network "{physnet}"')
-
-    async def networks(self) -> tuple[NeutronNetwork, ...]:
-        """All networks that netdra may use.
-
-        Raises:
-            NeutronError: Neutron does not tell.
-        """
-        return (await self.tenancy()).usable(await self.session.list_all("networks", NeutronNetwork))
-
-    async def subnets(self, network: NeutronNetwork) -> tuple[Subnet, ...]:
-        """A network's subnets.
-
-        Raises:
-            NeutronError: Neutron does not tell.
-        """
-
-        async def read_anew() -> Sequence[Subnet]:
-            return await self.session.list_all("subnets", Subnet, network_id=network.id)
-
-        return tuple(await self._subnets.get(network.id, read_anew))
-
-    async def subnet(self, network: NeutronNetwork, wanted: str) -> Subnet:
-        """The subnet of a network that has that id or name.
-
-        Raises:
-            NoNetworkError, AmbiguousError: there is none, or there are several.
-            OtherProjectError, UnknownProjectError: netdra may not use it.
-            NeutronError: another reason.
-        """
-        subnets = await self.subnets(network)
-        matching = [subnet for subnet in subnets if subnet.id == wanted] or [
-            subnet for subnet in subnets if subnet.name == wanted
-        ]
-        if len(matching) == 1:
-            (await self.tenancy()).check_subnet(matching[0], network)
-            return matching[0]
-        there = ", ".join(sorted(f"{subnet.name or 'without a name'} ({subnet.id})" for subnet in subnets)) or "none"
-        what = f'Neutron: network {network.name or network.id}: {len(matching) or "no"} subnets "{wanted}"'
-        kind = AmbiguousError if matching else NoNetworkError
-        raise kind(what, hint=f"give the id of one: {there}")
+        had_older = self._hosts.has_older(JUST_NOW_SECONDS)
+        self._hosts.forget()
+        return super().forget() or had_older
 
     async def users_of(self, host: str, pci_slot: str, *, fresh: bool = False) -> tuple[Port, ...]:
         """The ports that a VF of a host has, of any project, as far as the user may see; Neutron does not compare.
@@ -343,8 +233,8 @@ class Neutron:
         policy = None
         if port is None:
             # Neutron itself puts any project's QoS policy on a port, and any security group for the role admin.
-            policy = await self._policy(wanted.qos_policy) if wanted.qos_policy else None
-            await self._check_groups(wanted.security_groups or ())
+            policy = await self.policy(wanted.qos_policy) if wanted.qos_policy else None
+            await self.check_groups(wanted.security_groups or ())
             port = await self.session.one("POST", "ports", "port", Port, await self._made(wanted))
         elif not port.is_bound or (port.host, port.pci_slot) != (wanted.host, wanted.pci_slot):
             # The same host again has Neutron look for an agent again; another VF of it is bound anew.
@@ -380,46 +270,6 @@ class Neutron:
             kept = [tag for tag in port.tags or () if not is_own_tag(tag)]
             await self.session.ask("PUT", f"ports/{port.id}/tags", {"tags": [*kept, *tags]})
         return not (has_fields and has_tags)
-
-    async def describe(self, port: Port, network: NeutronNetwork, policy: QosPolicy | None = None) -> VfSettings:
-        """What a VF gets of a port.
-
-        Args:
-            policy: the port's own QoS policy, where it is known already.
-
-        Raises:
-            OtherProjectError, UnknownProjectError: a subnet or QoS policy may not be used.
-            NeutronError: Neutron does not tell.
-        """
-        used = {fixed_ip.subnet_id for fixed_ip in port.fixed_ips}
-        tenancy = await self.tenancy()
-        subnets = [subnet for subnet in await self.subnets(network) if subnet.id in used] if used else []
-        for subnet in subnets:
-            tenancy.check_subnet(subnet, network)
-        if policy is None and port.qos_policy_id:
-            policy = await self._policy(port.qos_policy_id)
-        elif policy is None and port.qos_network_policy_id:  # the network's owner has chosen it
-            policy = await self._read_policy(port.qos_network_policy_id)
-        return settings(port, network, subnets, policy)
-
-    async def _policy(self, policy_id: str) -> QosPolicy:
-        policy = await self._read_policy(policy_id)
-        (await self.tenancy()).check(policy, f"QoS policy {policy_id}")
-        return policy
-
-    async def _read_policy(self, policy_id: str) -> QosPolicy:
-        async def read_anew() -> QosPolicy:
-            return await self.session.one("GET", f"qos/policies/{policy_id}", "policy", QosPolicy)
-
-        return await self._policies.get(policy_id, read_anew)
-
-    async def _check_groups(self, groups: Sequence[str]) -> None:
-        tenancy = await self.tenancy()
-        for group in groups:
-            if group not in self._checked_groups:
-                found = await self.session.one("GET", f"security-groups/{group}", "security_group", SecurityGroup)
-                tenancy.check(found, f"security group {group}")
-                self._checked_groups.add(group)
 
     async def port(self, port: str) -> Port:
         """A port that is known by its id, if netdra may use it.
@@ -463,7 +313,9 @@ class Neutron:
         Raises:
             NeutronError: Neutron does not tell.
         """
-        items = await self.session.list_all(kind, _Revision, **query, fields=("id", "revision_number"))
+        # Without the fields that its rules compare, Neutron leaves out shared QoS policies of other projects.
+        fields = ("id", "revision_number", "project_id", "shared")
+        items = await self.session.list_all(kind, _Revision, **query, fields=fields)
         return {item.id: item.revision_number for item in items}
 
     async def ports_by_id(self, ports: Sequence[str]) -> tuple[Port, ...]:
@@ -476,15 +328,6 @@ class Neutron:
         for first in range(0, len(ports), IDS_AT_ONCE):
             found += await self.session.list_all("ports", Port, id=ports[first : first + IDS_AT_ONCE])
         return (await self.tenancy()).own(found)
-
-    def forget_changed(self, networks: Collection[str], policies: Collection[str]) -> None:
-        """Read networks, with their subnets, and QoS policies anew from now on, by their ids."""
-        if networks:
-            self._networks.forget()
-        for network in networks:
-            self._subnets.forget(network)
-        for policy in policies:
-            self._policies.forget(policy)
 
     async def delete(self, port: str) -> None:
         """Delete a port; one that is gone is no error.

@@ -1,4 +1,4 @@
-"""What operators change in the real Neutron, and what they read there, while the controller does not look through all."""
+"""What operators change in the real Neutron, and read there, while the controller does not look through all ports."""
 
 from __future__ import annotations
 
