@@ -20,7 +20,7 @@ from netdra.model.errors import NetdraError
 from netdra.model.neutron_port import NeutronPort, NeutronPortStatus
 from netdra.neutron.answers import Port
 from netdra.neutron.client import IDS_AT_ONCE, Neutron
-from netdra.neutron.errors import LostError, NoNetworkError, OtherProjectError
+from netdra.neutron.errors import LostError, NoNetworkError, OtherProjectError, UnknownProjectError
 from netdra.neutron.marks import OWNER
 from netdra.ops.metrics import counted
 
@@ -167,9 +167,12 @@ class Inspection:
             self._note_policy(answer)
             elsewhere = await self._networks.problem(port, lookups, fresh=fresh)
             vf_settings = None
-            with suppress(NoNetworkError):  # the network or policy is gone, or hidden: `elsewhere` tells of networks
-                network = await self._neutron.network(answer.network_id)
-                vf_settings = await self._neutron.describe(answer, network)
+            if not elsewhere:
+                try:
+                    network = await self._neutron.network(answer.network_id)
+                    vf_settings = await self._neutron.describe(answer, network)
+                except (NoNetworkError, OtherProjectError, UnknownProjectError) as problem:
+                    elsewhere = neutron_ports.text_of(problem)
             what = neutron_changes.difference(port, answer, vf_settings)
             status = neutron_ports.changed(port, what, now, elsewhere, vf_settings)
         except LostError as problem:
