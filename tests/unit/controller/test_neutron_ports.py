@@ -241,6 +241,46 @@ def test_what_was_changed_in_neutron_is_told_and_forgotten_when_it_is_as_before(
 
 
 @pytest.mark.parametrize(
+    ("fields", "what"),
+    [
+        ({}, ""),
+        ({"mtu": 1400}, "MTU 9000 became 1400"),
+        ({"gateways": ()}, "gateways 10.20.0.1 became none"),
+        ({"routes": ()}, "routes 10.99.0.0/16 by 10.20.0.9 became none"),
+        ({"dns": ("10.20.0.2", "10.20.0.3")}, "name servers none became 10.20.0.2, 10.20.0.3"),
+        ({"trust": True}, "trust off became on"),
+        ({"min_tx_rate": 5}, "lowest rate none became 5 Mbit/s"),
+        ({"max_tx_rate": 7, "mtu": 1}, "MTU 9000 became 1; highest rate none became 7 Mbit/s"),
+        ({"unenforced": ("security groups",)}, ""),
+    ],
+)
+def test_what_was_changed_in_the_network_its_subnets_and_the_qos_policy_is_told(fields: Any, what: str) -> None:
+    port = made()
+    known = msgspec.structs.replace(port, status=neutron_ports.bound(port, ANSWER, NETWORK, GIVEN, NOW))
+    now = msgspec.structs.replace(GIVEN, **fields)
+    assert neutron_changes.difference(known, ANSWER, now) == what
+    unbound = msgspec.structs.replace(ANSWER, host="", profile={})
+    assert "trust" not in neutron_changes.difference(known, unbound, now), "the profile goes with the host"
+
+
+def test_what_no_vf_can_be_set_up_for_is_a_condition_until_it_is_gone() -> None:
+    port = made(securityGroups=["g1"])
+    limited = msgspec.structs.replace(GIVEN, unenforced=("rule dscp_marking of QoS policy gold",))
+    bound = neutron_ports.bound(port, ANSWER, NETWORK, limited, NOW)
+    known = msgspec.structs.replace(port, status=bound)
+    assert known.enforced is not None
+    assert known.enforced.message.startswith("security groups; rule dscp_marking of QoS policy gold: not enforced")
+    (told,) = notices(REFERENCE, (), bound.conditions)
+    assert (told.type, told.reason) == ("Warning", "NotEnforced")
+    unread = neutron_ports.changed(known, "", NOW)
+    assert unread == bound, "what could not be read says nothing new"
+    now = msgspec.structs.replace(known, status=neutron_ports.changed(known, "", LATER, vf_settings=GIVEN))
+    assert now.enforced is not None
+    assert now.enforced.message.startswith("security groups: not enforced")
+    assert made().enforced is None
+
+
+@pytest.mark.parametrize(
     ("fields", "outdated"),
     [
         ({}, ()),
