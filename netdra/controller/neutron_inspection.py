@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from netdra.controller import metrics, neutron_changes, neutron_ports
 from netdra.controller.neutron_networks import Lookups, PortNetworks
@@ -26,7 +26,8 @@ from netdra.ops.metrics import counted
 
 log = logging.getLogger(__name__)
 
-Revisions = dict[str, int]
+Revisions = dict[str, Any]
+"""By id, what is another one after a change: a revision number, or the object itself."""
 
 
 class Cluster(NamedTuple):
@@ -105,7 +106,7 @@ class Inspection:
         now = {
             "ports": await self._neutron.revisions("ports", device_owner=OWNER),
             "networks": await self._revisions_of("networks", "id", networks),
-            "subnets": await self._revisions_of("subnets", "network_id", networks),
+            "subnets": await self._subnets_of(networks),
             "qos/policies": await self._revisions_of("qos/policies", "id", set(self._policies.values())),
         }
         changed = {kind: _changed(self._revisions.get(kind, {}), revisions) for kind, revisions in now.items()}
@@ -129,6 +130,13 @@ class Inspection:
         for first in range(0, len(wanted), IDS_AT_ONCE):
             revisions |= await self._neutron.revisions(kind, **{field: wanted[first : first + IDS_AT_ONCE]})
         return revisions
+
+    async def _subnets_of(self, networks: Iterable[str]) -> Revisions:
+        """The subnets themselves: Neutron 29 gives a subnet no other number when its name servers change."""
+        wanted, subnets = sorted(networks), dict[str, Any]()
+        for first in range(0, len(wanted), IDS_AT_ONCE):
+            subnets |= await self._neutron.subnets_of(wanted[first : first + IDS_AT_ONCE])
+        return subnets
 
     def _is_concerned(self, port: NeutronPort, ports: set[str], networks: set[str], policies: set[str]) -> bool:
         """Whether a bound port is another than it was, or gone, or is of another network or policy than it was."""
@@ -192,7 +200,7 @@ class Inspection:
             self._policies.pop(port.id, None)
 
 
-def _changed(before: Mapping[str, int], now: Mapping[str, int]) -> set[str]:
+def _changed(before: Revisions, now: Revisions) -> set[str]:
     """The ids of what is new, gone or of another revision."""
     return {key for key in before.keys() | now.keys() if before.get(key) != now.get(key)}
 

@@ -187,9 +187,12 @@ class Neutron(Networks):
             port = await self._read_port(port_id)
             hosts = {"", host} if (await self.tenancy()).verdict(port) == "present" else {host}
             if port.device_id == claim and port.host in hosts and not used(port.host, port.pci_slot):
-                free = {"device_id": "", "device_owner": "", "binding:host_id": "", "binding:profile": {}}
-                former = port.profile.get(FORMER_TYPE)
-                await self._change(port, free | ({"binding:vnic_type": former} if former else {}))
+                kept = {name: value for name, value in port.profile.items() if name == FORMER_TYPE}
+                free = {"device_id": "", "device_owner": "", "binding:host_id": "", "binding:profile": kept}
+                port = await self._change(port, free)
+            if (former := port.profile.get(FORMER_TYPE)) and not port.device_id and not port.host:
+                # Neutron changes the vnic_type of a port that nothing uses, and not in the request that gives it back.
+                await self._change(port, {"binding:vnic_type": former, "binding:profile": {}})
         except (LostError, NoNetworkError):
             return
 

@@ -131,6 +131,15 @@ class Networks:
 
         return tuple(await self._subnets.get(network.id, read_anew))
 
+    async def subnets_of(self, networks: Sequence[str]) -> dict[str, Subnet]:
+        """The subnets of some networks by their ids, as they are now.
+
+        Raises:
+            NeutronError: Neutron does not tell.
+        """
+        subnets = await self.session.list_all("subnets", Subnet, network_id=networks)
+        return {subnet.id: subnet for subnet in subnets}
+
     async def subnet(self, network: NeutronNetwork, wanted: str) -> Subnet:
         """The subnet of a network that has that id or name.
 
