@@ -322,6 +322,28 @@ def test_a_named_port_is_one_vfs_and_the_next_ones_when_it_was_given_back(tell: 
     tell(story)
 
 
+def test_a_controller_that_dies_while_it_gives_a_port_back_leaves_its_type_to_the_next(
+    tell: Callable[..., None],
+) -> None:
+    async def story(scene: Scene) -> None:
+        stored = scene.cloud.make(NAMED, **{"binding:vnic_type": "normal"})
+        scene.ask(port=NAMED)
+        scene.allocate("vf0")
+        await scene.settle("vf0")
+        assert stored["binding:vnic_type"] == "direct"
+        scene.allocate()
+        # The first request of two is carried out, and the second one is not.
+        scene.cloud.refused = lambda method, path: 503 if method == "PUT" and not stored["device_id"] else 0
+        with pytest.raises(UnreachableError):
+            await scene.settle("vf0")
+        assert (stored["binding:vnic_type"], stored["device_id"], stored["binding:host_id"]) == ("direct", "", "")
+        scene.cloud.refused = lambda method, path: 0
+        await scene.settle("vf0")
+        assert (stored["binding:vnic_type"], stored["binding:profile"], scene.ports) == ("normal", {}, {})
+
+    tell(story)
+
+
 @pytest.mark.parametrize("order", [("vf0", "vf1"), ("vf1", "vf0"), ()], ids=["first", "late", "at once"])
 def test_a_port_that_the_claims_next_vf_uses_is_not_given_back_with_the_last_one(
     tell: Callable[..., None], order: tuple[str, ...]
