@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -22,7 +22,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from netdra.controller import metrics, neutron_ports
+from netdra.controller import metrics, neutron_ports, neutron_slots
 from netdra.controller.neutron_inspection import Cluster, Inspection
 from netdra.controller.neutron_networks import PortNetworks
 from netdra.controller.neutron_ports import AllocatedNode
@@ -55,13 +55,12 @@ from netdra.neutron.errors import (
     NoNetworkError,
     OtherProjectError,
     QuotaError,
-    SlotTakenError,
     UnauthorizedError,
     UnknownProjectError,
     UnreachableError,
     WrongPhysnetError,
 )
-from netdra.neutron.marks import OWNER, Mark
+from netdra.neutron.marks import Mark
 from netdra.neutron.physnets import PhysnetDefault
 from netdra.neutron.session import AT_ONCE, Session
 from netdra.neutron.tenancy import NOTHING, AllowedIds
@@ -385,7 +384,9 @@ class NeutronPorts:
         if not spec.port:
             chosen, subnet = await self._networks.choose(port, self._ports.objects.values())
         wanted = await self._request(port, chosen.id if chosen is not None else "", subnet)
-        has_one = await self._check_vf(port)
+        if port.chosen_vf is not None:
+            neutron_ports.check_choice(port, await self._slices(spec.node_name))
+        has_one = await neutron_slots.check(neutron, port, wanted.mark, self._ports.objects.values())
         if spec.port:
             return await neutron.adopt(wanted, spec.port, lambda host, pci_slot: self._has(spec.port, host, pci_slot))
         if creating := self._creating.get(port.name):
@@ -430,42 +431,6 @@ class NeutronPorts:
             and not port.metadata.deletion_timestamp
             for port in self._ports.objects.values()
         )
-
-    async def _check_vf(self, port: NeutronPort) -> bool:
-        """Refuse a second port of one VF, and one for a device that the node cannot have chosen.
-
-        Returns:
-            Whether the VF has a port that was made for this NeutronPort.
-
-        Raises:
-            SlotTakenError: the VF has one.
-            NeutronRefusedError: the device is not one of the pooled VFs that the claim was allocated.
-        """
-        spec, mark = port.spec, Mark(await self._cluster_uid(), port.name)
-        if port.chosen_vf is not None:
-            neutron_ports.check_choice(port, await self._slices(spec.node_name))
-        for own in self._ports.objects.values():
-            if (own.spec.host, own.pci_address) == (spec.host, port.pci_address) and _has_it(own, port):
-                assert own.status is not None
-                raise _slot_taken(port, own.status.port_id, own.spec.claim.uid, OWNER)
-        there = await self._neutron.users_of(spec.host, port.pci_address)
-        if self._strangers(port, mark, there):
-            # What is known may be out of date.
-            there = await self._neutron.users_of(spec.host, port.pci_address, fresh=True)
-            for other in self._strangers(port, mark, there):
-                raise _slot_taken(port, other.id, other.device_id, other.device_owner)
-        return any(other.mark == mark for other in there)
-
-    def _strangers(self, port: NeutronPort, mark: Mark, there: Sequence[Port]) -> list[Port]:
-        """Those of a VF's ports that keep it: not those of claims which have given it back, or have another one."""
-        if not there:
-            return []
-        going = {
-            Mark(mark.cluster, own.name)
-            for own in self._ports.objects.values()
-            if own.metadata.deletion_timestamp or own.pci_address not in ("", port.pci_address)
-        }
-        return [other for other in there if other.mark not in {mark, *going} and other.id != port.spec.port]
 
     async def _delete(self, port: NeutronPort) -> None:
         """Delete a port from Neutron, and let its object go.
@@ -547,20 +512,6 @@ class NeutronPorts:
         if not self._cluster:
             self._cluster = (await self._client.get(NAMESPACES, "kube-system")).metadata.uid
         return self._cluster
-
-
-def _has_it(own: NeutronPort, port: NeutronPort) -> bool:
-    """Whether another NeutronPort of a VF keeps it."""
-    is_other = own.name != port.name and not (port.spec.port and own.spec.port == port.spec.port)
-    return is_other and neutron_ports.is_bound(own) and not own.metadata.deletion_timestamp
-
-
-def _slot_taken(port: NeutronPort, other: str, device: str, owner: str) -> SlotTakenError:
-    return SlotTakenError(
-        f"VF {port.pci_address} of host {port.spec.host} has port {other} already, for device_id "
-        f"{device} of {owner or 'nobody'}",
-        hint="delete that port if nobody uses it any more: openstack port show shows its description",
-    )
 
 
 def _claim_of(port: NeutronPort) -> str:
