@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Hashable
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+_LATE_SHARE = 1 / 3
+"""After which part of its time limit an answer is late."""
 
 
 @dataclass
@@ -109,3 +113,61 @@ class Budget:
         self._at = now
         if self._tokens < 0:
             await self._sleep(-self._tokens / self._per_second)
+
+
+class InFlight:
+    """How many requests are under way at once: fewer where answers are late, so that none waits for its time limit.
+
+    A server that works on one request at a time answers the last of eight after eight times its time. A late answer
+    lowers the number to what would have been in time; early ones raise it by one for each round of requests.
+
+    Attributes:
+        limit: the present number, at least 1.
+    """
+
+    def __init__(self, most: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin with as many as there may be.
+
+        Args:
+            most: how many there may be.
+            seconds: how long a request may take.
+            clock: the time in seconds.
+        """
+        self.limit = float(most)
+        self._most, self._late, self._clock = most, seconds * _LATE_SHARE, clock
+        self._busy = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait until another request may begin; it is under way in the block."""
+        while self._busy >= int(self.limit):
+            place = asyncio.get_running_loop().create_future()
+            self._waiting.append(place)
+            try:
+                await place
+            except asyncio.CancelledError:
+                self._wake()
+                raise
+        self._busy += 1
+        began, with_it = self._clock(), self._busy
+        try:
+            yield
+        finally:
+            self._busy -= 1
+            self._note(self._clock() - began, with_it)
+            self._wake()
+
+    def _note(self, seconds: float, with_it: int) -> None:
+        if seconds < self._late:
+            self.limit = min(float(self._most), self.limit + 1 / self.limit)
+        else:
+            self.limit = max(1.0, min(self.limit, with_it * self._late / seconds))
+
+    def _wake(self) -> None:
+        free = int(self.limit) - self._busy
+        while self._waiting and free > 0:
+            place = self._waiting.popleft()
+            if not place.done():
+                place.set_result(None)
+                free -= 1

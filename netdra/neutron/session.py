@@ -23,7 +23,7 @@ from netdra import __version__
 from netdra.model.errors import UNREADABLE
 from netdra.neutron import clouds
 from netdra.neutron.answers import refusal
-from netdra.neutron.cached import Budget
+from netdra.neutron.cached import Budget, InFlight
 from netdra.neutron.errors import CloudsError, NeutronError, NoNetworkError, UnauthorizedError, UnreachableError
 
 SECONDS = 10.0
@@ -167,6 +167,7 @@ class Session:
         """
         self._on_answer = on_answer
         self._budget = budget
+        self._in_flight = InFlight(AT_ONCE, seconds)
         self._path, self._name = path, name
         self._timeout = aiohttp.ClientTimeout(total=seconds)
         self._http: aiohttp.ClientSession | None = None
@@ -273,9 +274,10 @@ class Session:
             sent = None if body is None else msgspec.json.encode(body)
             if self._budget is not None:
                 await self._budget.take()
-            status, _, answer = await self._send(
-                "Neutron", what, method, f"{login.network}/v2.0/{target}", sent, {**login.headers, **condition}
-            )
+            async with self._in_flight.turn():
+                status, _, answer = await self._send(
+                    "Neutron", what, method, f"{login.network}/v2.0/{target}", sent, {**login.headers, **condition}
+                )
             if status == HTTPStatus.UNAUTHORIZED:
                 if self._login is login:
                     self._login = None

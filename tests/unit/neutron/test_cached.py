@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netdra.neutron.cached import Budget, Cached
+from netdra.neutron.cached import Budget, Cached, InFlight
 
 
 class Server:
@@ -118,5 +118,83 @@ def test_without_a_bound_nobody_waits() -> None:
     async def told() -> None:
         budget = Budget(0, 1)
         await asyncio.wait_for(asyncio.gather(*(budget.take() for _ in range(1000))), 5.0)
+
+    asyncio.run(told())
+
+
+class SerialServer:
+    """Works on one request at a time, by a clock of its own."""
+
+    def __init__(self, seconds: float, most: int, timeout: float) -> None:
+        self.seconds, self.now, self.free_at = seconds, 0.0, 0.0
+        self.timeout, self.late, self.done, self.under_way, self.peak = timeout, 0, 0, 0, 0
+        self.in_flight = InFlight(most, timeout, clock=lambda: self.now)
+        self._ends: list[tuple[float, asyncio.Event]] = []
+
+    async def request(self) -> None:
+        async with self.in_flight.turn():
+            self.under_way += 1
+            self.peak = max(self.peak, self.under_way)
+            began = self.now
+            self.free_at = max(self.free_at, began) + self.seconds
+            event = asyncio.Event()
+            self._ends.append((self.free_at, event))
+            await event.wait()
+            self.late += self.now - began > self.timeout
+            self.under_way -= 1
+        self.done += 1
+
+    async def work(self, count: int) -> None:
+        tasks = [asyncio.create_task(self.request()) for _ in range(count)]
+        end = self.done + count
+        while self.done < end:
+            for _ in range(5):
+                await asyncio.sleep(0)
+            if self._ends:
+                self._ends.sort(key=lambda end: end[0])
+                self.now, event = self._ends.pop(0)
+                event.set()
+        await asyncio.gather(*tasks)
+
+
+@pytest.mark.parametrize(("seconds", "late"), [(0.1, 0), (1.0, 0), (2.0, 8), (4.0, 8), (10.0, 8)])
+def test_a_server_that_works_on_one_request_at_a_time_answers_in_time(seconds: float, late: int) -> None:
+    async def told() -> None:
+        server = SerialServer(seconds, 8, 15.0)
+        await server.work(60)
+        assert server.late <= late, "only some of those that were begun before anything was known"
+        assert server.peak <= 8
+
+    asyncio.run(told())
+
+
+def test_more_requests_are_under_way_again_when_answers_are_early() -> None:
+    async def told() -> None:
+        server = SerialServer(10.0, 8, 15.0)
+        await server.work(20)
+        assert server.in_flight.limit < 3
+        server.seconds = 0.01
+        await server.work(80)
+        assert server.in_flight.limit > 7
+
+    asyncio.run(told())
+
+
+def test_of_those_who_wait_one_who_is_cancelled_keeps_no_other_from_its_turn() -> None:
+    async def told() -> None:
+        in_flight = InFlight(1, 10.0)
+        ended = []
+
+        async def request(number: int) -> None:
+            async with in_flight.turn():
+                await asyncio.sleep(0)
+            ended.append(number)
+
+        tasks = [asyncio.create_task(request(number)) for number in range(6)]
+        await asyncio.sleep(0)
+        tasks[1].cancel()
+        tasks[2].cancel()
+        await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 5.0)
+        assert ended == [0, 3, 4, 5]
 
     asyncio.run(told())
