@@ -74,7 +74,7 @@ REQUESTS_PER_SECOND = 20.0
 """How many requests to Neutron begin in a second at most."""
 POLL_SECONDS = 10.0
 """Seconds between two looks for what was changed in Neutron."""
-POLL_SHARE = 20.0
+POLL_SHARE = 5.0
 """How many times longer than the last such look took the next one waits at least: a slow server is asked less."""
 SWEEP_SECONDS = 600.0
 """Seconds between two looks through all ports of the cluster."""
@@ -281,7 +281,9 @@ class NeutronPorts:
         created = self._creating[port.name] = asyncio.Event()
         try:
             await self._client.create(NEUTRON_PORTS, port)
-            if port.name not in self._ended.get(key, ()):
+            if port.name in self._ended.get(key, ()):
+                self._unasked.discard(port.name)
+            else:
                 self._unasked.add(port.name)
         finally:
             del self._creating[port.name]
@@ -421,7 +423,7 @@ class NeutronPorts:
             return  # its name and tags are those of the project that made it
         try:
             await self._neutron.label(now, await self._request(port))
-        except NeutronError as problem:
+        except (NeutronError, CloudsError) as problem:
             log.info("port %s in Neutron is not labelled yet: %s", now.id, problem.what)
 
     def _has(self, port_id: str, host: str, pci_slot: str) -> bool:

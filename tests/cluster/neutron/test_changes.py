@@ -105,6 +105,7 @@ def test_a_quota_with_room_again_is_noticed_soon(
     workspace: Workspace, cloud: Cloud, node: str, controller: Process
 ) -> None:
     class_name = topology(workspace)
+    until(lambda: not cloud.ports(), "the ports of other tests to go", seconds=PATIENCE)
     cloud.limit(0)
     try:
         for name in ("first", "second"):
