@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import uuid
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -42,12 +43,41 @@ if TYPE_CHECKING:
 )
 @shared.cloud
 @option(
+    "--neutron-cluster-name",
+    "NAME",
+    "The cluster's name in tags of its ports in Neutron; by default its uid.",
+    default="",
+)
+@option(
     "--neutron-check-interval",
     "SECONDS",
-    "How often the cluster's ports in Neutron are looked through for orphans, and for what was changed there.",
+    "How often the cluster's ports in Neutron are looked through for orphans.",
     type=click.FloatRange(min=1.0),
     callback=shared.seconds,
     default=600.0,
+)
+@option(
+    "--neutron-poll-interval",
+    "SECONDS",
+    "How often revision numbers in Neutron are compared, at least; a slow server is asked less often.",
+    type=click.FloatRange(min=1.0),
+    callback=shared.seconds,
+    default=10.0,
+)
+@option(
+    "--neutron-timeout",
+    "SECONDS",
+    "How long a request to Keystone or Neutron may take.",
+    type=click.FloatRange(min=1.0),
+    callback=shared.seconds,
+    default=15.0,
+)
+@option(
+    "--neutron-requests-per-second",
+    "NUMBER",
+    "How many requests to Neutron begin in a second at most; 0 for no limit.",
+    type=click.FloatRange(min=0.0),
+    default=20.0,
 )
 def command(
     options: daemons.Options,
@@ -57,7 +87,9 @@ def command(
     pull_secrets: tuple[str, ...],
     cni_folder: str,
     cloud: shared.CloudAccess,
+    neutron_cluster_name: str,
     neutron_check_interval: float,
+    **pace: float,
 ) -> None:
     """Make the DeviceClasses of NetworkTopologies, and keep the status of topologies, policies and plugin schemas.
 
@@ -79,12 +111,14 @@ def command(
         image=image,
         pull_secrets=pull_secrets,
         cni_folder=cni_folder,
-        neutron=_cloud(cloud, neutron_check_interval),
+        neutron=_cloud(cloud, neutron_check_interval, neutron_cluster_name, pace),
     )
     daemons.run("controller", (CONTROLLER,), lambda client, process: work(client, process, settings), options)
 
 
-def _cloud(cloud: shared.CloudAccess, interval: float) -> NeutronSettings | None:
+def _cloud(
+    cloud: shared.CloudAccess, interval: float, cluster_name: str, pace: Mapping[str, float]
+) -> NeutronSettings | None:
     """The cloud of the options, as far as it can be known now: its file is read again at each login.
 
     Raises:
@@ -95,4 +129,14 @@ def _cloud(cloud: shared.CloudAccess, interval: float) -> NeutronSettings | None
         return None
     from netdra.controller.neutron import NeutronSettings
 
-    return NeutronSettings(cloud.neutron_clouds, cloud.neutron_cloud, defaults, interval, cloud.allowed)
+    return NeutronSettings(
+        cloud.neutron_clouds,
+        cloud.neutron_cloud,
+        defaults,
+        interval,
+        cloud.allowed,
+        cluster_name,
+        poll_seconds=pace["neutron_poll_interval"],
+        timeout_seconds=pace["neutron_timeout"],
+        requests_per_second=pace["neutron_requests_per_second"],
+    )

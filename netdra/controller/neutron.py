@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
-from netdra.controller import metrics, neutron_ports
-from netdra.controller.neutron_networks import Lookups, PortNetworks
+from netdra.controller import metrics, neutron_ports, neutron_slots
+from netdra.controller.neutron_inspection import Cluster, Inspection
+from netdra.controller.neutron_networks import PortNetworks
 from netdra.controller.neutron_ports import AllocatedNode
 from netdra.controller.state import State
 from netdra.controller.writing import MANAGER, finalize_port, notices
@@ -39,25 +42,40 @@ from netdra.model.neutron_port import FINALIZER, HOST_ANNOTATION, ChosenVF, Neut
 from netdra.model.resource import API_VERSION, ResourceSlice
 from netdra.model.topology import NetworkTopology
 from netdra.neutron.answers import NeutronNetwork, Port, PortRequest, VfSettings
+from netdra.neutron.cached import Budget
 from netdra.neutron.client import Neutron
 from netdra.neutron.errors import (
+    AmbiguousError,
     CloudsError,
     LostError,
+    NetworkMovedError,
     NeutronError,
+    NeutronRefusedError,
     NoAgentError,
+    NoNetworkError,
     OtherProjectError,
-    SlotTakenError,
+    QuotaError,
     UnauthorizedError,
+    UnknownProjectError,
     UnreachableError,
+    WrongPhysnetError,
 )
+from netdra.neutron.marks import Mark
 from netdra.neutron.physnets import PhysnetDefault
 from netdra.neutron.session import AT_ONCE, Session
 from netdra.neutron.tenancy import NOTHING, AllowedIds
-from netdra.ops.metrics import counted
 from netdra.topology.users import topologies_of
 
 log = logging.getLogger(__name__)
 
+TIMEOUT_SECONDS = 15.0
+"""How long a request may take: busy clouds need 10 s for a port, and a node that waits hears of it within its 20 s."""
+REQUESTS_PER_SECOND = 20.0
+"""How many requests to Neutron begin in a second at most."""
+POLL_SECONDS = 10.0
+"""Seconds between two looks for what was changed in Neutron."""
+POLL_SHARE = 5.0
+"""How many times longer than the last such look took the next one waits at least: a slow server is asked less."""
 SWEEP_SECONDS = 600.0
 """Seconds between two looks through all ports of the cluster."""
 AGENT_SECONDS = 30.0
@@ -66,6 +84,18 @@ AGAIN_SECONDS = 60.0
 """Seconds until a request that Neutron refused is tried again: an administrator may have changed the reason."""
 FIRST_SECONDS, MOST_SECONDS = 1.0, 60.0
 """The first and the longest back-off while Neutron or Keystone does not answer."""
+
+
+_KNOWN_WRONG = (
+    AmbiguousError,
+    NetworkMovedError,
+    NeutronRefusedError,
+    NoNetworkError,
+    OtherProjectError,
+    UnknownProjectError,
+    WrongPhysnetError,
+)
+"""The refusals that may come of what was known for a while."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +108,10 @@ class NeutronSettings:
         physnets: by physical network, the network whose ports VFs get if their topology names none.
         sweep_seconds: seconds between two looks through the cluster's ports.
         allowed: what may be used beside the cloud's own project.
+        cluster_name: what operators of the cloud call this cluster; its uid without it.
+        poll_seconds: seconds between two looks for changes.
+        timeout_seconds: how long a request may take.
+        requests_per_second: how many requests to Neutron may begin in a second; 0 for any number.
     """
 
     clouds: Path
@@ -85,6 +119,10 @@ class NeutronSettings:
     physnets: Mapping[str, PhysnetDefault] = field(default_factory=dict)
     sweep_seconds: float = SWEEP_SECONDS
     allowed: AllowedIds = NOTHING
+    cluster_name: str = ""
+    poll_seconds: float = POLL_SECONDS
+    timeout_seconds: float = TIMEOUT_SECONDS
+    requests_per_second: float = REQUESTS_PER_SECOND
 
 
 class NeutronPorts:
@@ -106,14 +144,30 @@ class NeutronPorts:
         """
         self._client, self._recorder, self._state = client, recorder, state
         self._settings, self._in_hand = settings, in_hand
-        session = Session(settings.clouds, settings.cloud, on_answer=_measure)
+        budget = Budget(settings.requests_per_second, AT_ONCE)
+        seconds, cloud = settings.timeout_seconds, settings.cloud
+        session = Session(settings.clouds, cloud, seconds=seconds, on_answer=_measure, budget=budget)
         self._neutron = Neutron(session, settings.allowed)
         self._networks = PortNetworks(self._neutron, settings.physnets)
         self._ports: Store[NeutronPort] = Store()
         self._by_claim: dict[str, set[str]] = {}
         self._last_chosen: dict[str, dict[str, ChosenVF]] = {}
         self._cluster = ""
-        self._suspects: frozenset[str] = frozenset()
+        # Names of NeutronPorts that this process made and has not asked Neutron for, and by claim of those that ended.
+        self._unasked: set[str] = set()
+        self._creating: dict[str, asyncio.Event] = {}
+        self._ended: dict[str, set[str]] = {}
+        self._inspection = Inspection(
+            self._neutron,
+            self._networks,
+            Cluster(
+                ports=lambda: self._ports.objects,
+                claims=lambda: {claim.metadata.uid for claim in state.claims.objects.values()},
+                uid=self._cluster_uid,
+                write=self._write,
+                label=self._label,
+            ),
+        )
         self.claims: WorkQueue[str] = WorkQueue("neutron-claims", self._claim, workers=AT_ONCE)
         self.ports: WorkQueue[str] = WorkQueue(
             "neutron-ports", self._port, workers=AT_ONCE, first=FIRST_SECONDS, most=MOST_SECONDS
@@ -139,6 +193,7 @@ class NeutronPorts:
                 tasks.create_task(self.claims.run())
                 tasks.create_task(self.ports.run())
                 tasks.create_task(self._run_sweeps())
+                tasks.create_task(self._run_looks())
 
     def _asks(self, claim: ClaimUse | None) -> bool:
         topologies = topologies_of(claim) if claim is not None else ()
@@ -175,6 +230,8 @@ class NeutronPorts:
 
     def _on_port_end(self, key: str, port: NeutronPort) -> None:
         claim = _claim_of(port)
+        self._unasked.discard(port.name)
+        self._ended.setdefault(claim, set()).add(port.name)
         self._by_claim[claim].discard(key)
         if not self._by_claim[claim]:
             del self._by_claim[claim]
@@ -209,14 +266,28 @@ class NeutronPorts:
                     # The node of a running pod does not look at its port again.
                     chosen = self._last_chosen.get(key, {}).get(name)
                     with suppress(AlreadyExistsError):
-                        await self._client.create(NEUTRON_PORTS, replace(wanted[name], chosen_vf=chosen))
+                        await self._create(key, replace(wanted[name], chosen_vf=chosen))
                     self._last_chosen.get(key, {}).pop(name, None)
                 if claim is None:
                     self._last_chosen.pop(key, None)
+                    self._ended.pop(key, None)
             except (ConflictError, NotFoundError) as problem:
                 log.debug("ports of claim %s changed meanwhile: %s", key, problem)
                 return AGAIN
         return None
+
+    async def _create(self, key: str, port: NeutronPort) -> None:
+        """Make a NeutronPort; Neutron cannot have a port for it, unless an earlier one of its name has ended."""
+        created = self._creating[port.name] = asyncio.Event()
+        try:
+            await self._client.create(NEUTRON_PORTS, port)
+            if port.name in self._ended.get(key, ()):
+                self._unasked.discard(port.name)
+            else:
+                self._unasked.add(port.name)
+        finally:
+            del self._creating[port.name]
+            created.set()
 
     async def _read(self, key: str) -> ResourceClaim | None:
         """A claim as the API server has it, None if it is gone."""
@@ -262,8 +333,10 @@ class NeutronPorts:
                     await finalize_port(self._client, port, wanted=True)
                     return AGAIN
                 elif port.pci_address and not neutron_ports.is_bound(port):
-                    answer, network, vf_settings = await self._ensure(port)
+                    answer, network, vf_settings = await self._ensure_validated(port)
                     await self._write(port, neutron_ports.bound(port, answer, network, vf_settings, _now()))
+                    self._look_at_refused_by_quota(AT_ONCE)
+                    await self._label(port, answer)
             except (ConflictError, NotFoundError) as problem:
                 log.debug("NeutronPort %s changed meanwhile: %s", key, problem)
                 return AGAIN
@@ -274,6 +347,27 @@ class NeutronPorts:
                 self.ports.add(key, AGENT_SECONDS if isinstance(problem, NoAgentError) else AGAIN_SECONDS)
                 self.claims.add(_claim_of(port))  # an administrator may have changed what the claim should have
         return None
+
+    def _look_at_refused_by_quota(self, count: int) -> None:
+        """Look at some ports again that the quota refused: one that was made or deleted shows that there is room."""
+        refused = (
+            key for key, port in self._ports.objects.items() if neutron_ports.reason_of(port) == QuotaError.reason
+        )
+        for key in islice(refused, count):
+            self.ports.add(key)
+
+    async def _ensure_validated(self, port: NeutronPort) -> tuple[Port, NeutronNetwork, VfSettings]:
+        """As `_ensure`; a refusal by what was known of networks and hosts counts after both were read anew.
+
+        Raises:
+            NeutronError: the port is not bound.
+        """
+        try:
+            return await self._ensure(port)
+        except _KNOWN_WRONG:
+            if not self._neutron.forget():
+                raise
+        return await self._ensure(port)
 
     async def _ensure(self, port: NeutronPort) -> tuple[Port, NeutronNetwork, VfSettings]:
         """Have Neutron bind a port, which is made if it is not there.
@@ -291,23 +385,46 @@ class NeutronPorts:
         chosen, subnet = None, ""
         if not spec.port:
             chosen, subnet = await self._networks.choose(port, self._ports.objects.values())
-        wanted = PortRequest(
+        wanted = await self._request(port, chosen.id if chosen is not None else "", subnet)
+        if port.chosen_vf is not None:
+            neutron_ports.check_choice(port, await self._slices(spec.node_name))
+        has_one = await neutron_slots.check(neutron, port, wanted.mark, self._ports.objects.values())
+        if spec.port:
+            return await neutron.adopt(wanted, spec.port, lambda host, pci_slot: self._has(spec.port, host, pci_slot))
+        if creating := self._creating.get(port.name):
+            await creating.wait()  # its watch event may come before the answer
+        is_new = port.name in self._unasked and not has_one
+        self._unasked.discard(port.name)  # an attempt without an answer may have made it
+        return await neutron.ensure(wanted, chosen, is_new=is_new)
+
+    async def _request(self, port: NeutronPort, network: str = "", subnet: str = "") -> PortRequest:
+        """What is asked of Neutron for a NeutronPort, in a network and subnet by their ids."""
+        cluster, spec = await self._cluster_uid(), port.spec
+        return PortRequest(
             name=port.name,
             claim=spec.claim.uid,
-            cluster=await self._cluster_uid(),
+            cluster=cluster,
             host=spec.host,
-            network=chosen.id if chosen is not None else "",
+            network=network,
             physnet=spec.physnet,
             pci_slot=port.pci_address,
             subnet=subnet,
             addresses=spec.fixed_ips,
             security_groups=spec.security_groups,
             qos_policy=spec.qos_policy,
+            label=neutron_ports.label(
+                port, self._state.claims.objects.get(_claim_of(port)), self._settings.cluster_name or cluster
+            ),
         )
-        await self._check_vf(port)
-        if spec.port:
-            return await neutron.adopt(wanted, spec.port, lambda host, pci_slot: self._has(spec.port, host, pci_slot))
-        return await neutron.ensure(wanted, chosen)
+
+    async def _label(self, port: NeutronPort, now: Port) -> None:
+        """Have a port of netdra's show what operators look for. Nothing waits for it, and the next look repeats it."""
+        if port.spec.port:
+            return  # its name and tags are those of the project that made it
+        try:
+            await self._neutron.label(now, await self._request(port))
+        except (NeutronError, CloudsError) as problem:
+            log.info("port %s in Neutron is not labelled yet: %s", now.id, problem.what)
 
     def _has(self, port_id: str, host: str, pci_slot: str) -> bool:
         """Whether a VF has a NeutronPort that names a port, and keeps it."""
@@ -316,29 +433,6 @@ class NeutronPorts:
             and not port.metadata.deletion_timestamp
             for port in self._ports.objects.values()
         )
-
-    async def _check_vf(self, port: NeutronPort) -> None:
-        """Refuse a second port of one VF, and one for a device that the node cannot have chosen.
-
-        Raises:
-            SlotTakenError: the VF has one.
-            NeutronRefusedError: the device is not one of the pooled VFs that the claim was allocated.
-        """
-        spec = port.spec
-        if port.chosen_vf is not None:
-            neutron_ports.check_choice(port, await self._slices(spec.node_name))
-        for other in await self._neutron.users_of(spec.host, port.pci_address):
-            if other.name != port.name and other.id != spec.port and not self._is_going(other):
-                raise SlotTakenError(
-                    f"VF {port.pci_address} of host {spec.host} has port {other.id} already, for device_id "
-                    f"{other.device_id} of {other.device_owner or 'nobody'}",
-                    hint="delete that port if nobody uses it any more: openstack port show shows its description",
-                )
-
-    def _is_going(self, other: Port) -> bool:
-        """Whether a port is one of ours whose claim has given its VF back, or has another one by now."""
-        own = [port for port in self._ports.objects.values() if port.name == other.name]
-        return any(port.metadata.deletion_timestamp or port.pci_address not in ("", other.pci_slot) for port in own)
 
     async def _delete(self, port: NeutronPort) -> None:
         """Delete a port from Neutron, and let its object go.
@@ -353,12 +447,13 @@ class NeutronPorts:
             used = partial(self._has, spec.port)
             await self._neutron.give_back(spec.port, spec.claim.uid, spec.host, used)
         else:
-            uid = port.spec.claim.uid
             port_ids = {port.status.port_id} if port.status is not None and port.status.port_id else set()
-            there = await self._neutron.find(port.name, uid, await self._cluster_uid())
+            mark = Mark(await self._cluster_uid(), port.name)
+            there = await self._neutron.find(mark, port.spec.claim.uid)
             for port_id in sorted(port_ids | {item.id for item in there}):
                 await self._neutron.delete(port_id)
         await finalize_port(self._client, port, wanted=False)
+        self._look_at_refused_by_quota(1)
 
     async def _write(self, port: NeutronPort, status: NeutronPortStatus) -> None:
         """Write a status, unless the object has it already; its news become events of the claim."""
@@ -373,22 +468,26 @@ class NeutronPorts:
         }
         await self._client.apply(NEUTRON_PORTS, wanted, manager=MANAGER, subresource="status")
         metrics.STATUS_WRITES.labels(NEUTRON_PORTS.plural).inc()
-        claim = ObjectReference(
-            api_version=API_VERSION,
-            kind="ResourceClaim",
-            name=port.spec.claim.name,
-            namespace=metadata.namespace,
-            uid=port.spec.claim.uid,
-        )
         before = port.status.conditions if port.status is not None else ()
-        for occurrence in notices(claim, before, status.conditions):
-            self._recorder.emit(occurrence)
+        for regarding in self._regarded(port):
+            for occurrence in notices(regarding, before, status.conditions):
+                self._recorder.emit(occurrence)
+
+    def _regarded(self, port: NeutronPort) -> Iterator[ObjectReference]:
+        """Whose events tell of a port: its claim's, and those of the pod that the claim was made for."""
+        claim, namespace = port.spec.claim, port.metadata.namespace
+        yield ObjectReference(
+            api_version=API_VERSION, kind="ResourceClaim", name=claim.name, namespace=namespace, uid=claim.uid
+        )
+        pod = neutron_ports.pod_of(self._state.claims.objects.get(_claim_of(port)))
+        if pod is not None:
+            yield ObjectReference(api_version="v1", kind="Pod", name=pod.name, namespace=namespace, uid=pod.uid)
 
     async def _run_sweeps(self) -> None:
         while True:
             await asyncio.sleep(self._settings.sweep_seconds)
             try:
-                problems = await self._sweep()
+                problems = await self._inspection.look_through()
             except NetdraError as problem:
                 log.warning("the cluster's ports in Neutron were not looked through: %s", problem)
                 continue
@@ -396,81 +495,25 @@ class NeutronPorts:
                 first = f"{len(problems)} of the cluster's ports in Neutron were not looked through, the first"
                 log.warning("%s: %s", first, problems[0])
 
-    async def _sweep(self) -> list[NetdraError]:
-        """Delete the ports of claims that are gone, and write the statuses of ports that are gone or changed.
-
-        A port is deleted if it had no object in two looks: the object may have come between them. The problem of one
-        port keeps no other from its look.
-
-        Returns:
-            The problems of single ports.
-
-        Raises:
-            NetdraError: Neutron does not list its ports, or the API server does not say which cluster it is.
-        """
-        problems: list[NetdraError] = []
-        there = {port.id: port for port in await self._neutron.ports(await self._cluster_uid())}
-        by_name = {port.name: port for port in self._ports.objects.values()}
-        claims = {claim.metadata.uid for claim in self._state.claims.objects.values()}
-        suspects = frozenset(port.id for port in there.values() if _is_orphan(port, by_name.get(port.name), claims))
-        for port_id in sorted(suspects & self._suspects):
+    async def _run_looks(self) -> None:
+        """Look for changes, as often as is cheap for the server."""
+        wait = self._settings.poll_seconds
+        while True:
+            await asyncio.sleep(wait)
+            began = time.monotonic()
+            self._look_at_refused_by_quota(1)
             try:
-                with counted(metrics.NEUTRON_ORPHANS):
-                    await self._neutron.delete(port_id)
+                for problem in await self._inspection.look_for_changes():
+                    log.info("a port in Neutron was not compared: %s", problem)
             except NetdraError as problem:
-                problems.append(problem)
-            else:
-                log.info("deleted port %s from Neutron: the claim that it was for is gone", port_id)
-        self._suspects = suspects
-        lookups: Lookups = {}
-        for port in by_name.values():
-            if neutron_ports.is_bound(port) and not port.metadata.deletion_timestamp:
-                try:
-                    await self._check(port, there, lookups)
-                except NetdraError as problem:
-                    problems.append(problem)
-        return problems
-
-    async def _check(self, port: NeutronPort, there: Mapping[str, Port], lookups: Lookups) -> None:
-        """Compare a bound port, and what its network's name leads to, with Neutron as it is now.
-
-        Args:
-            there: the cluster's ports by id.
-            lookups: networks that were looked up already, by id or name.
-
-        Raises:
-            NetdraError: Neutron gives no answer, or the status cannot be written just now.
-        """
-        assert port.status is not None
-        try:
-            now = there.get(port.status.port_id) or await self._neutron.port(port.status.port_id)
-            elsewhere = await self._networks.problem(port, lookups)
-            status = neutron_ports.changed(port, neutron_ports.difference(port, now), _now(), elsewhere)
-        except LostError as problem:
-            status = neutron_ports.failed(port, problem, _now())
-        except OtherProjectError as problem:
-            status = neutron_ports.changed(port, "", _now(), neutron_ports.text_of(problem))
-        if self._ports.objects.get(key_of(port.metadata.namespace, port.name)) is not port:
-            return  # its node has chosen another VF meanwhile
-        with suppress(ConflictError, NotFoundError):
-            await self._write(port, status)
+                log.info("changes in Neutron were not looked for: %s", problem)
+            wait = max(self._settings.poll_seconds, (time.monotonic() - began) * POLL_SHARE)
 
     async def _cluster_uid(self) -> str:
         """The uid that marks the ports of this cluster among those of others in a project."""
         if not self._cluster:
             self._cluster = (await self._client.get(NAMESPACES, "kube-system")).metadata.uid
         return self._cluster
-
-
-def _is_orphan(port: Port, neutron_port: NeutronPort | None, claims: set[str]) -> bool:
-    """Whether no object of the cluster has a port: its claim is gone, or its NeutronPort has another port."""
-    if neutron_port is None:
-        return port.device_id not in claims
-    return (
-        neutron_ports.is_bound(neutron_port)
-        and neutron_port.status is not None
-        and neutron_port.status.port_id != port.id
-    )
 
 
 def _claim_of(port: NeutronPort) -> str:

@@ -49,25 +49,26 @@ class PortNetworks:
         subnet = spec.subnet or ("" if spec.network else self._default(port).subnet)
         return network, (await self._neutron.subnet(network, subnet)).id if subnet else ""
 
-    async def problem(self, port: NeutronPort, lookups: Lookups) -> str:
+    async def problem(self, port: NeutronPort, lookups: Lookups, *, fresh: bool = True) -> str:
         """Why a new port like a bound one would not be in the same network; "" if it would.
 
         Args:
             lookups: what was looked up already, to which is added what this looks up.
+            fresh: whether networks that are known are read anew.
 
         Raises:
             UnreachableError, UnauthorizedError: Neutron or Keystone gives no answer just now.
         """
         assert port.status is not None
         for wanted in dict.fromkeys((port.status.network_id, "" if port.spec.port else self._named(port))):
-            if wanted and (text := _problem(port, wanted, await self._lookup(wanted, lookups))):
+            if wanted and (text := _problem(port, wanted, await self._lookup(wanted, lookups, fresh=fresh))):
                 return text
         return ""
 
-    async def _lookup(self, wanted: str, lookups: Lookups) -> NeutronNetwork | NeutronError:
+    async def _lookup(self, wanted: str, lookups: Lookups, *, fresh: bool) -> NeutronNetwork | NeutronError:
         if wanted not in lookups:
             try:
-                lookups[wanted] = await self._neutron.network(wanted)
+                lookups[wanted] = await self._neutron.network(wanted, fresh=fresh)
             except (UnreachableError, UnauthorizedError):
                 raise
             except NeutronError as problem:

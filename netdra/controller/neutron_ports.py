@@ -14,12 +14,13 @@ from msgspec.structs import replace
 
 from netdra.controller.status import Desired, conditions
 from netdra.model import names
-from netdra.model.claim import ResourceClaim
+from netdra.model.claim import ClaimUse, ResourceClaim
 from netdra.model.errors import InvalidInputError
 from netdra.model.meta import ObjectMeta, OwnerReference
 from netdra.model.neutron_port import (
     BOUND,
     CURRENT,
+    ENFORCED,
     FINALIZER,
     MAX_ADDRESSES,
     MAX_ROUTES,
@@ -34,8 +35,10 @@ from netdra.model.neutron_port import (
 from netdra.model.plan import PlannedStep
 from netdra.model.resource import API_VERSION, ResourceSlice
 from netdra.model.topology import NetworkTopology
+from netdra.neutron import marks
 from netdra.neutron.answers import NeutronNetwork, Port, VfSettings
 from netdra.neutron.errors import CloudsError, NeutronError, NeutronRefusedError
+from netdra.neutron.marks import Label
 from netdra.topology.bind import bind
 from netdra.topology.devices import DeviceKey, from_slices, physnets
 
@@ -133,6 +136,35 @@ def _port(
     )
 
 
+def pod_of(claim: ClaimUse | None) -> OwnerReference | None:
+    """The pod that a claim was made for, by a template or for an extended resource; None if pods share it."""
+    owners = claim.metadata.owner_references if claim is not None else ()
+    return next((owner for owner in owners if (owner.api_version, owner.kind) == ("v1", "Pod")), None)
+
+
+def label(port: NeutronPort, claim: ClaimUse | None, cluster: str) -> Label:
+    """What operators of the cloud read of a port.
+
+    A claim that a template or an extended resource made has one pod, which owns it. Pods that share a claim come and
+    go, so none of them is named.
+
+    Args:
+        claim: the port's, as far as it is there.
+        cluster: the cluster's name, or its uid.
+    """
+    spec, pod = port.spec, pod_of(claim)
+    return marks.label(
+        cluster=cluster,
+        namespace=port.metadata.namespace,
+        claim=spec.claim.name,
+        pod=pod.name if pod is not None else "",
+        step=spec.step,
+        node=spec.node_name,
+        topology=spec.topology,
+        device=spec.device,
+    )
+
+
 def check_choice(port: NeutronPort, slices: Sequence[ResourceSlice]) -> None:
     """Refuse a VF that cannot be one of the pooled VFs which a claim was allocated, as far as slices tell.
 
@@ -200,13 +232,13 @@ def bound(
     if network.physnet is None:
         # Neutron itself binds ports of any physical network that the host's agent has.
         text += f"; the user may not see whether network {network.name or network.id} is of {port.spec.physnet}"
-    desired = [Desired(BOUND, holds=True, reason="Bound", message=text)]
+    desired = [Desired(BOUND, holds=True, reason="Bound", message=text), *_unenforced(port, vf_settings)]
     return replace(
         _about(port),
         port_id=answer.id,
         network_id=network.id,
         network_name=network.name,
-        settings=_settings(vf_settings),
+        settings=port_settings(vf_settings),
         conditions=conditions(desired, _conditions(port), port.metadata.generation, now),
     )
 
@@ -222,7 +254,9 @@ def text_of(problem: NeutronError | CloudsError) -> str:
     return f"{problem.what}\n{problem.hint}" if problem.hint else problem.what
 
 
-def changed(port: NeutronPort, what: str, now: datetime, elsewhere: str = "") -> NeutronPortStatus:
+def changed(
+    port: NeutronPort, what: str, now: datetime, elsewhere: str = "", vf_settings: VfSettings | None = None
+) -> NeutronPortStatus:
     """The status of a bound port after Neutron was asked again: whether its VF still has the port's settings.
 
     A running pod's VF is left as it is: another MAC address or VLAN under it would be worse than the old one.
@@ -231,14 +265,25 @@ def changed(port: NeutronPort, what: str, now: datetime, elsewhere: str = "") ->
         what: the differences; "" for none.
         now: the time, with its zone.
         elsewhere: why a new port would not be in this port's network; "" if it would.
+        vf_settings: what a VF would get of the port now, if that could be read.
     """
-    others = (condition for condition in _conditions(port) if condition.type != CURRENT)
+    anew = {CURRENT} if vf_settings is None else {CURRENT, ENFORCED}
+    others = (condition for condition in _conditions(port) if condition.type not in anew)
     text = f"{what}: the VF keeps what it was given; a pod with a new claim gets the port's new settings"
     texts = [*([text] if what else []), *([elsewhere] if elsewhere else [])]
     desired = [Desired(CURRENT, holds=False, reason="ChangedInNeutron", message="\n".join(texts))] if texts else []
+    desired += _unenforced(port, vf_settings) if vf_settings is not None else []
     return replace(
         _about(port), conditions=(*others, *conditions(desired, _conditions(port), port.metadata.generation, now))
     )
+
+
+def _unenforced(port: NeutronPort, vf_settings: VfSettings) -> list[Desired]:
+    """The condition of a port that has something which no VF can be set up for."""
+    groups = ["security groups"] if port.spec.security_groups else []
+    parts = [*groups, *vf_settings.unenforced]
+    text = f"{'; '.join(parts)}: not enforced, for a VF cannot be set up for it"
+    return [Desired(ENFORCED, holds=False, reason="NotEnforced", message=text)] if parts else []
 
 
 def reason_of(port: NeutronPort) -> str:
@@ -257,44 +302,6 @@ def is_bound(port: NeutronPort) -> bool:
     return condition is not None and condition.status == "True"
 
 
-def difference(port: NeutronPort, now: Port) -> str:
-    """The differences between a port in Neutron and what its VF was given; "" for none.
-
-    Args:
-        port: a NeutronPort that was bound.
-        now: its port as Neutron has it now.
-    """
-    assert port.status is not None
-    assert port.status.settings is not None
-    vf_settings, spec = port.status.settings, port.spec
-    addresses = {address.partition("/")[0] for address in vf_settings.addresses}
-    there = {address.ip_address for address in now.fixed_ips}
-    parts = [
-        f"{what} {then} became {this or 'none'}"
-        for what, then, this in (
-            ("MAC", vf_settings.mac, now.mac_address),
-            ("VLAN", str(vf_settings.vlan), str(now.vlan)),
-            ("addresses", ", ".join(sorted(addresses)) or "none", ", ".join(sorted(there)) or "none"),
-            ("host", spec.host, now.host),
-            # Whoever takes the host off takes the profile off too, and once is enough to say so.
-            ("PCI address", port.pci_address, now.pci_slot or port.pci_address),
-            ("device_id", spec.claim.uid, now.device_id),
-            ("admin state", _up(is_up=vf_settings.link_state != "disable"), _up(is_up=now.admin_state_up)),
-            ("port security", _on(is_on=vf_settings.spoofchk), _on(is_on=now.port_security_enabled)),
-        )
-        if then != this
-    ]
-    return "; ".join(parts)
-
-
-def _up(*, is_up: bool) -> str:
-    return "up" if is_up else "down"
-
-
-def _on(*, is_on: bool) -> str:
-    return "on" if is_on else "off"
-
-
 def _about(port: NeutronPort) -> NeutronPortStatus:
     return port.status or NeutronPortStatus()
 
@@ -303,7 +310,8 @@ def _conditions(port: NeutronPort) -> tuple[Any, ...]:
     return port.status.conditions if port.status is not None else ()
 
 
-def _settings(vf_settings: VfSettings) -> PortSettings:
+def port_settings(vf_settings: VfSettings) -> PortSettings:
+    """What a VF gets of a port, as a status has it."""
     return PortSettings(
         mac=vf_settings.mac,
         vlan=vf_settings.vlan,

@@ -37,6 +37,7 @@ _ACTIONS: Mapping[str, str] = {
     "InUse": "Delete",
     "Bound": "BindNeutronPort",
     "Current": "CompareNeutronPort",
+    "Enforced": "BindNeutronPort",
 }
 _WARNINGS = frozenset(
     {
@@ -56,6 +57,7 @@ _WARNINGS = frozenset(
         ("SchemaApplied", "Contradictory"),
         ("InUse", "DeletionWaits"),
         ("Current", "ChangedInNeutron"),
+        ("Enforced", "NotEnforced"),
     }
 )
 
@@ -100,6 +102,8 @@ def _is_warning(condition: Condition) -> bool:
 def _is_news(old: Condition, new: Condition) -> bool:
     if (old.status, old.reason) != (new.status, new.reason):
         return True
+    if new.type == "Current":
+        return old.message != new.message  # the port's object does not change when its port in Neutron does
     return old.message != new.message and old.observed_generation != new.observed_generation
 
 

@@ -30,6 +30,7 @@ _TERMINATING = (
 )
 _UNSAID = "no controller has said why"
 _CHANGED = "pods that run keep the former settings; pods with new claims get the new ones"
+_NOT_ENFORCED = "remove it in Neutron or from the topology; docs/neutron.md lists what VFs are set up for"
 _in_cluster = partial(Diagnosis, "cluster", "ports of Neutron")
 _finding = partial(Diagnosis, "neutron")
 
@@ -214,6 +215,9 @@ def _troubles(port: NeutronPort, is_running: str, now: datetime) -> Iterator[_Po
     if current is not None and current.status == "False":
         what = current.message.partition("\n")[0]
         yield _PortTrouble("warning", "changed in Neutron", current.last_transition_time, what, _CHANGED)
+    if (enforced := port.enforced) is not None and enforced.status == "False":
+        what = enforced.message.partition("\n")[0]
+        yield _PortTrouble("warning", "not enforced", enforced.last_transition_time, what, _NOT_ENFORCED)
 
 
 def _troubled(ports: Iterable[NeutronPort], is_running: str, now: datetime) -> Iterator[Diagnosis]:

@@ -18,6 +18,8 @@ BOUND = "Bound"
 """The condition of a port that Neutron has bound to the VF; its reasons are those of `netdra.neutron.errors`."""
 CURRENT = "Current"
 """The condition, False, of a port that was changed in Neutron after its VF was given its settings."""
+ENFORCED = "Enforced"
+"""The condition, False, of a port with something that no VF can be set up for, such as a security group."""
 FINALIZER = "networking.dra.io/neutron-port"
 HOST_ANNOTATION = "networking.dra.io/neutron-host"
 """The annotation of a Node that says what its NIC switch agent calls it, where that is not the Node's name."""
@@ -192,6 +194,11 @@ class NeutronPort(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     def current(self) -> Condition | None:
         """What was changed in Neutron since the VF was given its settings; None if nothing was."""
         return self._condition(CURRENT)
+
+    @property
+    def enforced(self) -> Condition | None:
+        """What of the port no VF can be set up for; None if there is nothing of it."""
+        return self._condition(ENFORCED)
 
     def _condition(self, kind: str) -> Condition | None:
         conditions = self.status.conditions if self.status is not None else ()

@@ -7,7 +7,7 @@ like any other, the VLAN of a binding is a text, and who may not see a field is 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -26,9 +26,8 @@ from netdra.neutron.errors import (
     UnreachableError,
     WrongPhysnetError,
 )
+from netdra.neutron.marks import OWNER, Label, Mark, description, mark_of
 
-OWNER = "netdra:vf"
-"""The `device_owner` of ports that netdra makes, by which they are known again."""
 ROLE = "service"
 """The role that may bind ports and say which VF they are of (Neutron's default policies)."""
 MAX_TEXT = 512
@@ -36,6 +35,8 @@ HARDWARE_SWITCH = "hw_veb"
 _UNBOUND = {"binding_failed", "unbound"}
 _KBIT = 1000
 _VLAN_DIGITS = 4
+_RATES = {"bandwidth_limit", "minimum_bandwidth"}
+"""The types of QoS rules that a VF can be set up for, of direction egress."""
 
 
 class FixedIP(msgspec.Struct, frozen=True):
@@ -43,6 +44,13 @@ class FixedIP(msgspec.Struct, frozen=True):
 
     ip_address: str
     subnet_id: str = ""
+
+
+class AddressPair(msgspec.Struct, frozen=True, kw_only=True):
+    """Addresses that a port may send from beside its own; without a MAC address, from the port's."""
+
+    ip_address: str = ""
+    mac_address: str = ""
 
 
 class Port(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,11 +70,20 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
     fixed_ips: tuple[FixedIP, ...] = ()
     qos_policy_id: str | None = None
     qos_network_policy_id: str | None = None
+    security_groups: tuple[str, ...] = ()
+    allowed_address_pairs: tuple[AddressPair, ...] = ()
     revision_number: int | None = None
+    tags: tuple[str, ...] | None = None
+    vnic_type: str = msgspec.field(default="", name="binding:vnic_type")
     host: str = msgspec.field(default="", name="binding:host_id")
     vif_type: str = msgspec.field(default="", name="binding:vif_type")
     vif_details: Mapping[str, Any] = msgspec.field(default_factory=dict, name="binding:vif_details")
     profile: Mapping[str, Any] = msgspec.field(default_factory=dict, name="binding:profile")
+
+    @property
+    def mark(self) -> Mark | None:
+        """Which cluster's netdra made it, for which NeutronPort; None if none did."""
+        return mark_of(self.device_owner, self.description or "", self.name)
 
     @property
     def vlan(self) -> int:
@@ -173,7 +190,7 @@ class PortRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A port that a VF is to have.
 
     Attributes:
-        name: the port's; no other of the claim has it.
+        name: the NeutronPort's; no other port of the cluster is for it.
         claim: the uid of the claim, by which the port is known again.
         cluster: the uid of the cluster, so that two clusters in one project leave each other's ports alone.
         host: the node, as its NIC switch agent calls itself.
@@ -184,6 +201,7 @@ class PortRequest(msgspec.Struct, frozen=True, kw_only=True):
         addresses: its fixed addresses, instead of any.
         security_groups: their ids; None for the project's default.
         qos_policy: its id.
+        label: what people read of it.
     """
 
     name: str
@@ -197,17 +215,22 @@ class PortRequest(msgspec.Struct, frozen=True, kw_only=True):
     addresses: tuple[str, ...] = ()
     security_groups: tuple[str, ...] | None = None
     qos_policy: str = ""
+    label: Label = Label()
+
+    @property
+    def mark(self) -> Mark:
+        """By which it is known again."""
+        return Mark(self.cluster, self.name)
 
     @property
     def sent(self) -> dict[str, Any]:
-        """The body of the request that makes and binds it at once."""
+        """The body of the request that makes and binds it at once, without its tags."""
         fixed = [{"ip_address": address, **self._in_subnet} for address in self.addresses] or [self._in_subnet]
         port: dict[str, Any] = {
-            "name": self.name,
+            **self.named,
             "network_id": self.network,
             "device_id": self.claim,
             "device_owner": OWNER,
-            "description": description(self.cluster),
             "binding:vnic_type": "direct",
             "binding:host_id": self.host,
             "binding:profile": {"pci_slot": self.pci_slot, "physical_network": self.physnet},
@@ -219,6 +242,11 @@ class PortRequest(msgspec.Struct, frozen=True, kw_only=True):
         if self.qos_policy:
             port["qos_policy_id"] = self.qos_policy
         return {"port": port}
+
+    @property
+    def named(self) -> dict[str, str]:
+        """The fields that people know it by, of which the description's beginning is its mark."""
+        return {"name": self.label.name or self.name, "description": description(self.mark, self.label.text)}
 
     @property
     def _in_subnet(self) -> dict[str, str]:
@@ -239,6 +267,7 @@ class VfSettings(msgspec.Struct, frozen=True, kw_only=True):
         trust: whether it may change that address.
         link_state: `auto`, or `disable` where the port is down by an administrator.
         min_tx_rate, max_tx_rate: in Mbit/s; 0 for no bound.
+        unenforced: what the port or its QoS policy has and no VF can be set up for, in words.
     """
 
     mac: str
@@ -253,11 +282,7 @@ class VfSettings(msgspec.Struct, frozen=True, kw_only=True):
     link_state: str
     min_tx_rate: int = 0
     max_tx_rate: int = 0
-
-
-def description(cluster: str) -> str:
-    """What stands in the description of a cluster's ports."""
-    return f"netdra cluster={cluster}"
+    unenforced: tuple[str, ...] = ()
 
 
 def settings(port: Port, network: NeutronNetwork, subnets: Sequence[Subnet], policy: QosPolicy | None) -> VfSettings:
@@ -290,6 +315,7 @@ def settings(port: Port, network: NeutronNetwork, subnets: Sequence[Subnet], pol
         link_state="auto" if port.admin_state_up else "disable",
         min_tx_rate=_mbit(rule.min_kbps for rule in egress if rule.type == "minimum_bandwidth"),
         max_tx_rate=_mbit(rule.max_kbps for rule in egress if rule.type == "bandwidth_limit"),
+        unenforced=tuple(_unenforced(port, policy)),
     )
 
 
@@ -300,6 +326,18 @@ def _address(port: Port, fixed_ip: FixedIP, subnet: Subnet) -> str:
     except ValueError as problem:
         raise UnreachableError(f"Neutron: port {port.id[:MAX_TEXT]}: {str(problem)[:MAX_TEXT]}") from None
     return address
+
+
+def _unenforced(port: Port, policy: QosPolicy | None) -> Iterator[str]:
+    """What no VF can be set up for. A NIC limits what a VF sends, and compares MAC addresses alone."""
+    for rule in policy.rules if policy is not None else ():
+        if rule.type not in _RATES or rule.direction != "egress":
+            assert policy is not None
+            direction = f" of direction {rule.direction}" if rule.type in _RATES else ""
+            yield f"rule {rule.type}{direction} of QoS policy {policy.name or policy.id}"
+    for pair in port.allowed_address_pairs:
+        if port.port_security_enabled and pair.mac_address.lower() not in ("", port.mac_address.lower()):
+            yield f"allowed address pair {pair.mac_address}: the VF can send from MAC address {port.mac_address} alone"
 
 
 def check_bound(port: Port, wanted: PortRequest, network: NeutronNetwork) -> None:

@@ -1,4 +1,4 @@
-"""What netdra asks of Neutron: networks, subnets and agents, and ports, which it makes, binds and deletes.
+"""What netdra asks of Neutron: ports, which it makes, binds and deletes, and agents; `networks` reads networks.
 
 A request that gets no answer may have been carried out: before a port is made, Neutron is asked whether it is there. A
 port that others may change too is changed only as it was read.
@@ -15,44 +15,51 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from netdra.neutron.answers import (
-    OWNER,
     Agent,
     NeutronNetwork,
     Port,
     PortRequest,
-    QosPolicy,
-    SecurityGroup,
-    Subnet,
     VfSettings,
     check_bound,
-    description,
-    settings,
 )
+from netdra.neutron.cached import Cached
 from netdra.neutron.errors import (
-    AmbiguousError,
     ChangedError,
-    ForbiddenError,
     LostError,
     NeutronRefusedError,
     NoNetworkError,
     NoPortError,
 )
+from netdra.neutron.marks import OWNER, Mark, is_own_tag
+from netdra.neutron.networks import JUST_NOW_SECONDS, Networks
 from netdra.neutron.session import BEGINNINGS, Session, read
-from netdra.neutron.tenancy import NOTHING, AllowedIds, Tenancy, is_id
+from netdra.neutron.tenancy import NOTHING, AllowedIds
 
 T = TypeVar("T")
+EXTENSION_SECONDS = 3600.0
+"""How long it is known which extensions Neutron has, which an upgrade changes."""
+HOST_SECONDS = 30.0
+"""How long the ports of a host are known, among which a VF's other port is looked for."""
+_SLOT_FIELDS = ("id", "network_id", "name", "description", "device_owner", "device_id", "project_id")
+IDS_AT_ONCE = 50
+"""How many objects are asked for by their ids in one request: servers bound the length of a URL."""
+FORMER_TYPE = "netdra_vnic_type"
+"""The field of a used port's profile with the vnic_type that it had before, and has again when it is given back."""
+TAGS_AT_ONCE = "tag-ports-during-bulk-creation"
+"""The extension by which a port is made with its tags; without it, they are set by a second request."""
+
+
+class _Revision(msgspec.Struct, frozen=True):
+    id: str
+    revision_number: int = 0
 
 
 class _Extension(msgspec.Struct, frozen=True):
     alias: str
 
 
-class Neutron:
-    """One cloud's Neutron.
-
-    Attributes:
-        session: logs in when it is first asked.
-    """
+class Neutron(Networks):
+    """One cloud's Neutron: its networks, and its ports."""
 
     def __init__(self, session: Session, allowed: AllowedIds = NOTHING) -> None:
         """Begin with a session, which is closed with this.
@@ -60,9 +67,9 @@ class Neutron:
         Args:
             allowed: what may be used beside the session's own project.
         """
-        self.session = session
-        self._allowed = allowed
-        self._checked_groups: set[str] = set()
+        super().__init__(session, allowed)
+        self._hosts: Cached[str, Sequence[Port]] = Cached(HOST_SECONDS)
+        self._extensions: Cached[str, frozenset[str]] = Cached(EXTENSION_SECONDS)
         self._port_turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def __aenter__(self) -> Self:
@@ -73,103 +80,41 @@ class Neutron:
         """Close all connections."""
         await self.session.aclose()
 
-    async def tenancy(self) -> Tenancy:
-        """The project of the login, and what may be used beside it.
+    def forget(self) -> bool:
+        """Read networks and the ports of hosts anew from now on.
 
-        Raises:
-            CloudsError, NeutronError: there is no login.
+        Returns:
+            Whether what was known may have been out of date.
         """
-        login = await self.session.login()
-        return Tenancy(project=login.project_id, name=login.project, allowed=self._allowed)
+        had_older = self._hosts.has_older(JUST_NOW_SECONDS)
+        self._hosts.forget()
+        return super().forget() or had_older
 
-    async def network(self, wanted: str) -> NeutronNetwork:
-        """The network of that id or name, if netdra may use it.
-
-        Names are looked up among the networks that it may use alone. Neutron's ids are UUIDs; a UUID is no name.
-
-        Raises:
-            NoNetworkError: there is none.
-            OtherProjectError, UnknownProjectError: there is, and it may not be used.
-            AmbiguousError: several have the name.
-            NeutronError: another reason.
-        """
-        return await self._network("id" if is_id(wanted) else "name", wanted)
-
-    async def _network(self, by: str, wanted: str) -> NeutronNetwork:
-        networks = await self.session.list_all("networks", NeutronNetwork, **{by: wanted})
-        return (await self.tenancy()).only(networks, f'network "{wanted}"')
-
-    async def network_of(self, physnet: str) -> NeutronNetwork:
-        """The only network of a physical network that netdra may use.
-
-        Raises:
-            ForbiddenError: the user may not see which networks are of it.
-            NoNetworkError, OtherProjectError, UnknownProjectError, AmbiguousError: as `network`.
-            NeutronError: another reason.
-        """
-        every = await self.session.list_all("networks", NeutronNetwork)
-        if every and all(entry.physnet is None for entry in every):
-            login = await self.session.login()
-            raise ForbiddenError(
-                f'Neutron: list networks: {login.who} may not see which of them are of physical network "{physnet}"',
-                hint="name the network; only an administrator sees provider:physical_network",
-            )
-        of_physnet = [entry for entry in every if entry.physnet == physnet]
-        return (await self.tenancy()).only(of_physnet, f'network of physical network "{physnet}"')
-
-    async def networks(self) -> tuple[NeutronNetwork, ...]:
-        """All networks that netdra may use.
-
-        Raises:
-            NeutronError: Neutron does not tell.
-        """
-        return (await self.tenancy()).usable(await self.session.list_all("networks", NeutronNetwork))
-
-    async def subnets(self, network: NeutronNetwork) -> tuple[Subnet, ...]:
-        """A network's subnets.
-
-        Raises:
-            NeutronError: Neutron does not tell.
-        """
-        return tuple(await self.session.list_all("subnets", Subnet, network_id=network.id))
-
-    async def subnet(self, network: NeutronNetwork, wanted: str) -> Subnet:
-        """The subnet of a network that has that id or name.
-
-        Raises:
-            NoNetworkError, AmbiguousError: there is none, or there are several.
-            OtherProjectError, UnknownProjectError: netdra may not use it.
-            NeutronError: another reason.
-        """
-        subnets = await self.subnets(network)
-        matching = [subnet for subnet in subnets if subnet.id == wanted] or [
-            subnet for subnet in subnets if subnet.name == wanted
-        ]
-        if len(matching) == 1:
-            (await self.tenancy()).check_subnet(matching[0], network)
-            return matching[0]
-        there = ", ".join(sorted(f"{subnet.name or 'without a name'} ({subnet.id})" for subnet in subnets)) or "none"
-        what = f'Neutron: network {network.name or network.id}: {len(matching) or "no"} subnets "{wanted}"'
-        kind = AmbiguousError if matching else NoNetworkError
-        raise kind(what, hint=f"give the id of one: {there}")
-
-    async def users_of(self, host: str, pci_slot: str) -> tuple[Port, ...]:
+    async def users_of(self, host: str, pci_slot: str, *, fresh: bool = False) -> tuple[Port, ...]:
         """The ports that a VF of a host has, of any project, as far as the user may see; Neutron does not compare.
 
+        Args:
+            fresh: whether they are read anew, though they may be known.
+
         Raises:
             NeutronError: Neutron does not tell.
         """
-        ports = await self.session.list_all("ports", Port, **{"binding:host_id": host})
+
+        async def read_anew() -> Sequence[Port]:
+            fields = (*_SLOT_FIELDS, "binding:host_id", "binding:profile")
+            return await self.session.list_all("ports", Port, **{"binding:host_id": host, "fields": fields})
+
+        ports = await self._hosts.get(host, read_anew, fresh=fresh)
         return tuple(port for port in ports if port.host == host and port.profile.get("pci_slot") == pci_slot)
 
-    async def find(self, wanted: str, claim: str, cluster: str) -> tuple[Port, ...]:
-        """The ports of that name which a cluster's netdra has made for a claim; the one that counts is the first.
+    async def find(self, mark: Mark, claim: str) -> tuple[Port, ...]:
+        """The ports that a cluster's netdra has made for a NeutronPort of a claim; the one that counts is the first.
 
         Raises:
             NeutronError: Neutron does not tell.
         """
-        ports = await self.session.list_all("ports", Port, device_id=claim, device_owner=OWNER, name=wanted)
-        made = (await self.tenancy()).own(port for port in ports if port.description == description(cluster))
+        ports = await self.session.list_all("ports", Port, device_id=claim, device_owner=OWNER)
+        made = (await self.tenancy()).own(port for port in ports if port.mark == mark)
         return tuple(sorted(made, key=lambda port: port.id))
 
     async def adopt(
@@ -213,7 +158,11 @@ class Neutron:
         network = await self._network("id", port.network_id)
         if not is_own or not port.is_bound or (port.host, port.pci_slot) != (wanted.host, wanted.pci_slot):
             fields = ("device_id", "device_owner", "binding:vnic_type", "binding:host_id", "binding:profile")
-            port = await self._change(port, {name: wanted.sent["port"][name] for name in fields})
+            changes = {name: wanted.sent["port"][name] for name in fields}
+            former = port.profile.get(FORMER_TYPE) or port.vnic_type
+            if former not in ("", changes["binding:vnic_type"]):
+                changes["binding:profile"] = {**changes["binding:profile"], FORMER_TYPE: former}
+            port = await self._change(port, changes)
         check_bound(port, wanted, network)
         return port, network, await self.describe(port, network)
 
@@ -238,8 +187,12 @@ class Neutron:
             port = await self._read_port(port_id)
             hosts = {"", host} if (await self.tenancy()).verdict(port) == "present" else {host}
             if port.device_id == claim and port.host in hosts and not used(port.host, port.pci_slot):
-                free = {"device_id": "", "device_owner": "", "binding:host_id": "", "binding:profile": {}}
-                await self._change(port, free)
+                kept = {name: value for name, value in port.profile.items() if name == FORMER_TYPE}
+                free = {"device_id": "", "device_owner": "", "binding:host_id": "", "binding:profile": kept}
+                port = await self._change(port, free)
+            if (former := port.profile.get(FORMER_TYPE)) and not port.device_id and not port.host:
+                # Neutron changes the vnic_type of a port that nothing uses, and not in the request that gives it back.
+                await self._change(port, {"binding:vnic_type": former, "binding:profile": {}})
         except (LostError, NoNetworkError):
             return
 
@@ -263,18 +216,19 @@ class Neutron:
         return read(answer, "port", Port)
 
     async def ensure(
-        self, wanted: PortRequest, network: NeutronNetwork | None = None
+        self, wanted: PortRequest, network: NeutronNetwork | None = None, *, is_new: bool = False
     ) -> tuple[Port, NeutronNetwork, VfSettings]:
         """The port that is wanted, bound, its network, and what its VF gets; the one that is there if there is one.
 
         Args:
             network: its network, where it is known already, as `network` has returned it.
+            is_new: whether nobody can have asked for the port before, so that it is not looked for.
 
         Raises:
             OtherProjectError, UnknownProjectError: the network or a security group may not be used.
             NeutronError: why not. A port that is made and cannot be bound stays, and is bound by the next call.
         """
-        port = next(iter(await self.find(wanted.name, wanted.claim, wanted.cluster)), None)
+        port = None if is_new else next(iter(await self.find(wanted.mark, wanted.claim)), None)
         # One that is there keeps the network that it was made in, whatever is wanted by now.
         network_id = wanted.network if port is None else port.network_id
         if network is None or network.id != network_id:
@@ -282,9 +236,9 @@ class Neutron:
         policy = None
         if port is None:
             # Neutron itself puts any project's QoS policy on a port, and any security group for the role admin.
-            policy = await self._policy(wanted.qos_policy) if wanted.qos_policy else None
-            await self._check_groups(wanted.security_groups or ())
-            port = await self.session.one("POST", "ports", "port", Port, wanted.sent)
+            policy = await self.policy(wanted.qos_policy) if wanted.qos_policy else None
+            await self.check_groups(wanted.security_groups or ())
+            port = await self.session.one("POST", "ports", "port", Port, await self._made(wanted))
         elif not port.is_bound or (port.host, port.pci_slot) != (wanted.host, wanted.pci_slot):
             # The same host again has Neutron look for an agent again; another VF of it is bound anew.
             body = {"port": {name: wanted.sent["port"][name] for name in ("binding:host_id", "binding:profile")}}
@@ -292,42 +246,33 @@ class Neutron:
         check_bound(port, wanted, network)
         return port, network, await self.describe(port, network, policy)
 
-    async def describe(self, port: Port, network: NeutronNetwork, policy: QosPolicy | None = None) -> VfSettings:
-        """What a VF gets of a port.
+    async def _made(self, wanted: PortRequest) -> dict[str, Any]:
+        """The body that makes a port, with its tags if this Neutron takes them there."""
+        tags = {"tags": list(wanted.label.tags)} if await self._has(TAGS_AT_ONCE) and wanted.label.tags else {}
+        return {"port": {**wanted.sent["port"], **tags}}
 
-        Args:
-            policy: the port's own QoS policy, where it is known already.
+    async def _has(self, extension: str) -> bool:
+        return extension in await self._extensions.get("", self.extensions)
+
+    async def label(self, port: Port, wanted: PortRequest) -> bool:
+        """Have a port of netdra's show what people look for; a Neutron without tags shows the rest.
+
+        Returns:
+            Whether anything was changed.
 
         Raises:
-            OtherProjectError, UnknownProjectError: a subnet or QoS policy may not be used.
-            NeutronError: Neutron does not tell.
+            NeutronError: it cannot be changed.
         """
-        used = {fixed_ip.subnet_id for fixed_ip in port.fixed_ips}
-        tenancy = await self.tenancy()
-        subnets = [subnet for subnet in await self.subnets(network) if subnet.id in used] if used else []
-        for subnet in subnets:
-            tenancy.check_subnet(subnet, network)
-        if policy is None and port.qos_policy_id:
-            policy = await self._policy(port.qos_policy_id)
-        elif policy is None and port.qos_network_policy_id:  # the network's owner has chosen it
-            policy = await self._read_policy(port.qos_network_policy_id)
-        return settings(port, network, subnets, policy)
-
-    async def _policy(self, policy_id: str) -> QosPolicy:
-        policy = await self._read_policy(policy_id)
-        (await self.tenancy()).check(policy, f"QoS policy {policy_id}")
-        return policy
-
-    async def _read_policy(self, policy_id: str) -> QosPolicy:
-        return await self.session.one("GET", f"qos/policies/{policy_id}", "policy", QosPolicy)
-
-    async def _check_groups(self, groups: Sequence[str]) -> None:
-        tenancy = await self.tenancy()
-        for group in groups:
-            if group not in self._checked_groups:
-                found = await self.session.one("GET", f"security-groups/{group}", "security_group", SecurityGroup)
-                tenancy.check(found, f"security group {group}")
-                self._checked_groups.add(group)
+        fields, tags = wanted.named, wanted.label.tags
+        has_fields = fields == {"name": port.name, "description": port.description or ""}
+        has_tags = port.tags is None or set(tags) <= set(port.tags)
+        if not has_fields:
+            await self.session.ask("PUT", f"ports/{port.id}", {"port": fields})
+        if not has_tags:
+            # Tags of others stay; those of netdra that say something else go.
+            kept = [tag for tag in port.tags or () if not is_own_tag(tag)]
+            await self.session.ask("PUT", f"ports/{port.id}/tags", {"tags": [*kept, *tags]})
+        return not (has_fields and has_tags)
 
     async def port(self, port: str) -> Port:
         """A port that is known by its id, if netdra may use it.
@@ -356,8 +301,36 @@ class Neutron:
             NeutronError: Neutron does not tell.
         """
         ports = await self.session.list_all("ports", Port, device_owner=OWNER)
-        made = (port for port in ports if not cluster or port.description == description(cluster))
+        made = (port for port in ports if not cluster or (port.mark is not None and port.mark.cluster == cluster))
         return (await self.tenancy()).own(made)
+
+    async def revisions(self, kind: str, **query: str | Sequence[str]) -> dict[str, int]:
+        """The revision numbers of some objects by their ids: what was changed has another one.
+
+        Neutron 29 refuses `changed_since`, its other way to ask for changes, as an unknown filter.
+
+        Args:
+            kind: as in `Session.list_all`: `ports`, `networks`, `subnets`, `qos/policies`.
+            **query: what they must have; of several values, one.
+
+        Raises:
+            NeutronError: Neutron does not tell.
+        """
+        # Without the fields that its rules compare, Neutron leaves out shared QoS policies of other projects.
+        fields = ("id", "revision_number", "project_id", "shared")
+        items = await self.session.list_all(kind, _Revision, **query, fields=fields)
+        return {item.id: item.revision_number for item in items}
+
+    async def ports_by_id(self, ports: Sequence[str]) -> tuple[Port, ...]:
+        """Those of some ports that are there and may be used.
+
+        Raises:
+            NeutronError: Neutron does not tell.
+        """
+        found: list[Port] = []
+        for first in range(0, len(ports), IDS_AT_ONCE):
+            found += await self.session.list_all("ports", Port, id=ports[first : first + IDS_AT_ONCE])
+        return (await self.tenancy()).own(found)
 
     async def delete(self, port: str) -> None:
         """Delete a port; one that is gone is no error.

@@ -23,6 +23,7 @@ from netdra import __version__
 from netdra.model.errors import UNREADABLE
 from netdra.neutron import clouds
 from netdra.neutron.answers import refusal
+from netdra.neutron.cached import Budget, InFlight
 from netdra.neutron.errors import CloudsError, NeutronError, NoNetworkError, UnauthorizedError, UnreachableError
 
 SECONDS = 10.0
@@ -82,6 +83,7 @@ class _Pages(msgspec.Struct, frozen=True):
     subnets_links: tuple[_Link, ...] = ()
     ports_links: tuple[_Link, ...] = ()
     agents_links: tuple[_Link, ...] = ()
+    policies_links: tuple[_Link, ...] = ()
 
     def links(self, path: str) -> tuple[_Link, ...]:
         """The links of one list."""
@@ -152,6 +154,7 @@ class Session:
         *,
         seconds: float = SECONDS,
         on_answer: Callable[[str, str, int, float], None] = _nobody,
+        budget: Budget | None = None,
     ) -> None:
         """Prepare.
 
@@ -159,9 +162,12 @@ class Session:
             path: clouds.yaml, which is read at each login.
             name: which of its clouds; the only one without it.
             seconds: how long a request may take.
+            budget: how many requests to Neutron may begin; any number without it.
             on_answer: gets each request's server, method, status (0 for no answer) and duration in seconds.
         """
         self._on_answer = on_answer
+        self._budget = budget
+        self._in_flight = InFlight(AT_ONCE, seconds)
         self._path, self._name = path, name
         self._timeout = aiohttp.ClientTimeout(total=seconds)
         self._http: aiohttp.ClientSession | None = None
@@ -212,21 +218,22 @@ class Session:
         """
         return read(await self.ask(method, path, body), field, kind)
 
-    async def list_all(self, path: str, kind: type[T], **query: str) -> Sequence[T]:
+    async def list_all(self, path: str, kind: type[T], **query: str | Sequence[str]) -> Sequence[T]:
         """All objects of a kind; a server that gives them by pages is asked for each page.
 
         The next page is found by the last object of the one before. If that was deleted meanwhile (404), the list is
         begun anew.
 
         Args:
-            path: the kind's name below the API's version, and the answer's field.
-            **query: what they must have.
+            path: the kind's path below the API's version, which ends in the answer's field.
+            **query: what they must have; of several values, one.
 
         Raises:
             NeutronError: Neutron does not tell.
         """
         objects: list[T] = []
-        query_text = first = urlencode(query)
+        query_text = first = urlencode(query, doseq=True)
+        field = path.rpartition("/")[2]
         beginnings = 1
         while True:
             try:
@@ -240,8 +247,8 @@ class Session:
                     ) from problem
                 objects, query_text, beginnings = [], first, beginnings + 1
                 continue
-            objects += read(answer, path, list[kind])  # type: ignore[valid-type]
-            query_text = _next_page(answer, path)
+            objects += read(answer, field, list[kind])  # type: ignore[valid-type]
+            query_text = _next_page(answer, field)
             if not query_text:
                 return objects
 
@@ -265,9 +272,12 @@ class Session:
         for attempt in (1, 2):
             login = await self.login()
             sent = None if body is None else msgspec.json.encode(body)
-            status, _, answer = await self._send(
-                "Neutron", what, method, f"{login.network}/v2.0/{target}", sent, {**login.headers, **condition}
-            )
+            if self._budget is not None:
+                await self._budget.take()
+            async with self._in_flight.turn():
+                status, _, answer = await self._send(
+                    "Neutron", what, method, f"{login.network}/v2.0/{target}", sent, {**login.headers, **condition}
+                )
             if status == HTTPStatus.UNAUTHORIZED:
                 if self._login is login:
                     self._login = None

@@ -178,7 +178,7 @@ def _because(compiled: Graph, finding: Finding, given: Mapping[str, Any]) -> Fin
 
 
 def _of_ports(compiled: Graph) -> Iterator[Finding]:
-    """Steps with a port of Neutron whose VFs may have no physical network, or get addresses as members of a bond."""
+    """Steps with a port of Neutron that may not do what their authors expect."""
     with_ports = {step.name: step for step in compiled.roots if step.neutron is not None}
     for step in with_ports.values():
         assert step.selector is not None
@@ -186,6 +186,10 @@ def _of_ports(compiled: Graph) -> Iterator[Finding]:
             what = "neutron: the selector says nothing of physnet, so a VF may be chosen that no network is wired to"
             hint = f'add && device.attributes["{names.DRIVER}"].physnet == "…"'
             yield compiled.about(step.name, what, hint=hint, path=("selector", "cel"))
+        if step.neutron is not None and step.neutron.security_groups:
+            what = "neutron: security groups are kept with the port and are not enforced, because NICs do not filter"
+            hint = "leave securityGroups out, or write [] for none; filter in the pod or on the network"
+            yield compiled.about(step.name, what, hint=hint, path=("neutron", "securityGroups"))
     for bond in (step for step in compiled.steps if step.type == "bond"):
         for name in sorted(compiled.ancestors[bond.name] & with_ports.keys()):
             request = with_ports[name].neutron

@@ -189,14 +189,29 @@ class Cloud:
     @contextmanager
     def without_login(self) -> Iterator[None]:
         """Have Neutron, begun anew, ask nobody who he is, until the end of the block."""
-        config = self.folder / "neutron.conf"
-        usual = config.read_text()
         # Who does not log in has no role, so the policies that go by roles are off, too.
-        config.write_text(
-            usual.replace("auth_strategy = keystone", "auth_strategy = noauth")
-            .replace("enforce_scope = true", "enforce_scope = false")
-            .replace("enforce_new_defaults = true", "enforce_new_defaults = false")
-        )
+        changes = {
+            "auth_strategy = keystone": "auth_strategy = noauth",
+            "enforce_scope = true": "enforce_scope = false",
+            "enforce_new_defaults = true": "enforce_new_defaults = false",
+        }
+        with self._changed(changes):
+            yield
+
+    @contextmanager
+    def with_drivers(self, *drivers: str) -> Iterator[None]:
+        """Have Neutron, begun anew, load further extension drivers, until the end of the block."""
+        usual = "extension_drivers = port_security,qos"
+        with self._changed({usual: ",".join((usual, *drivers))}):
+            yield
+
+    @contextmanager
+    def _changed(self, changes: Mapping[str, str]) -> Iterator[None]:
+        config = self.folder / "neutron.conf"
+        usual = changed = config.read_text()
+        for former, text in changes.items():
+            changed = changed.replace(former, text)
+        config.write_text(changed)
         try:
             self.neutron.restart()
             yield

@@ -85,6 +85,26 @@ def test_a_cniplugins_schema_has_its_name(stolen: Path, workspace: Workspace) ->
     assert denial(stolen, "create", "--dry-run=server", "-f", "-", text=yaml.safe_dump(made)) == ""
 
 
+def test_of_pods_it_reports_ports_of_neutron_alone(stolen: Path, workspace: Workspace) -> None:
+    def reported(action: str, kind: str = "Pod") -> str:
+        event = {
+            **manifest("events.k8s.io/v1/Event", workspace.name("event"), "default"),
+            "eventTime": "2026-01-01T00:00:00.000000Z",
+            "reportingController": "dra.networking/controller",
+            "reportingInstance": "attacker",
+            "action": action,
+            "reason": "Test",
+            "type": "Warning",
+            "note": "as a test says",
+            "regarding": {"apiVersion": "v1", "kind": kind, "name": "web", "namespace": "default"},
+        }
+        return denial(stolen, "create", "--dry-run=server", "-f", "-", text=yaml.safe_dump(event))
+
+    assert [reported(action) for action in ("BindNeutronPort", "CompareNeutronPort")] == ["", ""]
+    assert "may write events in its own name" in reported("Publish")
+    assert "may write events in its own name" in reported("BindNeutronPort", "Secret")
+
+
 def installer(image: str, mode: Mode = "install", **more: Any) -> Object:
     """A DaemonSet as the controller makes it."""
     head = {"apiVersion": "networking.dra.io/v1alpha1", "kind": "CNIPlugin"}

@@ -398,6 +398,7 @@ def test_only_the_controller_is_given_the_clouds_credentials() -> None:
     assert [each for each in container["args"] if each.startswith("--neutron")] == [
         "--neutron-clouds=/etc/netdra/neutron/clouds.yaml",
         "--neutron-cloud=prod",
+        "--neutron-cluster-name=prod-1",
         "--neutron-physnets=/etc/netdra/neutron-physnets/physnets.yaml",
         "--neutron-allow-project=59429e61098747c8bce16017b5ac0ebe",
         "--neutron-allow-network=1a2a95af-01e5-469c-b7c8-9ebcc26b06cb",

@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from netdra.admission import certificates
-from netdra.neutron.answers import OWNER
+from netdra.neutron.marks import OWNER
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
 from testbed.objects import NODE, POD, SLICE, manifest

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from netdra.model.neutron_port import name_of
-from netdra.neutron.answers import OWNER
+from netdra.neutron.marks import OWNER
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
 from testbed.objects import CLAIM, NODE, manifest

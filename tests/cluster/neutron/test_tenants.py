@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from netdra.neutron.answers import OWNER, PortRequest, description
+from netdra.neutron.answers import PortRequest
 from netdra.neutron.client import Neutron
 from netdra.neutron.errors import (
     AmbiguousError,
@@ -19,6 +19,7 @@ from netdra.neutron.errors import (
     NoPortError,
     OtherProjectError,
 )
+from netdra.neutron.marks import OWNER, description
 from netdra.neutron.session import Session
 from netdra.neutron.tenancy import NOTHING, AllowedIds
 from testbed.openstack.cloud import OTHER_PROJECT, PROJECT, Cloud
@@ -205,7 +206,7 @@ def test_a_port_that_looks_like_netdras_in_another_project_is_not_taken_for_one(
         "port",
         network_id=private["id"],
         project_id=cloud.projects[OTHER_PROJECT],
-        description=description(asked.cluster),
+        description=description(asked.mark),
         **marks,
     )
     port, *_ = ask(file, lambda neutron: neutron.ensure(asked))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import nullcontext
 from http import HTTPStatus
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
@@ -21,11 +22,13 @@ from netdra.controller.neutron import NeutronPorts, NeutronSettings
 from netdra.kube.errors import NotFoundError, Status, UnavailableError
 from netdra.kube.store import Store
 from netdra.model.claim import ClaimUse, ResourceClaim
+from netdra.model.meta import OwnerReference
 from netdra.model.neutron_port import NeutronPort, NeutronPortStatus, name_of
 from netdra.model.topology import NetworkTopology
-from netdra.neutron.answers import PortRequest
+from netdra.neutron.answers import NeutronNetwork, PortRequest
 from netdra.neutron.client import Neutron
-from netdra.neutron.errors import NeutronRefusedError, UnauthorizedError
+from netdra.neutron.errors import NeutronRefusedError, UnauthorizedError, UnreachableError
+from netdra.neutron.marks import OWNER
 from netdra.neutron.session import Session
 from tests.unit.controller.test_neutron_ports import claim, node, topology
 
@@ -46,13 +49,16 @@ class Cloud:
         self.ports: dict[str, dict[str, Any]] = {}
         self.refused: Callable[[str, str], int] = lambda method, path: 0
         self.asked: list[tuple[str, str]] = []
+        self.quota = 1000
+        self.policies: dict[str, dict[str, Any]] = {}
+        self.extensions = {"tag-ports-during-bulk-creation"}
         self._made = 0
 
     def make(self, identity: str, **fields: Any) -> dict[str, Any]:
         mac = f"fa:16:3e:00:00:{self._made:02x}"
         self._made += 1
         port: dict[str, Any] = {"id": identity, "network_id": BLUE, "mac_address": mac, "device_id": ""}
-        port |= {"binding:host_id": "", "binding:profile": {}, "revision_number": 0}
+        port |= {"binding:host_id": "", "binding:profile": {}, "revision_number": 0, "tags": []}
         self.ports[identity] = port
         return self._change(port, fields)
 
@@ -72,28 +78,39 @@ class Cloud:
         path = urlsplit(url).path.partition("/v2.0/")[2]
         self.asked.append((method, path))
         kind, _, identity = path.partition("/")
-        fields = json.loads(body)["port"] if body else {}
-        status, answer = self._answer(method, kind, identity, fields, dict(parse_qsl(urlsplit(url).query)), headers)
+        sent = json.loads(body) if body else {}
+        fields = sent.get("port", sent)
+        query = {key: values for key, values in parse_qs(urlsplit(url).query).items() if key != "fields"}
+        status, answer = self._answer(method, kind, identity, fields, query, headers)
         await asyncio.sleep(0)
         return status, {}, json.dumps(answer).encode()
 
     def _answer(
-        self, method: str, kind: str, identity: str, fields: dict[str, Any], query: dict[str, str], headers: Any
+        self, method: str, kind: str, identity: str, fields: dict[str, Any], query: dict[str, list[str]], headers: Any
     ) -> tuple[int, Any]:
         if refused := self.refused(method, f"{kind}/{identity}"):
             return refused, {}
-        if kind == "subnets":
-            return 200, {kind: []}
+        if kind == "qos":
+            there = [policy for policy in self.policies.values() if policy["id"] in query.get("id", [identity[9:]])]
+            return (200, {"policy": there[0]}) if "/" in identity else (200, {"policies": there})
+        if kind in ("subnets", "extensions"):
+            return 200, {kind: [{"alias": alias} for alias in self.extensions] if kind == "extensions" else []}
+        identity, _, part = identity.partition("/")
         objects: dict[str, Any] = self.ports if kind == "ports" else self.networks
-        there = [one for one in objects.values() if all(one.get(key) == value for key, value in query.items())]
+        there = [one for one in objects.values() if all(one.get(key) in values for key, values in query.items())]
         if method == "POST":
+            if len(self.ports) >= self.quota:
+                return 409, {"NeutronError": {"type": "OverQuota", "message": "Quota exceeded"}}
+            assert self.extensions or "tags" not in fields, "without the extension, this is a bad request"
             return 201, {"port": self.make(f"port-{self._made}", **fields)}
         if not identity:
             return 200, {kind: there}
         if kind == "networks":
             return 200, {"network": next(one for one in objects.values() if one["id"] == identity)}
-        if identity not in objects:
-            return 404, {}
+        return self._of_port(method, identity, part, fields, headers) if identity in self.ports else (404, {})
+
+    def _of_port(self, method: str, identity: str, part: str, fields: dict[str, Any], headers: Any) -> tuple[int, Any]:
+        objects = self.ports
         if method == "DELETE":
             del objects[identity]
             return 204, {}
@@ -103,7 +120,22 @@ class Cloud:
                 error = {"type": "RevisionNumberConstraintFailed", "message": "Constrained to another revision"}
                 return 412, {"NeutronError": error}
             self._change(objects[identity], fields)
+            if part:
+                return 200, {part: objects[identity][part]}
         return 200, {"port": objects[identity]}
+
+
+class Known:
+    """Answers that are known already: the network blue, and a host without ports."""
+
+    async def get(self, key: Any, ask: Any, *, fresh: bool = False) -> Any:
+        return [NeutronNetwork(id=BLUE, name="blue", physnet="physnet2")] if isinstance(key, tuple) else []
+
+    def forget(self) -> None:
+        """It is known again at once."""
+
+    def has_older(self, seconds: float) -> bool:
+        return False
 
 
 class Api:
@@ -114,6 +146,7 @@ class Api:
         self.claims: dict[str, ResourceClaim] = {}
         self.failures: dict[str, int] = {}
         self.versions = 0
+        self.vfs = 0
 
     def _begin(self, what: str) -> None:
         if self.failures.get(what):
@@ -135,7 +168,7 @@ class Api:
         return self.claims[name]
 
     async def list(self, *_: Any) -> Any:
-        return list(node().slices)
+        return list((node(count=self.vfs) if self.vfs else node()).slices)
 
     async def create(self, resource: Any, port: NeutronPort) -> None:
         self._put(port)
@@ -164,14 +197,17 @@ class Scene:
         self.claims: Store[ClaimUse] = Store()
         state: Any = SimpleNamespace(claims=self.claims, topologies=self.topologies, users=lambda name: (KEY,))
         api: Any = self.api
-        recorder: Any = SimpleNamespace(emit=lambda occurrence: None)
-        settings = NeutronSettings(clouds=self.clouds, sweep_seconds=seconds)
+        self.notes: list[Any] = []
+        recorder: Any = SimpleNamespace(emit=self.notes.append)
+        settings = NeutronSettings(clouds=self.clouds, sweep_seconds=seconds, requests_per_second=0)
         self.controller = NeutronPorts(api, recorder, state, settings, nullcontext)
         self.controller._ports = self.api.store
 
-    def allocate(self, *devices: str, **fields: Any) -> None:
-        """The claim as it is allocated now."""
+    def allocate(self, *devices: str, pod: str = "", **fields: Any) -> None:
+        """The claim as it is allocated now, and the pod that it was made for."""
         there = claim(*devices)
+        owners = (OwnerReference(api_version="v1", kind="Pod", name=pod, uid="uid-pod"),) if pod else ()
+        there = replace(there, metadata=replace(there.metadata, owner_references=owners))
         there = replace(there, status=replace(there.status, **fields))
         self.api.claims["data"] = there
         self.claims.put(KEY, msgspec.convert(msgspec.to_builtins(there), ClaimUse, strict=False))
@@ -260,7 +296,7 @@ def test_a_port_that_neutron_does_not_tell_of_keeps_no_other_from_its_look(tell:
         second = scene.port("vf1").status
         assert second is not None
         del scene.cloud.ports[second.port_id]
-        (problem,) = await scene.controller._sweep()
+        (problem,) = await scene.controller._inspection.look_through()
         assert "503" in problem.what
         assert scene.reasons == ["Bound", "Lost"]
 
@@ -282,6 +318,28 @@ def test_a_named_port_is_one_vfs_and_the_next_ones_when_it_was_given_back(tell: 
         await scene.settle("vf0", "vf1")
         assert scene.reasons == ["Bound"]
         assert stored["binding:profile"]["pci_slot"] == SLOTS["vf1"]
+
+    tell(story)
+
+
+def test_a_controller_that_dies_while_it_gives_a_port_back_leaves_its_type_to_the_next(
+    tell: Callable[..., None],
+) -> None:
+    async def story(scene: Scene) -> None:
+        stored = scene.cloud.make(NAMED, **{"binding:vnic_type": "normal"})
+        scene.ask(port=NAMED)
+        scene.allocate("vf0")
+        await scene.settle("vf0")
+        assert stored["binding:vnic_type"] == "direct"
+        scene.allocate()
+        # The first request of two is carried out, and the second one is not.
+        scene.cloud.refused = lambda method, path: 503 if method == "PUT" and not stored["device_id"] else 0
+        with pytest.raises(UnreachableError):
+            await scene.settle("vf0")
+        assert (stored["binding:vnic_type"], stored["device_id"], stored["binding:host_id"]) == ("direct", "", "")
+        scene.cloud.refused = lambda method, path: 0
+        await scene.settle("vf0")
+        assert (stored["binding:vnic_type"], stored["binding:profile"], scene.ports) == ("normal", {}, {})
 
     tell(story)
 
@@ -365,12 +423,12 @@ def test_a_name_that_leads_to_another_network_is_reported_and_not_followed(tell:
         scene.allocate("vf0")
         await scene.settle()
         assert scene.reasons == ["Bound"]
-        assert await scene.controller._sweep() == []
+        assert await scene.controller._inspection.look_through() == []
         assert scene.port("vf0").current is None
         other = "b1000000-0000-4000-8000-000000000001"
         scene.cloud.networks["blue"] |= {"name": "former"}
         scene.cloud.networks["next"] = scene.cloud.networks["blue"] | {"id": other, "name": "blue"}
-        assert await scene.controller._sweep() == []
+        assert await scene.controller._inspection.look_through() == []
         current = scene.port("vf0").current
         assert current is not None
         assert f'network "blue" is {other}' in current.message
@@ -387,20 +445,265 @@ def test_a_name_that_leads_to_another_network_is_reported_and_not_followed(tell:
         scene.cloud.networks["blue"] |= {"name": "blue"}
         await scene.settle()
         assert scene.reasons == ["Bound", "Bound"]
-        await scene.controller._sweep()
+        await scene.controller._inspection.look_through()
         assert scene.port("vf0").current is None
 
     tell(story)
 
 
-def test_a_new_port_costs_five_requests_and_its_network_is_looked_up_once(tell: Callable[..., None]) -> None:
+def test_a_new_port_costs_two_requests_and_the_next_one_of_its_host_one(tell: Callable[..., None]) -> None:
     async def story(scene: Scene) -> None:
         scene.ask(network="blue")
         scene.allocate("vf0")
         await scene.settle()
         assert scene.reasons == ["Bound"]
         # The fake gives no addresses, so the subnets are not asked for.
-        assert scene.cloud.asked == [("GET", "networks"), ("GET", "ports"), ("GET", "ports"), ("POST", "ports")]
+        once = [("GET", "networks"), ("GET", "ports"), ("GET", "extensions")]
+        assert scene.cloud.asked == [*once, ("POST", "ports")]
+        scene.allocate("vf0", "vf1")
+        await scene.settle()
+        assert scene.reasons == ["Bound", "Bound"]
+        assert scene.cloud.asked[4:] == [("POST", "ports")]
+
+    tell(story)
+
+
+def test_a_port_that_may_have_been_made_is_looked_for(tell: Callable[..., None]) -> None:
+    """By a request without an answer, by a former process, or for a NeutronPort whose finalizer was taken away."""
+
+    async def story(scene: Scene) -> None:
+        scene.ask(network="blue")
+        scene.allocate("vf0")
+        await scene.controller._claim(KEY)
+        made = scene.cloud.send
+
+        async def without_answer(*asked: Any) -> Any:
+            await made(*asked)
+            raise UnreachableError("no answer")
+
+        scene.cloud.send = without_answer  # type: ignore[assignment]
+        scene.controller._neutron._networks, scene.controller._neutron._hosts = Known(), Known()  # type: ignore[assignment]
+        scene.controller._neutron._extensions = Known()  # type: ignore[assignment]
+        with pytest.raises(UnreachableError):
+            await scene.settle()
+        (stored,) = scene.cloud.ports.values()
+        scene.cloud.send = made  # type: ignore[method-assign]
+        await scene.settle()
+        assert scene.reasons == ["Bound"]
+        assert list(scene.cloud.ports) == [stored["id"]]
+        (port,) = scene.ports.values()
+        scene.api.store.remove(f"apps/{port.name}")
+        await scene.settle()
+        assert scene.reasons == ["Bound"]
+        assert list(scene.cloud.ports) == [stored["id"]]
+
+    tell(story)
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["tags with the port", "tags after it"])
+def test_operators_read_pod_namespace_and_node_of_a_port(tell: Callable[..., None], at_once: bool) -> None:
+    async def story(scene: Scene) -> None:
+        if not at_once:
+            scene.cloud.extensions = set()
+        scene.ask(network="blue")
+        scene.allocate("vf0", pod="web-0")
+        await scene.settle()
+        assert scene.reasons == ["Bound"]
+        (stored,) = scene.cloud.ports.values()
+        assert stored["name"] == "apps/web-0/vf"
+        assert stored["description"].startswith(f"netdra cluster=cluster-1 port={scene.port('vf0').name}; pod web-0, ")
+        assert {"netdra", "netdra:namespace=apps", "netdra:pod=web-0", "netdra:node=node-7"} <= set(stored["tags"])
+        asked = len(scene.cloud.asked)
+        assert await scene.controller._inspection.look_through() == []
+        assert {method for method, _ in scene.cloud.asked[asked:]} == {"GET"}, "a second look writes nothing"
+
+    tell(story)
+
+
+def test_a_port_of_a_former_version_is_known_again_labelled_and_deleted_with_its_claim(
+    tell: Callable[..., None],
+) -> None:
+    async def story(scene: Scene) -> None:
+        scene.ask(network="blue")
+        name = name_of("uid-1", "pool", "vf0")
+        former = scene.cloud.make(
+            "former", name=name, device_id="uid-1", device_owner=OWNER, description="netdra cluster=cluster-1",
+            tags=["billing"], **{"binding:host_id": "node-7", "binding:profile": {"pci_slot": SLOTS["vf0"]}},
+        )  # fmt: skip
+        scene.allocate("vf0")
+        await scene.settle()
+        assert list(scene.cloud.ports) == ["former"]
+        assert scene.reasons == ["Bound"]
+        assert former["name"] == "apps/data/vf"
+        assert former["description"].startswith(f"netdra cluster=cluster-1 port={name}; ")
+        assert {"billing", "netdra:claim=data"} <= set(former["tags"])
+        assert await scene.controller._inspection.look_through() == []
+        assert list(scene.cloud.ports) == ["former"]
+        scene.allocate()
+        await scene.settle()
+        for key in scene.ports:
+            await scene.controller._port(key)
+        assert scene.cloud.ports == {}
+
+    tell(story)
+
+
+def test_a_label_that_neutron_refuses_keeps_no_port_from_being_bound(tell: Callable[..., None]) -> None:
+    async def story(scene: Scene) -> None:
+        scene.cloud.extensions = set()
+        scene.cloud.refused = lambda method, path: HTTPStatus.FORBIDDEN if path.endswith("/tags") else 0
+        scene.ask(network="blue")
+        scene.allocate("vf0")
+        await scene.settle()
+        assert scene.reasons == ["Bound"]
+        scene.cloud.refused = lambda method, path: 0
+        assert await scene.controller._inspection.look_through() == []
+        (stored,) = scene.cloud.ports.values()
+        assert "netdra:claim=data" in stored["tags"], "the next look repeats it"
+
+    tell(story)
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"mac_address": "fa:16:3e:00:00:99"}, " became fa:16:3e:00:00:99"),
+        ({"admin_state_up": False}, "admin state up became down"),
+        ({"port_security_enabled": False}, "port security on became off"),
+        ({"qos_policy_id": "gold"}, "highest rate none became 5 Mbit/s"),
+    ],
+)
+def test_a_change_in_neutron_is_told_by_the_next_look_for_changes(
+    tell: Callable[..., None], fields: dict[str, Any], told: str
+) -> None:
+    async def story(scene: Scene) -> None:
+        rule = {"type": "bandwidth_limit", "direction": "egress", "max_kbps": 5000}
+        scene.cloud.policies["gold"] = {"id": "gold", "shared": True, "revision_number": 1, "rules": [rule]}
+        scene.ask(network="blue")
+        scene.allocate("vf0", "vf1", pod="web-0")
+        await scene.settle()
+        inspection = scene.controller._inspection
+        assert await inspection.look_for_changes() == []
+        assert [port.current for port in scene.ports.values()] == [None, None]
+        written, asked = scene.api.versions, len(scene.cloud.asked)
+        assert await inspection.look_for_changes() == []
+        assert scene.api.versions == written
+        assert scene.cloud.asked[asked:] == [("GET", "ports"), ("GET", "networks"), ("GET", "subnets")]
+        first = scene.port("vf0").status
+        assert first is not None
+        assert first.settings is not None
+        scene.cloud._change(scene.cloud.ports[first.port_id], fields)
+        assert await inspection.look_for_changes() == []
+        current = scene.port("vf0").current
+        assert current is not None
+        assert told in current.message
+        assert scene.port("vf1").current is None
+        kinds = {
+            (note.regarding.kind, note.regarding.name) for note in scene.notes if note.reason == "ChangedInNeutron"
+        }
+        assert kinds == {("ResourceClaim", "data"), ("Pod", "web-0")}
+        undone = {"admin_state_up": True, "port_security_enabled": True, "qos_policy_id": None}
+        scene.cloud._change(scene.cloud.ports[first.port_id], undone | {"mac_address": first.settings.mac})
+        assert await inspection.look_for_changes() == []
+        assert scene.port("vf0").current is None
+
+    tell(story)
+
+
+def test_a_changed_policy_network_and_a_deleted_port_are_told_by_the_next_look_for_changes(
+    tell: Callable[..., None],
+) -> None:
+    async def story(scene: Scene) -> None:
+        rule = {"type": "bandwidth_limit", "direction": "egress", "max_kbps": 5000}
+        policy = {"id": "gold", "shared": True, "revision_number": 1, "rules": [rule]}
+        scene.cloud.policies["gold"] = policy
+        scene.ask(network="blue", qosPolicy="gold")
+        scene.allocate("vf0", "vf1")
+        await scene.settle()
+        inspection = scene.controller._inspection
+        assert await inspection.look_for_changes() == []
+        policy |= {"rules": [rule | {"max_kbps": 7000}], "revision_number": 2}
+        scene.cloud.networks["blue"] |= {"mtu": 1400, "revision_number": 1}
+        assert await inspection.look_for_changes() == []
+        current = scene.port("vf0").current
+        assert current is not None
+        assert "MTU 1500 became 1400; highest rate 5 Mbit/s became 7 Mbit/s" in current.message
+        gone = scene.port("vf0").status
+        assert gone is not None
+        del scene.cloud.ports[gone.port_id]
+        assert await inspection.look_for_changes() == []
+        assert scene.reasons == ["Bound", "Lost"]
+
+    tell(story)
+
+
+def test_a_quota_that_has_room_again_is_noticed_by_the_next_port_and_the_others_follow(
+    tell: Callable[..., None],
+) -> None:
+    async def story(scene: Scene) -> None:
+        scene.cloud.quota = 0
+        scene.ask(network="blue")
+        scene.allocate("vf0", "vf1")
+        await scene.settle()
+        assert scene.reasons == ["Quota", "Quota"]
+        scene.cloud.quota = 2
+        working = asyncio.create_task(scene.controller.ports.run())
+        try:
+            scene.controller._look_at_refused_by_quota(1)
+            await asyncio.wait_for(bound(scene, 2), neutron.AGAIN_SECONDS / 4)
+        finally:
+            working.cancel()
+
+    tell(story)
+
+
+async def bound(scene: Scene, count: int) -> None:
+    """Wait until all ports are bound."""
+    change = asyncio.Event()
+    with scene.api.store.following(lambda _: change.set()):
+        while scene.reasons != ["Bound"] * count:
+            change.clear()
+            await change.wait()
+
+
+def test_two_hundred_ports_at_once_are_one_request_each(tell: Callable[..., None]) -> None:
+    """A bulk request for several ports takes Neutron as long as one request each, and outlasts every timeout."""
+
+    async def story(scene: Scene) -> None:
+        devices = [f"vf{number}" for number in range(200)]
+        scene.ask(network="blue")
+        scene.api.vfs = len(devices)
+        scene.allocate(*devices)
+        await scene.controller._claim(KEY)
+        working = asyncio.create_task(scene.controller.ports.run())
+        try:
+            await asyncio.wait_for(bound(scene, 200), 60.0)
+        finally:
+            working.cancel()
+        assert Counter(scene.cloud.asked) == {
+            ("POST", "ports"): 200, ("GET", "networks"): 1, ("GET", "ports"): 1, ("GET", "extensions"): 1,
+        }  # fmt: skip
+
+    tell(story)
+
+
+def test_what_no_vf_can_be_set_up_for_is_told_and_forgotten_when_it_is_gone(tell: Callable[..., None]) -> None:
+    async def story(scene: Scene) -> None:
+        rule = {"type": "bandwidth_limit", "direction": "ingress", "max_kbps": 5000}
+        policy = {"id": "gold", "name": "gold", "shared": True, "revision_number": 1, "rules": [rule]}
+        scene.cloud.policies["gold"] = policy
+        scene.ask(network="blue", qosPolicy="gold")
+        scene.allocate("vf0")
+        await scene.settle()
+        assert scene.reasons == ["Bound"]
+        enforced = scene.port("vf0").enforced
+        assert enforced is not None
+        assert "rule bandwidth_limit of direction ingress of QoS policy gold: not enforced" in enforced.message
+        assert [note.reason for note in scene.notes] == ["NotEnforced"]
+        assert await scene.controller._inspection.look_for_changes() == []
+        policy |= {"rules": [], "revision_number": 2}
+        assert await scene.controller._inspection.look_for_changes() == []
+        assert scene.port("vf0").enforced is None
 
     tell(story)
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from netdra.controller import neutron_ports
+from netdra.controller import neutron_changes, neutron_ports
 from netdra.controller.neutron_ports import AllocatedNode
 from netdra.controller.writing import notices
 from netdra.kube.events import ObjectReference
@@ -86,8 +86,11 @@ def topology(**neutron: Any) -> dict[str, NetworkTopology]:
     return {"data": msgspec.convert(plain, NetworkTopology)}
 
 
-def node(**attributes: Any) -> AllocatedNode:
-    devices = [{"name": f"vf{number}", "attributes": attributes or vf(f"0000:05:00.{number}")} for number in range(2)]
+def node(count: int = 2, **attributes: Any) -> AllocatedNode:
+    devices = [
+        {"name": f"vf{number}", "attributes": attributes or vf(f"0000:05:{number // 8:02x}.{number % 8}")}
+        for number in range(count)
+    ]
     spec = {
         "driver": "dra.networking",
         "nodeName": "node-7",
@@ -230,11 +233,51 @@ def test_what_was_changed_in_neutron_is_told_and_forgotten_when_it_is_as_before(
     port = made()
     status = neutron_ports.bound(port, ANSWER, NETWORK, GIVEN, NOW)
     known = msgspec.structs.replace(port, status=status)
-    changed = neutron_ports.difference(known, msgspec.structs.replace(ANSWER, **fields))
+    changed = neutron_changes.difference(known, msgspec.structs.replace(ANSWER, **fields))
     assert changed == what
     told = neutron_ports.changed(known, changed, NOW)
     assert [condition.type for condition in told.conditions] == (["Bound", "Current"] if what else ["Bound"])
     assert neutron_ports.changed(msgspec.structs.replace(known, status=told), "", NOW) == status
+
+
+@pytest.mark.parametrize(
+    ("fields", "what"),
+    [
+        ({}, ""),
+        ({"mtu": 1400}, "MTU 9000 became 1400"),
+        ({"gateways": ()}, "gateways 10.20.0.1 became none"),
+        ({"routes": ()}, "routes 10.99.0.0/16 by 10.20.0.9 became none"),
+        ({"dns": ("10.20.0.2", "10.20.0.3")}, "name servers none became 10.20.0.2, 10.20.0.3"),
+        ({"trust": True}, "trust off became on"),
+        ({"min_tx_rate": 5}, "lowest rate none became 5 Mbit/s"),
+        ({"max_tx_rate": 7, "mtu": 1}, "MTU 9000 became 1; highest rate none became 7 Mbit/s"),
+        ({"unenforced": ("security groups",)}, ""),
+    ],
+)
+def test_what_was_changed_in_the_network_its_subnets_and_the_qos_policy_is_told(fields: Any, what: str) -> None:
+    port = made()
+    known = msgspec.structs.replace(port, status=neutron_ports.bound(port, ANSWER, NETWORK, GIVEN, NOW))
+    now = msgspec.structs.replace(GIVEN, **fields)
+    assert neutron_changes.difference(known, ANSWER, now) == what
+    unbound = msgspec.structs.replace(ANSWER, host="", profile={})
+    assert "trust" not in neutron_changes.difference(known, unbound, now), "the profile goes with the host"
+
+
+def test_what_no_vf_can_be_set_up_for_is_a_condition_until_it_is_gone() -> None:
+    port = made(securityGroups=["g1"])
+    limited = msgspec.structs.replace(GIVEN, unenforced=("rule dscp_marking of QoS policy gold",))
+    bound = neutron_ports.bound(port, ANSWER, NETWORK, limited, NOW)
+    known = msgspec.structs.replace(port, status=bound)
+    assert known.enforced is not None
+    assert known.enforced.message.startswith("security groups; rule dscp_marking of QoS policy gold: not enforced")
+    (told,) = notices(REFERENCE, (), bound.conditions)
+    assert (told.type, told.reason) == ("Warning", "NotEnforced")
+    unread = neutron_ports.changed(known, "", NOW)
+    assert unread == bound, "what could not be read says nothing new"
+    now = msgspec.structs.replace(known, status=neutron_ports.changed(known, "", LATER, vf_settings=GIVEN))
+    assert now.enforced is not None
+    assert now.enforced.message.startswith("security groups: not enforced")
+    assert made().enforced is None
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,12 @@ def told(facts: PortFacts) -> list[Diagnosis]:
         ),
         ({"ports": (port("a", BOUND, deleted=JUST_NOW),)}, "ok", "1 NeutronPorts", ""),
         (
+            {"ports": (port("a", BOUND, condition("Enforced", "False", "NotEnforced", "security groups: no")),)},
+            "warning",
+            "1 not enforced: n/a for 3 h: security groups: no",
+            "remove it in Neutron or from the topology",
+        ),
+        (
             {"ports": (port("a", BOUND, condition("Current", "False", "ChangedInNeutron", "VLAN 1 became 2")),)},
             "warning",
             "1 changed in Neutron: n/a for 3 h: VLAN 1 became 2",

@@ -113,6 +113,45 @@ def test_rates_are_whole_mbit_rounded_up_and_of_what_the_vf_sends(
     assert (found.min_tx_rate, found.max_tx_rate) == rates
 
 
+MAC, OTHER_MAC = "fa:16:3e:0c:69:51", "fa:16:3e:00:00:99"
+
+
+@pytest.mark.parametrize(
+    ("changes", "rules", "said"),
+    [
+        ({}, (), ()),
+        ({}, (QosRule(type="bandwidth_limit", max_kbps=1), QosRule(type="minimum_bandwidth", min_kbps=1)), ()),
+        (
+            {},
+            (QosRule(type="bandwidth_limit", direction="ingress", max_kbps=1),),
+            ("rule bandwidth_limit of direction ingress of QoS policy gold",),
+        ),
+        (
+            {},
+            (QosRule(type="minimum_bandwidth", direction="ingress"), QosRule(type="dscp_marking")),
+            ("rule minimum_bandwidth of direction ingress of QoS policy gold", "rule dscp_marking of QoS policy gold"),
+        ),
+        ({"allowed_address_pairs": [{"ip_address": "10.20.0.0/24", "mac_address": MAC.upper()}]}, (), ()),
+        ({"allowed_address_pairs": [{"ip_address": "10.20.0.0/24"}]}, (), ()),
+        (
+            {"allowed_address_pairs": [{"ip_address": "10.20.0.9", "mac_address": OTHER_MAC}]},
+            (),
+            (f"allowed address pair {OTHER_MAC}: the VF can send from MAC address {MAC} alone",),
+        ),
+        (
+            {"allowed_address_pairs": [{"mac_address": OTHER_MAC}], "port_security_enabled": False},
+            (),
+            (),
+        ),
+    ],
+)
+def test_what_no_vf_can_be_set_up_for_is_named(
+    changes: dict[str, Any], rules: tuple[QosRule, ...], said: tuple[str, ...]
+) -> None:
+    policy = QosPolicy(id="q", name="gold", rules=rules)
+    assert answers.settings(port(**changes), NETWORK, SUBNETS, policy).unenforced == said
+
+
 def test_a_port_is_made_and_bound_by_one_request() -> None:
     sent = WANTED.sent["port"]
     assert "fixed_ips" not in sent

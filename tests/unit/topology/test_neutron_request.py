@@ -226,6 +226,13 @@ def test_a_selector_without_a_physical_network_is_unwise() -> None:
     assert list(check_unwise(declared("{name: vf, type: sriov, selector: {cel: 'true'}}"))) == []
 
 
+def test_security_groups_of_a_vf_are_unwise() -> None:
+    (warning,) = check_unwise(declared(vf(f"{{securityGroups: [{GROUP}]}}")))
+    assert warning.path == ("spec", "steps", 0, "neutron", "securityGroups")
+    assert "not enforced" in warning.text
+    assert list(check_unwise(declared(vf("{securityGroups: []}")))) == []
+
+
 BOND = """{name: vf0, type: sriov, %(s)s, neutron: {%(a)s}}, {name: vf1, type: sriov, %(s)s, neutron: {}},
   {name: up, type: tuning, dependOn: [vf0], config: {mtu: 1500}},
   {name: bond0, type: bond, dependOn: [up, vf1], config: {mode: active-backup,

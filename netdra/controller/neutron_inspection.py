@@ -1,0 +1,220 @@
+"""Looks through a cluster's ports in Neutron: for orphans, and for changes that somebody else made there.
+
+Run by `netdra.controller.neutron`. `look_through` reads every port, `look_for_changes` compares revision numbers and
+reads the ports alone whose number, network or QoS policy is another one. Both write the statuses of bound NeutronPorts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from netdra.controller import metrics, neutron_changes, neutron_ports
+from netdra.controller.neutron_networks import Lookups, PortNetworks
+from netdra.kube.errors import ConflictError, NotFoundError
+from netdra.kube.store import key_of
+from netdra.model.errors import NetdraError
+from netdra.model.neutron_port import NeutronPort, NeutronPortStatus
+from netdra.neutron.answers import Port
+from netdra.neutron.client import IDS_AT_ONCE, Neutron
+from netdra.neutron.errors import LostError, NoNetworkError, OtherProjectError, UnknownProjectError
+from netdra.neutron.marks import OWNER
+from netdra.ops.metrics import counted
+
+log = logging.getLogger(__name__)
+
+Revisions = dict[str, Any]
+"""By id, what is another one after a change: a revision number, or the object itself."""
+
+
+class Cluster(NamedTuple):
+    """What the controller knows, and does.
+
+    Attributes:
+        ports: its NeutronPorts by key, as they are now.
+        claims: the uids of its claims, as they are now.
+        uid: the cluster's.
+        write: writes a status.
+        label: has a port show what operators look for.
+    """
+
+    ports: Callable[[], Mapping[str, NeutronPort]]
+    claims: Callable[[], set[str]]
+    uid: Callable[[], Awaitable[str]]
+    write: Callable[[NeutronPort, NeutronPortStatus], Awaitable[None]]
+    label: Callable[[NeutronPort, Port], Awaitable[None]]
+
+
+class Inspection:
+    """What is known of a cluster's ports in Neutron from the last looks."""
+
+    def __init__(self, neutron: Neutron, networks: PortNetworks, cluster: Cluster) -> None:
+        """Know nothing yet."""
+        self._neutron, self._networks, self._cluster = neutron, networks, cluster
+        self._suspects: frozenset[str] = frozenset()
+        self._revisions: dict[str, Revisions] = {}
+        self._policies: dict[str, str] = {}
+
+    async def look_through(self) -> list[NetdraError]:
+        """Delete the ports of claims that are gone, and write the statuses of ports that are gone or changed.
+
+        A port is deleted if it had no object in two looks: the object may have come between them. The problem of one
+        port keeps no other from its look.
+
+        Returns:
+            The problems of single ports.
+
+        Raises:
+            NetdraError: Neutron does not list its ports, or the API server does not say which cluster it is.
+        """
+        problems: list[NetdraError] = []
+        there = {port.id: port for port in await self._neutron.ports(await self._cluster.uid())}
+        by_name = {port.name: port for port in self._cluster.ports().values()}
+        by_id = {port.id: by_name.get(port.mark.port) for port in there.values() if port.mark is not None}
+        claims = self._cluster.claims()
+        suspects = frozenset(port.id for port in there.values() if _is_orphan(port, by_id.get(port.id), claims))
+        for port_id in sorted(suspects & self._suspects):
+            try:
+                with counted(metrics.NEUTRON_ORPHANS):
+                    await self._neutron.delete(port_id)
+            except NetdraError as problem:
+                problems.append(problem)
+            else:
+                log.info("deleted port %s from Neutron: the claim that it was for is gone", port_id)
+        self._suspects = suspects
+        for port_id, known in by_id.items():
+            if known is not None and _is_compared(known) and port_id not in suspects:
+                await self._cluster.label(known, there[port_id])
+        return [*problems, *await self._compare(filter(_is_compared, by_name.values()), there, fresh=True)]
+
+    async def look_for_changes(self) -> list[NetdraError]:
+        """Write the statuses of bound ports that were changed in Neutron since the last look, or are gone.
+
+        Returns:
+            The problems of single ports.
+
+        Raises:
+            NetdraError: Neutron does not answer.
+        """
+        bound = [port for port in self._cluster.ports().values() if _is_compared(port)]
+        if not bound:
+            return []
+        networks = {port.status.network_id for port in bound if port.status is not None}
+        now = {
+            "ports": await self._neutron.revisions("ports", device_owner=OWNER),
+            "networks": await self._revisions_of("networks", "id", networks),
+            "subnets": await self._subnets_of(networks),
+            "qos/policies": await self._revisions_of("qos/policies", "id", set(self._policies.values())),
+        }
+        changed = {kind: _changed(self._revisions.get(kind, {}), revisions) for kind, revisions in now.items()}
+        # A subnet's network is not known here: all of them are read anew, which is rare.
+        stale = networks if changed["subnets"] else networks & changed["networks"]
+        self._neutron.forget_changed(stale, changed["qos/policies"])
+        concerned = [
+            port for port in bound if self._is_concerned(port, changed["ports"], stale, changed["qos/policies"])
+        ]
+        ids = sorted({port.status.port_id for port in concerned if port.status is not None} & now["ports"].keys())
+        there = {port.id: port for port in await self._neutron.ports_by_id(ids)}
+        problems = await self._compare(concerned, there)
+        self._policies = {port_id: policy for port_id, policy in self._policies.items() if port_id in now["ports"]}
+        if not problems:  # else the next look compares the same once more
+            self._revisions = now
+        return problems
+
+    async def _revisions_of(self, kind: str, field: str, ids: Iterable[str]) -> Revisions:
+        revisions: Revisions = {}
+        wanted = sorted(ids)
+        for first in range(0, len(wanted), IDS_AT_ONCE):
+            revisions |= await self._neutron.revisions(kind, **{field: wanted[first : first + IDS_AT_ONCE]})
+        return revisions
+
+    async def _subnets_of(self, networks: Iterable[str]) -> Revisions:
+        """The subnets themselves: Neutron 29 gives a subnet no other number when its name servers change."""
+        wanted, subnets = sorted(networks), dict[str, Any]()
+        for first in range(0, len(wanted), IDS_AT_ONCE):
+            subnets |= await self._neutron.subnets_of(wanted[first : first + IDS_AT_ONCE])
+        return subnets
+
+    def _is_concerned(self, port: NeutronPort, ports: set[str], networks: set[str], policies: set[str]) -> bool:
+        """Whether a bound port is another than it was, or gone, or is of another network or policy than it was."""
+        assert port.status is not None
+        port_id = port.status.port_id
+        return port_id in ports or port.status.network_id in networks or self._policies.get(port_id) in policies
+
+    async def _compare(
+        self, ports: Iterable[NeutronPort], there: Mapping[str, Port], *, fresh: bool = False
+    ) -> list[NetdraError]:
+        """Compare bound ports with Neutron as it is now; the problem of one keeps no other from it."""
+        problems: list[NetdraError] = []
+        lookups: Lookups = {}
+        for port in ports:
+            try:
+                await self._check(port, there, lookups, fresh=fresh)
+            except NetdraError as problem:
+                problems.append(problem)
+        return problems
+
+    async def _check(self, port: NeutronPort, there: Mapping[str, Port], lookups: Lookups, *, fresh: bool) -> None:
+        """Compare a bound port, and what its network's name leads to, with Neutron as it is now.
+
+        Args:
+            there: the cluster's ports by id.
+            lookups: networks that were looked up already, by id or name.
+            fresh: whether networks that are known are read anew.
+
+        Raises:
+            NetdraError: Neutron gives no answer, or the status cannot be written just now.
+        """
+        assert port.status is not None
+        now = datetime.now(UTC)
+        try:
+            answer = there.get(port.status.port_id) or await self._neutron.port(port.status.port_id)
+            self._note_policy(answer)
+            elsewhere = await self._networks.problem(port, lookups, fresh=fresh)
+            vf_settings = None
+            if not elsewhere:
+                try:
+                    network = await self._neutron.network(answer.network_id)
+                    vf_settings = await self._neutron.describe(answer, network)
+                except (NoNetworkError, OtherProjectError, UnknownProjectError) as problem:
+                    elsewhere = neutron_ports.text_of(problem)
+            what = neutron_changes.difference(port, answer, vf_settings)
+            status = neutron_ports.changed(port, what, now, elsewhere, vf_settings)
+        except LostError as problem:
+            status = neutron_ports.failed(port, problem, now)
+        except OtherProjectError as problem:
+            status = neutron_ports.changed(port, "", now, neutron_ports.text_of(problem))
+        if self._cluster.ports().get(key_of(port.metadata.namespace, port.name)) is not port:
+            return  # its node has chosen another VF meanwhile
+        with suppress(ConflictError, NotFoundError):
+            await self._cluster.write(port, status)
+
+    def _note_policy(self, port: Port) -> None:
+        policy = port.qos_policy_id or port.qos_network_policy_id
+        if policy:
+            self._policies[port.id] = policy
+        else:
+            self._policies.pop(port.id, None)
+
+
+def _changed(before: Revisions, now: Revisions) -> set[str]:
+    """The ids of what is new, gone or of another revision."""
+    return {key for key in before.keys() | now.keys() if before.get(key) != now.get(key)}
+
+
+def _is_compared(port: NeutronPort) -> bool:
+    return neutron_ports.is_bound(port) and not port.metadata.deletion_timestamp
+
+
+def _is_orphan(port: Port, neutron_port: NeutronPort | None, claims: set[str]) -> bool:
+    """Whether no object of the cluster has a port: its claim is gone, or its NeutronPort has another port."""
+    if neutron_port is None:
+        return port.device_id not in claims
+    return (
+        neutron_ports.is_bound(neutron_port)
+        and neutron_port.status is not None
+        and neutron_port.status.port_id != port.id
+    )
