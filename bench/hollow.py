@@ -25,6 +25,7 @@ from bench.figures import Figure
 from netdra.kube.client import Client
 from netdra.kube.connection import connect, find_config
 from netdra.model import crd, kinds
+from testbed import helm
 from testbed.api import Api, Object
 from testbed.build import program
 from testbed.commands import Settings
@@ -274,6 +275,8 @@ def _install(api: Api) -> None:
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
     subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": ACCOUNT}
     api.create({**manifest(BINDING, "hollow"), "roleRef": role, "subjects": [subject]})
+    for queue in helm.objects(helm.installed("netdra"), "flow-control.yaml"):
+        api.create(queue)
     for kind in kinds.KINDS:
         api.create(crd.manifest(kind))
     for kind in kinds.KINDS:
