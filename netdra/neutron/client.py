@@ -38,8 +38,8 @@ from netdra.neutron.tenancy import NOTHING, AllowedIds
 T = TypeVar("T")
 EXTENSION_SECONDS = 3600.0
 """How long it is known which extensions Neutron has, which an upgrade changes."""
-HOST_SECONDS = 30.0
-"""How long the ports of a host are known, among which a VF's other port is looked for."""
+HOST_SECONDS = 2.0
+"""How long the ports of a host are known, among which a VF's other port is looked for: claims that come together."""
 _SLOT_FIELDS = ("id", "network_id", "name", "description", "device_owner", "device_id", "project_id")
 IDS_AT_ONCE = 50
 """How many objects are asked for by their ids in one request: servers bound the length of a URL."""

@@ -680,9 +680,9 @@ def test_two_hundred_ports_at_once_are_one_request_each(tell: Callable[..., None
             await asyncio.wait_for(bound(scene, 200), 60.0)
         finally:
             working.cancel()
-        assert Counter(scene.cloud.asked) == {
-            ("POST", "ports"): 200, ("GET", "networks"): 1, ("GET", "ports"): 1, ("GET", "extensions"): 1,
-        }  # fmt: skip
+        asked = Counter(scene.cloud.asked)
+        assert asked.pop(("GET", "ports")) <= 20, "one each two seconds"
+        assert asked == {("POST", "ports"): 200, ("GET", "networks"): 1, ("GET", "extensions"): 1}
 
     tell(story)
 
