@@ -23,7 +23,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from netdra.controller import metrics, neutron_ports, neutron_slots
-from netdra.controller.neutron_inspection import Cluster, Inspection
+from netdra.controller.neutron_inspection import ClusterView, Inspection
 from netdra.controller.neutron_networks import PortNetworks
 from netdra.controller.neutron_ports import AllocatedNode
 from netdra.controller.state import State
@@ -42,7 +42,7 @@ from netdra.model.neutron_port import FINALIZER, HOST_ANNOTATION, ChosenVF, Neut
 from netdra.model.resource import API_VERSION, ResourceSlice
 from netdra.model.topology import NetworkTopology
 from netdra.neutron.answers import NeutronNetwork, Port, PortRequest, VfSettings
-from netdra.neutron.cached import Budget
+from netdra.neutron.cached import RequestBudget
 from netdra.neutron.client import Neutron
 from netdra.neutron.errors import (
     AmbiguousError,
@@ -144,7 +144,7 @@ class NeutronPorts:
         """
         self._client, self._recorder, self._state = client, recorder, state
         self._settings, self._in_hand = settings, in_hand
-        budget = Budget(settings.requests_per_second, AT_ONCE)
+        budget = RequestBudget(settings.requests_per_second, AT_ONCE)
         seconds, cloud = settings.timeout_seconds, settings.cloud
         session = Session(settings.clouds, cloud, seconds=seconds, on_answer=_measure, budget=budget)
         self._neutron = Neutron(session, settings.allowed)
@@ -160,7 +160,7 @@ class NeutronPorts:
         self._inspection = Inspection(
             self._neutron,
             self._networks,
-            Cluster(
+            ClusterView(
                 ports=lambda: self._ports.objects,
                 claims=lambda: {claim.metadata.uid for claim in state.claims.objects.values()},
                 uid=self._cluster_uid,

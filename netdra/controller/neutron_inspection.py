@@ -30,7 +30,7 @@ Revisions = dict[str, Any]
 """By id, what is another one after a change: a revision number, or the object itself."""
 
 
-class Cluster(NamedTuple):
+class ClusterView(NamedTuple):
     """What the controller knows, and does.
 
     Attributes:
@@ -51,7 +51,7 @@ class Cluster(NamedTuple):
 class Inspection:
     """What is known of a cluster's ports in Neutron from the last looks."""
 
-    def __init__(self, neutron: Neutron, networks: PortNetworks, cluster: Cluster) -> None:
+    def __init__(self, neutron: Neutron, networks: PortNetworks, cluster: ClusterView) -> None:
         """Know nothing yet."""
         self._neutron, self._networks, self._cluster = neutron, networks, cluster
         self._suspects: frozenset[str] = frozenset()
@@ -112,7 +112,7 @@ class Inspection:
         changed = {kind: _changed(self._revisions.get(kind, {}), revisions) for kind, revisions in now.items()}
         # A subnet's network is not known here: all of them are read anew, which is rare.
         stale = networks if changed["subnets"] else networks & changed["networks"]
-        self._neutron.forget_changed(stale, changed["qos/policies"])
+        self._neutron.drop(stale, changed["qos/policies"])
         concerned = [
             port for port in bound if self._is_concerned(port, changed["ports"], stale, changed["qos/policies"])
         ]

@@ -84,7 +84,7 @@ async def _awaited(ask: Callable[[], Awaitable[V]]) -> V:
     return await ask()
 
 
-class Budget:
+class RequestBudget:
     """A bucket of tokens: how many requests may begin at once, and how many a second after that."""
 
     def __init__(

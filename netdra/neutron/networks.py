@@ -61,7 +61,7 @@ class Networks:
         self._checked_groups.clear()
         return had_older
 
-    def forget_changed(self, networks: Collection[str], policies: Collection[str]) -> None:
+    def drop(self, networks: Collection[str], policies: Collection[str]) -> None:
         """Read networks, with their subnets, and QoS policies anew from now on, by their ids."""
         if networks:
             self._networks.forget()

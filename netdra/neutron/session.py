@@ -23,7 +23,7 @@ from netdra import __version__
 from netdra.model.errors import UNREADABLE
 from netdra.neutron import clouds
 from netdra.neutron.answers import refusal
-from netdra.neutron.cached import Budget, InFlight
+from netdra.neutron.cached import InFlight, RequestBudget
 from netdra.neutron.errors import CloudsError, NeutronError, NoNetworkError, UnauthorizedError, UnreachableError
 
 SECONDS = 10.0
@@ -154,7 +154,7 @@ class Session:
         *,
         seconds: float = SECONDS,
         on_answer: Callable[[str, str, int, float], None] = _nobody,
-        budget: Budget | None = None,
+        budget: RequestBudget | None = None,
     ) -> None:
         """Prepare.
 

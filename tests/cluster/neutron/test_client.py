@@ -205,7 +205,7 @@ def test_each_change_gives_an_object_another_revision(cloud: Cloud, file: Path) 
         before_subnets = await neutron.subnets_of([net["id"]])
         cloud.admin("neutron", "PUT", f"/v2.0/{subnet_path}", {"subnet": {"dns_nameservers": ["10.35.0.2"]}})
         assert (await neutron.subnets_of([net["id"]])) != before_subnets
-        neutron.forget_changed({net["id"]}, {policy["policy"]["id"]})
+        neutron.drop({net["id"]}, {policy["policy"]["id"]})
         (changed,) = await neutron.ports_by_id([port.id, "5c1f7f3e-0000-4000-8000-000000000000"])
         described = await neutron.describe(changed, await neutron.network(net["id"]))
         assert (described.max_tx_rate, described.dns, described.link_state) == (5, ("10.35.0.2",), "disable")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netdra.neutron.cached import Budget, Cached, InFlight
+from netdra.neutron.cached import Cached, InFlight, RequestBudget
 
 
 class Server:
@@ -100,7 +100,7 @@ def test_no_span_of_time_has_more_requests_than_the_budget(
 
     async def told() -> None:
         nonlocal now
-        budget = Budget(per_second, at_once, clock=lambda: now, sleep=sleep)
+        budget = RequestBudget(per_second, at_once, clock=lambda: now, sleep=sleep)
         for pause in pauses:
             now += pause
             before = len(begun)
@@ -116,7 +116,7 @@ def test_no_span_of_time_has_more_requests_than_the_budget(
 
 def test_without_a_bound_nobody_waits() -> None:
     async def told() -> None:
-        budget = Budget(0, 1)
+        budget = RequestBudget(0, 1)
         await asyncio.wait_for(asyncio.gather(*(budget.take() for _ in range(1000))), 5.0)
 
     asyncio.run(told())
