@@ -27,13 +27,13 @@ BEGIN, END = "<!-- What `make test-runtimes` found; written by it. -->", "<!-- T
 _PODS, _SANDBOXES = "tests/cluster/pods", "tests/cluster/sandboxes"
 GROUPS: Mapping[str, Sequence[str]] = {
     "pods": (
-        *(f"{_PODS}/test_{name}.py" for name in ("containerd", "pods", "driver", "device_files")),
+        *(f"{_PODS}/test_{name}.py" for name in ("containerd", "pods", "driver", "device_files", "pods_wires")),
         *(
             f"{_PODS}/networks/test_{name}.py"
             for name in ("devices", "topologies", "containers", "refusals", "tutorial", "workloads", "preset")
         ),
     ),
-    "NRI": (f"{_PODS}/test_nri.py", f"{_SANDBOXES}/test_containerd.py"),
+    "NRI": (f"{_PODS}/test_nri.py", f"{_PODS}/test_hanging_hooks.py", f"{_SANDBOXES}/test_containerd.py"),
     "CDI": (f"{_PODS}/test_cdi.py",),
     "faults": (f"{_PODS}/test_faults.py", f"{_PODS}/test_outages.py"),
     "restarts": (f"{_PODS}/networks/test_restarts.py", f"{_PODS}/networks/test_runtimes.py"),
