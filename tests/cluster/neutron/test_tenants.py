@@ -282,4 +282,4 @@ def test_a_new_port_costs_no_more_requests_than_its_network_its_vf_and_itself_ne
         await neutron.ensure(asked, network)
 
     ask(file, story, requests=requests)
-    assert requests == ["GET", "GET", "GET", "POST", "GET"]
+    assert requests == ["GET", "GET", "GET", "GET", "POST", "GET"], "one asks for extensions, once an hour"
