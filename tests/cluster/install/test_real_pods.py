@@ -205,7 +205,8 @@ def test_a_program_has_no_rights_when_it_is_asked_for_its_versions(installed: Si
         installed.api.delete(SCHEMA, "hostile")
         program.unlink()
     assert "is not offered" in line["message"], line
-    told = dict(part.split("=", 1) for part in line["message"].split("stderr: ")[1].split())
+    printed = " ".join(line["message"].split("stderr: ")[1:])
+    told = dict(part.split("=", 1) for part in printed.split())
     assert int(told.pop("user")) >= FIRST_USER
     assert told == {"wrote": "no", "made": "no", "read": "no", "environ": "no", "CapEff": "0000000000000000"}
 
