@@ -124,7 +124,8 @@ def _back_out(
 ) -> FailedAttachReport:
     """Undo all steps that have begun; those that cannot be undone in time stay in the checkpoint for `detach`."""
     until = started + settings.budget
-    if any(isinstance(problem, PluginError) and problem.failure.hung for problem in failed.values()):
+    hung = any(isinstance(problem, PluginError) and problem.failure.hung for problem in failed.values())
+    if hung and settings.undo_of_hung is not None:
         until = min(until, time.monotonic() + settings.undo_of_hung)
     executor.until(until)
     undone = undo(executor)

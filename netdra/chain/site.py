@@ -7,7 +7,6 @@ calls from a thread inside it; plugin processes inherit it.
 from __future__ import annotations
 
 import errno
-import math
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -50,7 +49,7 @@ class ChainSettings(msgspec.Struct, frozen=True, kw_only=True):
     plugins: PluginPath = PluginPath()
     budget: float = 1.5
     setup_share: float = 0.6
-    undo_of_hung: float = math.inf
+    undo_of_hung: float | None = None
     step_timeout: float = 60.0
     device_files: tuple[str, ...] = ()
 
