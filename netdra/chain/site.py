@@ -39,8 +39,8 @@ class ChainSettings(msgspec.Struct, frozen=True, kw_only=True):
         plugins: where plugin binaries are.
         budget: seconds that attaching may take, with undoing it if it fails.
         setup_share: how much of the budget setting up may take; the rest is for undoing.
-        undo_of_hung: seconds that undoing may take after a plugin did not answer, within the budget; what is left of it
-            is for `detach`.
+        undo_of_hung: seconds that undoing may take after a plugin did not answer, within the budget; the rest is left
+            to `detach`. None: as long as the budget lasts.
         step_timeout: seconds that one step may take, within the budget.
         device_files: which device files pods may be given, as patterns.
     """
