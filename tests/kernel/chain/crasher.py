@@ -53,7 +53,7 @@ def die_at(number: int) -> None:
 
     Socket.request = watched(Socket.request)  # type: ignore[method-assign]
     CheckpointJournal.append = watched(CheckpointJournal.append)  # type: ignore[method-assign]
-    process._spawn = watched(process._spawn)
+    process.spawn = watched(process.spawn)  # type: ignore[attr-defined]
 
 
 def act(job: Job) -> None:
