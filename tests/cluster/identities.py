@@ -18,6 +18,7 @@ from testbed import helm, objects
 from testbed.access import Access
 from testbed.api import Api, Object
 from testbed.objects import NAMESPACE, POD
+from testbed.waiting import until
 
 NETDRA = "netdra"
 _NUMBERS = itertools.count(1)
@@ -62,6 +63,18 @@ def install(api: Api) -> None:
         objects.add_namespace(api, NETDRA)
     for manifest in (each for name in INSTALLED for each in rights(name)):
         api.apply(manifest)
+    until(lambda: _may_list_nodes(api, "netdra-controller"), "the API server to know the rights")
+
+
+def _may_list_nodes(api: Api, account: str) -> bool:
+    """Whether an account has what it is given last: the API server follows roles a moment later."""
+    asked = {
+        "user": f"system:serviceaccount:{NETDRA}:{account}",
+        "resourceAttributes": {"verb": "list", "resource": "nodes"},
+    }
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "metadata": {}, "spec": asked}
+    allowed: bool = api.create(review)["status"]["allowed"]
+    return allowed
 
 
 def kubeconfig(plane: Access, api: Api, account: str, node: str = "", namespace: str = NETDRA) -> Path:

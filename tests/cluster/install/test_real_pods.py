@@ -217,10 +217,11 @@ def test_without_plugins_the_driver_sees_neither_the_nodes_root_nor_its_processe
     seen = installed.plane.kubectl("--namespace=netdra", "exec", "daemonset/netdra-node", "--", "python3", "-c", ask)
     assert seen.split()[0] == "False"
     assert seen.split()[1].startswith("python3")
-    publish(installed.node, installed.api, "data7")
     policy = {"selector": {"cel": 'device.attributes["dra.networking"].ifName == "data7"'}}
-    exposure = {"allowMultipleAllocations": True, "supportedCNIPlugins": [{"name": "macvlan"}]}
+    slots = {"slots": {"value": "8", "requestPolicy": {"default": "1"}}}
+    exposure = {"allowMultipleAllocations": True, "capacity": slots, "supportedCNIPlugins": [{"name": "macvlan"}]}
     installed.api.create(manifest(POLICY, "without", spec={**policy, "exposure": exposure}))
+    publish(installed.node, installed.api, "data7")
     installed.api.create(manifest(TOPOLOGY, "own", spec={"steps": [step("lan", "macvlan", {}, prefix="data7")]}))
     installed.plane.kubectl("wait", "--for=create", "deviceclass/own-lan", "--timeout=30s")
     request = {"name": "lan", "exactly": {"deviceClassName": "own-lan"}}
