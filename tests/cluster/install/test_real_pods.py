@@ -218,17 +218,16 @@ def test_without_plugins_the_driver_sees_neither_the_nodes_root_nor_its_processe
     assert seen.split()[0] == "False"
     assert seen.split()[1].startswith("python3")
     policy = {"selector": {"cel": 'device.attributes["dra.networking"].ifName == "data7"'}}
-    slots = {"slots": {"value": "8", "requestPolicy": {"default": "1"}}}
-    exposure = {"allowMultipleAllocations": True, "capacity": slots, "supportedCNIPlugins": [{"name": "macvlan"}]}
+    exposure = {"supportedCNIPlugins": [{"name": "host-device", "exclusive": True}]}
     installed.api.create(manifest(POLICY, "without", spec={**policy, "exposure": exposure}))
     publish(installed.node, installed.api, "data7")
-    installed.api.create(manifest(TOPOLOGY, "own", spec={"steps": [step("lan", "macvlan", {}, prefix="data7")]}))
+    installed.api.create(manifest(TOPOLOGY, "own", spec={"steps": [step("lan", "host-device", prefix="data7")]}))
     installed.plane.kubectl("wait", "--for=create", "deviceclass/own-lan", "--timeout=30s")
     request = {"name": "lan", "exactly": {"deviceClassName": "own-lan"}}
     installed.api.create(manifest(CLAIM, "own", pods.namespace, spec={"devices": {"requests": [request]}}))
     pods.run("own", "own")
     (link,) = (link for link in pods.ip("own", "link") if link["ifname"] not in {"lo", "eth0"})
-    assert link["linkinfo"]["info_kind"] == "macvlan"
+    assert link["link_netnsid"] >= 0
     pods.delete("own")
     assert 'level":"error' not in installed.plane.kubectl("--namespace=netdra", "logs", "daemonset/netdra-node")
     installed.api.delete(POLICY, "without")

@@ -44,9 +44,10 @@ def counted(found: Object | None) -> tuple[int, int]:
 
 
 async def counts(workspace: Workspace, name: str, *wanted: int) -> Object:
-    found = await asyncio.to_thread(
-        workspace.api.wait_for, f"{CUSTOM_DEVICE}Rollout", workspace.name(name), lambda each: counted(each) == wanted
-    )
+    def met(found: Object | None) -> bool:
+        return found is not None and counted(found) == wanted
+
+    found = await asyncio.to_thread(workspace.api.wait_for, f"{CUSTOM_DEVICE}Rollout", workspace.name(name), met)
     assert found is not None
     return found
 
