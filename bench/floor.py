@@ -108,7 +108,8 @@ def _request(method: str, path: str, body: bytes = b"") -> bytes:
 def _as_new(one: Object) -> bytes:
     """A published slice as a new one of another driver."""
     metadata = one["metadata"]
-    kept = {key: metadata[key] for key in ("generateName", "annotations", "ownerReferences") if key in metadata}
+    kept = {key: metadata[key] for key in ("annotations", "ownerReferences") if key in metadata}
+    kept["generateName"] = f"{metadata['name']}-"
     spec = {**one["spec"], "driver": _DRIVER}
     version, _, kind = SLICE.rpartition("/")
     return json.dumps({"apiVersion": version, "kind": kind, "metadata": kept, "spec": spec}).encode()

@@ -99,7 +99,7 @@ _OF_OPTIONS: Mapping[str, Mapping[str, tuple[_Row, ...]]] = {
     },
     "controller": {
         "Neutron": (
-            ("", "nodes", ("get",)),
+            ("", "nodes", ("get", "list")),
             ("", "namespaces", ("get",), ("kube-system",)),
             (_DRA, "resourceslices", ("list",)),
             (_OURS, "neutronports", (*READ, "create", "patch", "delete")),

@@ -143,6 +143,6 @@ def test_a_process_that_ends_tells_the_rest(control_plane: ControlPlane, api: Ap
             await found.flush()
         listed = api.list(KIND, workspace.namespace)
         assert sorted(item.get("series", {}).get("count", 1) for item in listed) == [1, 2]
-        assert max(len(item["note"]) for item in listed) == 1024
+        assert max(len(item["note"].encode()) for item in listed) == 1024
 
     asyncio.run(story())

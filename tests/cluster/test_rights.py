@@ -50,7 +50,7 @@ NODE: Rights = {
     "events.events.k8s.io": frozenset({"create", "patch"}),
 }
 CONTROLLER: Rights = {
-    "nodes": frozenset({"get"}),
+    "nodes": frozenset({"get", "list"}),
     f"resourceclaims.{DRA}": READ,
     f"resourceslices.{DRA}": frozenset({"list"}),
     f"neutronports.{OURS}": READ | {"create", "patch", "delete"},
