@@ -393,7 +393,11 @@ class Publishing:
             self._work.set()
 
     def _on_policy_change(self, change: Change[DeviceExposurePolicy]) -> None:
-        if change.old is None or change.new is None or change.old.spec != change.new.spec:
+        if change.old is not None and change.new is not None and change.old.spec == change.new.spec:
+            return
+        if any(policy is not None and policy.spec.action == "exclude" for policy in (change.old, change.new)):
+            self._work.set()  # it protects
+        else:
             self._look_in_turn()
 
     def _look_in_turn(self) -> None:
