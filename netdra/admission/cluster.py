@@ -193,7 +193,7 @@ class ClusterIndex:
         for handed in ranges:
             left.setdefault(handed.step, []).append(handed)
         first, last = _hull(ranges) if ranges else (1, 0)
-        # Of all topologies of the cluster, most are told apart by their lowest and highest address.
+        # Comparing the lowest and the highest address is enough to rule out most topologies.
         for name in [name for name, low, high in self._handing if low <= last and first <= high]:
             met = set() if name == new else {our.step for our in _clashing(left, self._parts[name].ranges)}
             if met:

@@ -107,7 +107,7 @@ _TEXTS: Mapping[str, _TextOf] = {
     "bus_address": Pseudonyms.bus_address,
     "vendor": _kept("vendor", _IDENTIFIER),
     "product": _kept("product", _IDENTIFIER),
-    # Kernel modules name them, so there is no list; a MAC address or a host's name is not of this form.
+    # Each kernel module names its driver, so there is no list. MAC addresses and hosts' names do not match the pattern.
     "driver": _kept("driver", "[A-Za-z][A-Za-z0-9_]*|(?:pci|uio|vfio|virtio)-(?:net|pci|stub)"),
     "rdma_device": Pseudonyms.rdma_device,
     "pf_name": Pseudonyms.name,

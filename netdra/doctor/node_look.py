@@ -193,7 +193,7 @@ def _plugins(places: Places) -> Iterator[InstalledPlugin]:
             try:
                 versions = protocol.supported_versions(binaries.find(name, where), confined=confined)
             except PluginError as problem:
-                if problem.failure.kind != "missing":  # a file that is no program, such as a licence
+                if problem.failure.kind != "missing":  # ignore files that are not programs, such as a licence
                     yield InstalledPlugin(name, "", problem.what)
                 continue
             yield InstalledPlugin(name, max(versions, key=number, default=""))

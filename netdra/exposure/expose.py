@@ -88,7 +88,7 @@ class Exposer:
             policies: all policies of the cluster.
             features: what the API server takes.
             programs: the CNI plugins of the node's CNI path; None if it was not read, and all count as there.
-            known: what an exposer that is no longer asked knew; it is not worked out again of policies that stay.
+            known: the results of a former exposer; those of policies that did not change are reused.
         """
         self._policies = tuple(policies)
         self._features = features

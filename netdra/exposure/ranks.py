@@ -1,7 +1,7 @@
 """Policies by rank: of several expose policies of one rank, only the one whose name sorts first is used.
 
 The controller reports it in statuses, the webhook warns of it. There may be thousands of policies of one rank, so a
-change of a policy concerns few others: each is told of all others only where these are few.
+change of a policy concerns few others: a policy learns the names of all others only if they are few.
 """
 
 from __future__ import annotations
