@@ -7,6 +7,7 @@ Made by `netdra.topology.bind` from a claim and a topology, kept whole in the ch
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any, Literal
 
 import msgspec
@@ -90,9 +91,18 @@ class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
         A PF takes whole Mbit/s, and 0 means unlimited to it: less than 1 Mbit/s is rounded up to 1.
         """
-        consumed = {names.qualified(name): amount for name, amount in self.consumed_capacity.items()}
-        amount = quantity.parse(consumed.get(names.qualified(names.BANDWIDTH), "0")) if self.pooled else 0
+        amount = self._amounts.get(names.qualified(names.BANDWIDTH), Decimal(0)) if self.pooled else 0
         return max(int(amount), 1) if amount > 0 else 0
+
+    @property
+    def consumed(self) -> dict[str, Decimal]:
+        """What the claim consumes of the device's capacities, by qualified name; a pooled VF's bandwidth as set."""
+        bandwidth = {names.qualified(names.BANDWIDTH): Decimal(self.bandwidth)} if self.pooled else {}
+        return self._amounts | bandwidth
+
+    @property
+    def _amounts(self) -> dict[str, Decimal]:
+        return {names.qualified(name): quantity.parse(amount) for name, amount in self.consumed_capacity.items()}
 
 
 class PlannedPort(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -7,6 +7,7 @@ keeps pods and claims is a `Holder`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Protocol
 
 import msgspec
@@ -75,6 +76,11 @@ class HeldDevice(msgspec.Struct, frozen=True, kw_only=True):
     def bandwidth(self) -> int:
         """How much of its PF's link the claim was allocated with a pooled VF, in Mbit/s."""
         return self.facts.bandwidth if self.facts is not None else 0
+
+    @property
+    def consumed(self) -> Mapping[str, Decimal]:
+        """How much the claim consumes of each capacity of the device, by qualified name, as far as that is known."""
+        return self.facts.consumed if self.facts is not None else {}
 
 
 def vf_of(device: PlannedDevice) -> str:

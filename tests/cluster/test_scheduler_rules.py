@@ -65,10 +65,17 @@ class Function:
         self.workspace.api.apply(changed)
         self.workspace.settle(self.node)
 
-    def take(self, persona: str) -> bool:
-        """Claim a persona for a new pod; a claim that does not fit is taken back."""
+    def write(self, *devices: Object) -> None:
+        """Write the devices anew, as the driver does when a provider says something else of one."""
+        self.workspace.api.apply(self._slice("devices", devices=list(devices)))
+        self.workspace.settle(self.node)
+
+    def take(self, persona: str, **amounts: str) -> bool:
+        """Claim a persona for a new pod, and amounts of its capacities; a claim that does not fit is taken back."""
         expression = f'device.attributes["{DRIVER}"].persona == "{persona}"'
-        request = {"deviceClassName": self.device_class, "selectors": [{"cel": {"expression": expression}}]}
+        request: Object = {"deviceClassName": self.device_class, "selectors": [{"cel": {"expression": expression}}]}
+        if amounts:
+            request["capacity"] = {"requests": {f"bctl/{name}": amount for name, amount in amounts.items()}}
         name, reason = self.workspace.place({"name": "it", "exactly": request}, node=self.node)
         if not name:
             assert "cannot allocate all claims" in reason
@@ -163,6 +170,24 @@ def test_a_total_below_what_is_allocated_blocks_every_counted_device_of_the_pool
     assert not function.take("macvlan")
     function.give_back("vf1")
     assert function.take("macvlan")
+
+
+def test_capacity_that_shrank_to_what_is_consumed_is_given_to_nobody_until_there_is_more(workspace: Workspace) -> None:
+    # What a provider lowers is published as what claims consume: who asks for none of it still gets the device.
+    def wire(bandwidth: str) -> Object:
+        found = device("wire", {}, shared=True)
+        found["capacity"] = {"bctl/bandwidth": {"value": bandwidth, "requestPolicy": {"default": "0"}}}
+        del found["consumesCounters"]
+        return found
+
+    function = Function(workspace, wire("100"))
+    assert function.take("wire", bandwidth="60")
+    function.write(wire("60"))
+    assert not function.take("wire", bandwidth="1")
+    assert function.take("wire")
+    function.write(wire("61"))
+    assert function.take("wire", bandwidth="1")
+    assert not function.take("wire", bandwidth="1")
 
 
 def test_a_reference_to_a_counter_that_is_not_there_makes_its_whole_pool_unusable_and_no_other(

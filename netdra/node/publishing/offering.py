@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from types import MappingProxyType
 from typing import Protocol
 
@@ -30,7 +31,7 @@ from netdra.node.publishing.facts import DeviceFacts, Gone, PfNames, frozen_name
 from netdra.node.publishing.interfaces import Damper
 from netdra.node.publishing.plugins import Presence
 from netdra.node.publishing.reports import Listed, ReportSource, Row
-from netdra.node.publishing.retain import PoolContent, retain
+from netdra.node.publishing.retain import Amounts, PoolContent, retain
 from netdra.node.view import HeldDevice, VFTrouble
 from netdra.slices.pack import arrange, layout
 from netdra.topology.devices import DeviceKey
@@ -381,10 +382,7 @@ class Offering:
             for device in source.holding
             if device.trouble and not self._is_pool(device.key)
         }
-        spent = Counter[str]()
-        for device in source.holding:
-            spent[device.key[1]] += device.bandwidth
-        retained = retain(_flat(self._previous.get(pool, ())), troubles, _flat(slices), spent)
+        retained = retain(_flat(self._previous.get(pool, ())), troubles, _flat(slices), _consumed(source.holding))
         if self._features.device_taints:
             present = _device_names(slices)
             devices = tuple(
@@ -467,6 +465,16 @@ def _flat(slices: Iterable[ResourceSlice]) -> PoolContent:
 
 def _device_names(slices: Iterable[ResourceSlice]) -> set[str]:
     return {device.name for resource_slice in slices for device in resource_slice.spec.devices}
+
+
+def _consumed(holding: Iterable[HeldDevice]) -> Amounts:
+    """By device name, what the claims of a pool's held devices consume of their capacities."""
+    consumed: Amounts = {}
+    for device in holding:
+        amounts = consumed.setdefault(device.key[1], {})
+        for name, amount in device.consumed.items():
+            amounts[name] = amounts.get(name, Decimal(0)) + amount
+    return consumed
 
 
 def _held_names(source: _Source) -> set[str]:

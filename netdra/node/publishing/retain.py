@@ -4,7 +4,7 @@ Called by `netdra.node.publishing.offering` for each pool that has held devices.
 by the present slices (the claim has none of their amounts), so while a device is held
 
 - it stays, with the capacity that it was allocated with, and takes no less of any counter; capacity that providers
-  registered of a shared device may grow, and that of pooled VFs follows the VFs;
+  registered of a shared device follows, but not below what its claims consume, and that of pooled VFs follows the VFs;
 - no counter that it takes from is lowered;
 - a device that takes all of a counter goes on taking all of it, so that devices that exclude each other still do;
 - it takes more where it should, as far as the other held devices leave room, so that it excludes new personas.
@@ -25,6 +25,7 @@ from netdra.model.resource import (
     MAX_ATTRIBUTES_AND_CAPACITIES,
     MAX_COUNTER_CONSUMPTIONS,
     MAX_COUNTERS,
+    CapacityRequestPolicy,
     Counter,
     CounterSet,
     Device,
@@ -52,7 +53,7 @@ def retain(
     previous: PoolContent,
     held_names: Iterable[str],
     wanted: PoolContent,
-    spent: Mapping[str, int] = MappingProxyType({}),
+    consumed: Mapping[str, Mapping[str, Decimal]] = MappingProxyType({}),
 ) -> PoolContent:
     """The pool to publish.
 
@@ -60,7 +61,7 @@ def retain(
         previous: the pool as it is published.
         held_names: the names of devices that claims have; those that were never published are passed over.
         wanted: the pool as it would be if no device were held.
-        spent: by device of pooled VFs, the bandwidth that claims consume of it, in Mbit/s.
+        consumed: by device and by capacity's qualified name, what claims consume of it, as far as that is known.
     """
     before = {device.name: device for device in previous.devices}
     retained = {name: before[name] for name in sorted(held_names) if name in before}
@@ -69,7 +70,7 @@ def retain(
     present = {device.name: device for device in wanted.devices}
     for name, device in retained.items():
         if is_pooled(device):
-            retained[name] = _consumed(device, present.get(name), spent.get(name, 0))
+            retained[name] = _consumed(device, present.get(name), consumed.get(name, {}).get(_BANDWIDTH, Decimal(0)))
     had, desired = _totals(previous.sets), _totals(wanted.sets)
     totals = _merged(had, desired, [_draws(device) for device in retained.values()])
     draws = _retained_draws(retained, present, had, desired, totals)
@@ -82,7 +83,7 @@ def retain(
         draws |= {name: {HELD: {HELD: Decimal(1)}} for name in idle}
     needed = {(name, counter) for drawn in draws.values() for name, counters in drawn.items() for counter in counters}
     devices = [
-        _retained(retained[device.name], device, draws[device.name])
+        _retained(retained[device.name], device, draws[device.name], consumed.get(device.name, {}))
         if device.name in retained
         else _raised(device, before.get(device.name), desired, totals, needed)
         for device in wanted.devices
@@ -94,33 +95,35 @@ def retain(
     )
 
 
-def _consumed(device: Device, wanted: Device | None, bandwidth: int) -> Device:
+def _consumed(device: Device, wanted: Device | None, bandwidth: Decimal) -> Device:
     """A held device of pooled VFs that takes of its PF's link what it should, and no less than its claims consume.
 
-    Unlike of other devices, that is known of these. Of one that is not wanted any more, no claim gets more.
+    Of one that is not wanted any more, no claim gets more.
     """
     draws: Amounts = {}
     for counter_set, counters in _draws(device).items():
         should = _draws(wanted).get(counter_set, {}) if wanted is not None else {}
         taken = {
-            name: max(should.get(name, Decimal(0)), Decimal(bandwidth)) if name == names.BANDWIDTH else amount
+            name: max(should.get(name, Decimal(0)), bandwidth) if name == names.BANDWIDTH else amount
             for name, amount in counters.items()
         }
         draws[counter_set] = {name: amount for name, amount in taken.items() if amount}
     capacity = device.capacity
     if wanted is None:
         capacity = {
-            name: DeviceCapacity(value=str(bandwidth)) if names.qualified(name) == _BANDWIDTH else amount
+            name: DeviceCapacity(value=quantity.render(bandwidth)) if names.qualified(name) == _BANDWIDTH else amount
             for name, amount in capacity.items()
         }
     return msgspec.structs.replace(device, capacity=capacity, consumes_counters=_consumption(device, draws))
 
 
-def _retained(published: Device, wanted: Device | None, draws: Amounts) -> Device:
+def _retained(
+    published: Device, wanted: Device | None, draws: Amounts, consumed: Mapping[str, Decimal] = MappingProxyType({})
+) -> Device:
     """A held device: its allocated facts stay; the facts of a shared device, which other claims may get, follow."""
     shared = wanted is not None and published.allow_multiple_allocations and wanted.allow_multiple_allocations
     attributes, capacity = (
-        _followed_facts(published, wanted)
+        _followed_facts(published, wanted, consumed)
         if shared and wanted is not None
         else (published.attributes, published.capacity)
     )
@@ -134,20 +137,22 @@ def _retained(published: Device, wanted: Device | None, draws: Amounts) -> Devic
 
 
 def _followed_facts(
-    published: Device, wanted: Device
+    published: Device, wanted: Device, consumed: Mapping[str, Decimal]
 ) -> tuple[Mapping[str, DeviceAttribute], Mapping[str, DeviceCapacity]]:
     """The attributes and capacity of a shared device that claims have.
 
-    Attributes follow, and capacity that providers registered grows at once. Capacity that they take back or lower may
-    be consumed by a claim: it stays until no claim has the device. A new fact waits too if there is no room for it.
+    Attributes follow, and so does capacity that providers registered. What they lower or take back below what claims
+    consume is what these consume: no claim gets more of it, and who asks for none of it still gets the device. A new
+    fact waits if there is no room for it.
     """
-    attributes, capacity = dict(wanted.attributes), dict(published.capacity)
+    attributes = dict(wanted.attributes)
+    capacity = {name: amount for name, amount in published.capacity.items() if not _is_providers(name)}
     if is_pooled(published) and is_pooled(wanted):
         # Its parts are made with regard to what claims have; the bandwidth is unknown while the PF has no carrier.
         capacity |= {name: amount for name, amount in wanted.capacity.items() if not _is_providers(name)}
-    for name, amount in wanted.capacity.items():
-        before = capacity.get(name)
-        if _is_providers(name) and (before is None or quantity.parse(amount.value) >= quantity.parse(before.value)):
+    for name in filter(_is_providers, (*published.capacity, *wanted.capacity)):
+        amount = _at_least(consumed.get(name, Decimal(0)), wanted.capacity.get(name))
+        if amount is not None:
             capacity[name] = amount
     new_capacity = [name for name in capacity if name not in published.capacity]
     new_attributes = [name for name in attributes if _is_providers(name) and name not in published.attributes]
@@ -157,6 +162,16 @@ def _followed_facts(
         else:
             del attributes[new_attributes.pop()]
     return attributes, capacity
+
+
+def _at_least(consumed: Decimal, wanted: DeviceCapacity | None) -> DeviceCapacity | None:
+    """A capacity of a provider that is no less than what claims consume; None for one that is gone and not consumed."""
+    if wanted is not None and quantity.parse(wanted.value) >= consumed:
+        return wanted
+    if not consumed:
+        return None
+    policy = wanted.request_policy if wanted is not None else CapacityRequestPolicy(default="0")
+    return DeviceCapacity(value=quantity.render(consumed), request_policy=policy)
 
 
 def _is_providers(name: str) -> bool:

@@ -10,9 +10,11 @@ from netdra.kube.store import Change
 from netdra.model import documents
 from netdra.model.custom_device import CustomDevice
 from netdra.model.node_network import MAX_STATUS, CustomDeviceReport, ProviderReport
+from netdra.model.plan import PlannedDevice
 from netdra.model.registration import Registration
 from netdra.model.resource import DeviceAttribute, DeviceCapacity
 from netdra.node.publishing.registered import NodeRegistrations
+from netdra.node.view import HeldDevice
 from tests.builders import exclusive, shared
 from tests.unit.node.publishing.scene import ETH, ETH_KEY, Scene
 
@@ -22,6 +24,13 @@ TRUE = DeviceAttribute(bool_=True)
 
 def bandwidth(value: str, **more: Any) -> Registration:
     return Registration(provider="bctl", device="eth7", capacity={"bandwidth": DeviceCapacity(value=value)}, **more)
+
+
+def consuming(amount: str, claim: str) -> HeldDevice:
+    """The device, held by a claim that consumes so much of its bandwidth."""
+    consumed = {"bctl/bandwidth": amount} if amount else {}
+    facts = PlannedDevice(request="r", pool=POOL, device=NAME, share_id=claim, consumed_capacity=consumed)
+    return HeldDevice(key=ETH_KEY, claim=claim, facts=facts)
 
 
 def published(scene: Scene, name: str = NAME) -> str:
@@ -57,18 +66,24 @@ class TestHeld:
         scene.see(ETH)
         assert published(scene) == ""
 
-    def test_that_of_a_shared_one_grows_at_once_and_shrinks_when_nobody_has_it(self) -> None:
+    def test_that_of_a_shared_one_follows_but_not_below_what_claims_consume(self) -> None:
         scene = Scene(shared("veths", "true"))
         scene.see(ETH)
-        scene.hold(ETH_KEY)
-        for said, shown in (("100", "100"), ("200", "200"), ("50", "200")):
+        scene.holding = [consuming("60", "a"), consuming("20", "b"), consuming("", "c")]
+        for said, shown in (("100", "100"), ("200", "200"), ("90", "90"), ("50", "80"), ("0", "80"), ("90", "90")):
             scene.registered = (bandwidth(said),)
             scene.see(ETH)
             assert published(scene) == shown
         scene.registered = ()
         scene.see(ETH)
-        assert published(scene) == "200"
-        scene.hold()
+        assert published(scene) == "80"
+        policy = scene.devices(POOL)[NAME].capacity["bctl/bandwidth"].request_policy
+        assert policy is not None
+        assert policy.default == "0", "who asks for none of it still gets the device"
+        scene.holding = [consuming("20", "b"), consuming("", "c")]
+        scene.see(ETH)
+        assert published(scene) == "20"
+        scene.holding = [consuming("", "c")]
         scene.see(ETH)
         assert published(scene) == ""
 
@@ -76,7 +91,7 @@ class TestHeld:
         scene = Scene(shared("veths", "true"))
         scene.registered = (bandwidth("100"),)
         scene.see(ETH)
-        scene.hold(ETH_KEY)
+        scene.holding = [consuming("100", "a")]
         scene.registered = (
             Registration(
                 provider="other",
