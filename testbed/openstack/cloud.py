@@ -43,6 +43,7 @@ dhcp_agent_notification = false
 use_stderr = true
 [database]
 connection = sqlite:///{folder}/neutron.db
+sqlite_synchronous = false
 [oslo_concurrency]
 lock_path = {folder}/lock
 [oslo_policy]
