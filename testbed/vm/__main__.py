@@ -24,7 +24,7 @@ def main() -> int:
     verbs.add_parser("install", help="get what the machine needs (root)")
     run = verbs.add_parser("run", help="boot the machine and run a command in it, from this folder")
     run.add_argument("--results", type=Path, default=RESULTS, help="the folder for logs and results (it is emptied)")
-    run.add_argument("--limit", type=float, default=1800, metavar="SECONDS", help="how long the command may take")
+    run.add_argument("--limit", type=float, default=2700, metavar="SECONDS", help="how long the command may take")
     run.add_argument("--then", default="", metavar="COMMAND", help="what is run after a reboot, as one argument")
     run.add_argument("--control-plane", action="store_true", help="run a control plane that the machine can reach")
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND")
