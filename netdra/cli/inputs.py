@@ -8,9 +8,9 @@ from __future__ import annotations
 import contextlib
 import gc
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, TextIO, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TextIO, TypeVar
 
 import click
 import msgspec
@@ -23,6 +23,10 @@ from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import Inventory, InventoryNode
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.registration import Registration
+from netdra.model.resource import ResourceSlice
+
+if TYPE_CHECKING:
+    from netdra.slices.nodes import SchedulerNode
 
 Kind = TypeVar("Kind")
 
@@ -40,6 +44,17 @@ ALLOCATABLE = {"pods": "110"}
 
 OURS = (f"{names.GROUP}/", f"{names.SCHEMA_GROUP_VERSION.split('/')[0]}/", "resource.k8s.io/")
 """The API groups whose objects are checked; all others are passed over, so that whole manifests can be given."""
+
+
+_MOST_LOOKED_AT = 100
+"""Slices in which fields are looked for that netdra does not read: those of one driver are alike."""
+
+
+class _NodeMetadata(msgspec.Struct, frozen=True):
+    """What is read of a Node."""
+
+    name: str
+    labels: Mapping[str, str] = {}
 
 
 class RecordedInventory(NamedTuple):
@@ -222,6 +237,46 @@ def policies(paths: Sequence[str], node: InventoryNode) -> tuple[list[DeviceExpo
         raise missing(DeviceExposurePolicy.__name__, paths, there)
     chosen = (of_custom_device(device, node.name, node.labels) for device in there if isinstance(device, CustomDevice))
     return written, tuple(registration for registration in chosen if registration is not None)
+
+
+class ForAllocation(NamedTuple):
+    """What claims are allocated from and by.
+
+    Attributes:
+        objects: the objects of the kinds that netdra knows, in their order.
+        nodes: the Node objects among them: names and labels.
+        problems: what of the objects is not read, or the API server would refuse, with the file and the object.
+    """
+
+    objects: list[documents.Document]
+    nodes: list[SchedulerNode]
+    problems: list[str]
+
+
+def for_allocation(paths: Sequence[str]) -> ForAllocation:
+    """The objects of files and folders from which claims are allocated, and Nodes beside them.
+
+    Raises:
+        InvalidInputError: as `everything`; a Node has no name, or labels that are none.
+    """
+    from netdra.slices.nodes import SchedulerNode
+    from netdra.slices.written import misread
+
+    found = ForAllocation([], [], [])
+    looked = 0
+    with _without_collector():
+        for value, place in (pair for path in files(paths) for pair in documents.values(text(path), name(path))):
+            if isinstance(value, dict) and (value.get("kind"), value.get("apiVersion")) == ("Node", "v1"):
+                metadata = documents.convert(value.get("metadata"), _NodeMetadata, f"{place}: Node: metadata")
+                found.nodes.append(SchedulerNode(metadata.name, metadata.labels))
+                continue
+            document = documents.decode(value, place)
+            found.objects.append(document)
+            looked += isinstance(document, ResourceSlice)
+            if not isinstance(document, ResourceSlice) or looked <= _MOST_LOOKED_AT:
+                subject = f'{place}: {document.kind} "{document.metadata.name}"'
+                found.problems.extend(f"{subject}: {each.finding.text_at_path}" for each in misread(value))
+    return found
 
 
 def sources(paths: Sequence[str]) -> str:

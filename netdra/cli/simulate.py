@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Literal
 
@@ -26,6 +26,8 @@ from netdra.model.meta import ObjectMeta
 from netdra.model.resource import ResourceSlice, newest
 from netdra.model.topology import NetworkTopology
 from netdra.slices.allocator import Allocation, Allocator, NodeExplanation, claim_key, named, shown
+from netdra.slices.nodes import SchedulerNode
+from netdra.slices.written import faults
 
 _LEFT = ("DEVICE", "POOL", "CAPACITY", "CONSUMED", "LEFT", "OF")
 _COLUMNS = ("CLAIM", "RESULT", "NODE", "REQUEST", "DEVICE", "POOL", "CONSUMES")
@@ -92,33 +94,38 @@ def command(
     """Allocate claims from ResourceSlices as the scheduler would, and say why those that do not fit do not.
 
     Claims are allocated one after the other in the order of the files, a template as one claim; those with an
-    allocation in their status hold their devices from the start. Each goes to the first node by name that has room.
-    Of a NetworkTopology, the DeviceClasses are there that the controller would make. Claims for which the scheduler's
-    search may take longer than its timeout, or that ask for one shared device twice, are warned of on stderr.
-    The exit code is 1 if some claim does not fit.
+    allocation in their status hold their devices from the start. Each goes to the first node by name that has room:
+    of the Nodes in the files, or without any of those that slices name. Of a NetworkTopology, the DeviceClasses are
+    there that the controller would make. Claims for which the scheduler's search may take longer than its timeout, or
+    that ask for one shared device twice, are warned of on stderr, as are slices that the API server would refuse, and
+    fields that are not read. The exit code is 1 if some claim does not fit.
     """
     inputs.check_stdin(*slice_paths, *claim_paths, *more_claims)
-    slices = inputs.objects(slice_paths, ResourceSlice)
     paths = (*claim_paths, *more_claims)
-    objects = inputs.everything(paths)
-    claims = _claims(objects, paths)
-    classes = _classes(objects)
-    node_names = sorted(
-        {resource_slice.spec.node_name for resource_slice in slices if resource_slice.spec.node_name}
-        | set(_checked(nodes, slices))
-    )
+    offered, asked = inputs.for_allocation(slice_paths), inputs.for_allocation(paths)
+    slices = [one for one in offered.objects if isinstance(one, ResourceSlice)]
+    if not slices:
+        raise inputs.missing(ResourceSlice.__name__, slice_paths, offered.objects)
+    claims = _claims(asked.objects, paths)
+    classes = _classes(asked.objects)
+    there = {node.name: node for node in (*offered.nodes, *asked.nodes)}
     allocator = Allocator(
-        slices, classes, allocated=claims, nodes=map(named, node_names), admin_namespaces=admin_namespaces
+        slices,
+        classes,
+        allocated=claims,
+        nodes=_nodes(slices, there, _checked(nodes, slices, there)),
+        admin_namespaces=admin_namespaces,
     )
+    problems = (*offered.problems, *asked.problems, *_refused_slices(slices))
     outcomes = tuple(_play(allocator, claims, nodes or None))
     refused = sum(outcome.result == "refused" for outcome in outcomes)
     if output == "table":
         _print_table(outcomes, refused)
         _print_left(slices, outcomes)
-        for text in (text for outcome in outcomes for text in outcome.warnings):
+        for text in (*problems, *(text for outcome in outcomes for text in outcome.warnings)):
             terminal.tell(text)
     else:
-        terminal.print_data({"claims": outcomes, "refused": refused}, output)
+        terminal.print_data({"claims": outcomes, "refused": refused, "problems": problems}, output)
     context.exit(1 if refused else 0)
 
 
@@ -154,14 +161,32 @@ def _claim_of(template: ResourceClaimTemplate) -> ResourceClaim:
     return ResourceClaim(metadata=metadata, spec=template.spec.spec)
 
 
-def _checked(nodes: Sequence[str], slices: Sequence[ResourceSlice]) -> Sequence[str]:
-    """The wanted nodes; a node that no slice names makes sense only if a slice is not for one node."""
+def _checked(
+    nodes: Sequence[str], slices: Sequence[ResourceSlice], there: Mapping[str, SchedulerNode]
+) -> Sequence[str]:
+    """The wanted nodes; one that nothing names makes sense only if a slice is not for one node and no Node is there."""
     named_in_slices = {resource_slice.spec.node_name for resource_slice in slices}
+    known = there.keys() if there else named_in_slices
     for node in nodes:
-        if node not in named_in_slices and None not in named_in_slices:
-            there = ", ".join(sorted(name for name in named_in_slices if name)[:20])
-            raise InvalidInputError(f'--node "{node}": no slice is for it', hint=f"nodes: {there}")
+        if node not in known and (there or None not in named_in_slices):
+            listed = ", ".join(sorted(name for name in known if name)[:20])
+            what = f'--node "{node}": {"no Node has this name" if there else "no slice is for it"}'
+            raise InvalidInputError(what, hint=f"nodes: {listed}")
     return nodes
+
+
+def _nodes(
+    slices: Sequence[ResourceSlice], there: Mapping[str, SchedulerNode], wanted: Sequence[str]
+) -> list[SchedulerNode]:
+    """The nodes in the order of their names: the Nodes of the files, or else those that slices and options name."""
+    if there:
+        return [there[name] for name in sorted(there)]
+    return [named(name) for name in sorted({one.spec.node_name for one in slices if one.spec.node_name} | {*wanted})]
+
+
+def _refused_slices(slices: Sequence[ResourceSlice]) -> Iterator[str]:
+    for one, finding in faults(slices):
+        yield f'ResourceSlice "{one.metadata.name}": the API server refuses it: {finding.text_at_path}'
 
 
 def _play(allocator: Allocator, claims: Sequence[ResourceClaim], nodes: Sequence[str] | None) -> Iterator[ClaimOutcome]:

@@ -17,6 +17,7 @@ from netdra.model.documents import Document
 from netdra.model.errors import InvalidInputError
 from netdra.model.findings import Finding, Path
 from netdra.model.policy import DeviceExposurePolicy
+from netdra.model.resource import ResourceSlice
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.topology.values import dotted, quoted
@@ -98,6 +99,7 @@ def command(context: click.Context, paths: tuple[str, ...], output: str, strict:
     problems += [entry.problem(finding, "warning") for entry, finding, refused in named if not refused]
     places = {id(entry) for entry, _ in wrong}
     problems += [
+        *_slices(objects),
         *_unwise(objects),
         *_scoped(objects),
         *_warned(objects, [item for item in objects if id(item) not in places]),
@@ -192,6 +194,25 @@ def _findings(objects: Sequence[_Object]) -> Iterator[tuple[_Object, Finding]]:
     for item, device in _of(objects, CustomDevice):
         yield from ((item, finding) for finding in _placed(device, custom_devices.problems(device)))
     yield from _claims(objects, written)
+
+
+def _slices(objects: Sequence[_Object]) -> Iterator[FileProblem]:
+    """What the API server refuses in slices, and what of slices and claims netdra does not read."""
+    from netdra.slices.written import faults, misread
+
+    for item in objects:
+        if isinstance(item.value, ResourceSlice | ResourceClaim | ResourceClaimTemplate):
+            for finding, unknown in misread(item.marked.value):
+                yield item.problem(_of_object(item, finding), "error" if unknown else "warning")
+    slices = {id(value): item for item, value in _of(objects, ResourceSlice)}
+    for value, finding in faults(value for _, value in _of(objects, ResourceSlice)):
+        yield slices[id(value)].problem(_of_object(slices[id(value)], finding))
+
+
+def _of_object(item: _Object, finding: Finding) -> Finding:
+    """A finding whose text names the object first."""
+    what = f'{item.value.kind} "{item.value.metadata.name}": {finding.what}'
+    return Finding(what=what, hint=finding.hint, path=finding.path)
 
 
 def _by_definition(

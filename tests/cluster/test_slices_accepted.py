@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from decimal import Decimal
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,12 @@ from netdra.model.inventory import Interface, Inventory, InventoryNode
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import MAX_STRING, ResourceSlice
 from netdra.slices.pack import layout
-from testbed.api import Api, Object
+from testbed.api import Api, ApiError, Object
 from testbed.commands import Settings
 from testbed.control_plane import ControlPlane
 from testbed.workspace import Workspace
 from tests.builders import LIMITS, OURS, inventory, long_names, many_personas, many_standalone, many_vfs, policy, sriov
+from tests.unit.slices.test_written import REFUSED
 
 QUANTITIES = {"value", "default", "min", "max", "step", "validValues"}
 LONG = "x" * MAX_STRING
@@ -201,3 +203,10 @@ def test_whatever_is_found_and_whatever_policies_say_the_slices_are_stored_whole
     api: Api, found: list[tuple[Interface, ...]], drawn: list[DeviceExposurePolicy]
 ) -> None:
     accept(api, made(inventory(*[interface for nic in found for interface in nic]), drawn))
+
+
+@pytest.mark.parametrize("value", [value for value, _ in REFUSED.values()], ids=REFUSED)
+def test_what_validate_refuses_the_api_server_refuses(api: Api, value: Object) -> None:
+    with pytest.raises(ApiError) as refused:
+        api.create(value, dry_run=True)
+    assert refused.value.code == HTTPStatus.UNPROCESSABLE_ENTITY

@@ -166,7 +166,10 @@ def node_report(
         counters: what is left of the pools' counters.
     """
     view = _View(pools, trial, ledger, counters)
-    unusable = tuple(f"pool {pool.key[1]} lends nothing: {pool.problem}" for pool in pools if pool.state != "usable")
+    unusable = (
+        *(f"pool {pool.key[1]} lends nothing: {pool.problem}" for pool in pools if pool.state != "usable"),
+        *(f"pool {pool.key[1]}: {pool.passed_over}" for pool in pools if pool.passed_over),
+    )
     wishes = [(number, task, alternatives) for number, task in enumerate(tasks) for alternatives in task.requests]
     reports: list[RequestReport] = []
     for number, task, alternatives in wishes:

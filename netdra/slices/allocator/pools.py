@@ -61,6 +61,7 @@ class Pool(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         key: driver and pool name.
         state: nothing is allocated from a pool that is `incomplete` or `invalid`.
         problem: why it is not usable.
+        passed_over: the devices that it has in vain, and why, or "".
         candidates: the devices that this node may have, in the order in which they are tried.
         counters: counter set and counter name -> amount.
         consumers: every device of the pool that draws counters, those of other nodes included; a name that is there
@@ -71,6 +72,7 @@ class Pool(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     key: PoolKey
     state: Literal["usable", "incomplete", "invalid"] = "usable"
     problem: str = ""
+    passed_over: str = ""
     candidates: tuple[Candidate, ...] = ()
     counters: Mapping[CounterKey, Decimal] = {}
     consumers: tuple[Candidate, ...] = ()
@@ -166,6 +168,7 @@ class SliceIndex:
             return Pool(key=key, state="invalid", problem=problem)
         return Pool(
             key=key,
+            passed_over="; ".join(map(_passed_over, (one for one in here if _has_both(one)))),
             candidates=candidates,
             counters=counters,
             consumers=tuple(candidate for candidate in (*candidates, *others) if candidate.consumes),
@@ -213,6 +216,16 @@ def _worked_out(spec: ResourceSliceSpec, device: Device) -> Candidate:
 
 def _pool_key(published: ResourceSlice) -> PoolKey:
     return published.spec.driver, published.spec.pool.name
+
+
+def _has_both(published: ResourceSlice) -> bool:
+    return bool(published.spec.shared_counters and published.spec.devices)
+
+
+def _passed_over(published: ResourceSlice) -> str:
+    count = len(published.spec.devices)
+    devices = f"{count} device{'s are' if count != 1 else ' is'}"
+    return f'{devices} passed over: slice "{_slice_name(published)}" has sharedCounters, and may have nothing else'
 
 
 def _slice_name(published: ResourceSlice) -> str:

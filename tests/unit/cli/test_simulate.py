@@ -13,6 +13,7 @@ import yaml
 
 from netdra.cli.main import main
 from netdra.model import yaml_text
+from tests.unit.slices.test_written import device, written
 
 SLICES = Path(__file__).parents[3] / "examples" / "worker-1" / "slices.yaml"
 TYPE = 'device.driver == "dra.networking" && device.attributes["dra.networking"].type'
@@ -139,6 +140,45 @@ def topology(kind: str) -> dict[str, Any]:
     step = {"name": "nic", "type": kind, "selector": {"cel": 'device.attributes["dra.networking"].type == "vf"'}}
     version = {"apiVersion": "networking.dra.io/v1alpha1", "kind": "NetworkTopology"}
     return {**version, "metadata": {"name": "net"}, "spec": {"steps": [step]}}
+
+
+def node(name: str, **labels: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "status": {"x": [1]}}
+
+
+def test_nodes_of_the_files_are_the_nodes_that_there_are(run: Any, tmp_path: Path) -> None:
+    """A slice for the nodes of a rack is for those that have its label; a node that is not there gets nothing."""
+    racks = written("racks", devices=[device()], nodeSelector=selector("rack", "a7"))
+    file = tmp_path / "slices.yaml"
+    file.write_text(yaml_text.dump([racks, written("gone", devices=[device()], nodeName="gone")]))
+    classes = [device_class("any", 'device.driver == "dra.networking"')]
+    code, out, _ = run(*classes, claim("x", "any"), node("b1", rack="b1"), node("a1", rack="a7"), slices=file)
+    assert code == 0
+    assert out.splitlines()[1].split()[:3] == ["x", "allocated", "a1"]
+    code, out, _ = run(*classes, claim("x", "any"), node("b1", rack="b1"), slices=file)
+    assert (code, "gone" in out) == (1, False)
+    code, _, err = run(*classes, claim("x", "any"), node("b1"), slices=file, arguments=("--node", "a1"))
+    assert code == 2
+    assert '--node "a1": no Node has this name\nnodes: b1' in err
+
+
+def selector(label: str, value: str) -> dict[str, Any]:
+    wanted = {"key": label, "operator": "In", "values": [value]}
+    return {"nodeSelectorTerms": [{"matchExpressions": [wanted]}]}
+
+
+def test_slices_of_another_layout_are_told_with_why_nothing_is_had_of_them(run: Any, tmp_path: Path) -> None:
+    counters = {"name": "pf0", "counters": {"slots": {"value": "2"}}}
+    former = {"name": "v0", "basic": {"attributes": {"type": {"string": "vf"}}}}
+    file = tmp_path / "slices.yaml"
+    file.write_text(yaml_text.dump([written("both", sharedCounters=[counters], devices=[former])]))
+    code, out, err = run(*CLASSES, claim("x", "vf"), slices=file)
+    assert code == 1
+    assert 'pool worker-1/pf0: 1 device is passed over: slice "both" has sharedCounters' in out
+    assert err.count('unknown field "basic"') == 1
+    assert 'ResourceSlice "both": the API server refuses it: it has devices and sharedCounters' in err
+    _, out, _ = run(*CLASSES, claim("x", "vf"), slices=file, arguments=("-o", "json"))
+    assert len(json.loads(out)["problems"]) == 2
 
 
 def test_the_classes_of_topologies_are_there_and_one_that_is_written_stands_above_them(run: Any) -> None:
