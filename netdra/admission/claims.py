@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from netdra.admission import searches
 from netdra.admission.cluster import Cluster, read_claim, topologies_of_class
 from netdra.admission.messages import ALLOWED, AdmissionRequest, Verdict
-from netdra.exposure.pooled_selectors import single_vf
+from netdra.exposure.device_selectors import left_out_fact, single_vf
 from netdra.model import suggestions
 from netdra.model.claim import DeviceClaim, DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.errors import UNREADABLE
@@ -159,7 +159,18 @@ def warnings(claim: ResourceClaim | ResourceClaimTemplate, cluster: Cluster) -> 
             what = f'{named}, request "{request.name}": with adminAccess the device is looked at, and never attached'
             yield Finding(what=what, path=(*path, "requests", at, "exactly", "adminAccess"))
     yield from of_single_vfs(claim, cluster.policies.values())
+    yield from of_left_out_facts(claim, cluster.policies.values())
     yield from _guesses(claim, cluster)
+
+
+def of_left_out_facts(value: Written, policies: Iterable[DeviceExposurePolicy]) -> Iterator[Finding]:
+    """Warnings for selectors of a claim, a template or a class that read facts which some devices do not carry."""
+    given = tuple(policies)
+    for path, selector in expressions(value):
+        if selector.cel is not None and (why := left_out_fact(selector.cel.expression, given)):
+            name, hint = why
+            what = f'{value.kind} "{value.metadata.name}": {name}'
+            yield Finding(what=what, hint=hint, path=(*path, "cel", "expression"))
 
 
 def of_single_vfs(value: Written, policies: Iterable[DeviceExposurePolicy]) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from netdra.exposure.pooled_selectors import SINGLE
+from netdra.exposure.device_selectors import SINGLE
 from netdra.model import names
 from netdra.model.inventory import PUBLISHED_ATTRIBUTES, PUBLISHED_IF_ANY, AttributeValue
 from netdra.model.node_network import DEFAULTS, InterfaceGroup

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from netdra.admission import searches
 from netdra.admission.cluster import Cluster, topologies_of_class
 from netdra.admission.messages import Verdict
-from netdra.exposure.pooled_selectors import single_vf
+from netdra.exposure.device_selectors import single_vf
 from netdra.model.findings import Finding, about
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.suggestions import closest, listed

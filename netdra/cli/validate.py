@@ -312,6 +312,7 @@ def _warned(objects: Sequence[_Object], let_through: Sequence[_Object]) -> Itera
         *((item, schemas.warnings(value, cluster)) for item, value in _of(let_through, CNIPluginSchema)),
         *((item, custom_devices.warnings(value, devices)) for item, value in _of(let_through, CustomDevice)),
         *((item, claims.of_single_vfs(value, policies.values())) for item, value in _of(let_through, DeviceClass)),
+        *((item, claims.of_left_out_facts(value, policies.values())) for item, value in _of(let_through, DeviceClass)),
         *((item, claims.warnings(value, cluster)) for item, value in _of(let_through, ResourceClaim)),
         *((item, claims.warnings(value, cluster)) for item, value in _of(let_through, ResourceClaimTemplate)),
     ]

@@ -6,16 +6,17 @@ it by what the node's other policies say (decision D25).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import filterfalse
 from typing import NamedTuple
 
-from netdra.model import names
-from netdra.model.inventory import ATTRIBUTES, AttributeValue
+from netdra.model import names, suggestions
+from netdra.model.inventory import ATTRIBUTES, CHOSEN_ATTRIBUTES, IDENTIFYING, AttributeValue
 from netdra.model.policy import MAX_PLUGINS, Exposure
-from netdra.model.resource import MAX_STRING
+from netdra.model.resource import MAX_ATTRIBUTES_AND_CAPACITIES, MAX_STRING
 
 ROOM = 4
-"""How many capacities and additional attributes a device has room for beside its facts; `bandwidth` is one of them."""
+"""How many capacities and additional attributes a device has room for beside all facts; `bandwidth` is one of them."""
 MAX_INTEGER = 2**63 - 1
 PCIE_ROOTS = (names.SEED_PCIE_ROOT, names.STANDARD_PCIE_ROOT)
 """The one fact that a policy may replace: the PCIe root next to which a GPU is best placed."""
@@ -29,11 +30,18 @@ _TYPES: Mapping[type, str] = {bool: "a boolean", int: "an integer", str: "a text
 
 
 class Adding(NamedTuple):
-    """A device that a policy makes: how many capacities it has, and which attributes are added to it."""
+    """A device that a policy makes: how many capacities it has, and which attributes are added to it.
+
+    Attributes:
+        room: how many capacities and additional attributes it has room for beside its facts.
+        leaves_out: which of the attributes that the node or other policies add it does not carry without a value.
+    """
 
     policy: str
     capacity: Iterable[str]
     attributes: Mapping[str, AttributeValue]
+    room: int = ROOM
+    leaves_out: Callable[[str], bool] = lambda _: False
 
 
 def errors(exposure: Exposure) -> Iterator[str]:
@@ -42,6 +50,7 @@ def errors(exposure: Exposure) -> Iterator[str]:
         if names.qualified(name) not in _WITHHELD:
             facts = ", ".join(sorted(fact.removeprefix(f"{names.DRIVER}/") for fact in _WITHHELD))
             yield f'spec.exposure.additionalFacts: "{name}" is no fact beside those that all devices carry: {facts}'
+    yield from _choice_errors(exposure)
     seen: dict[str, AttributeValue] = {}
     for name, value in exposure.additional_attributes.items():
         path = f'spec.exposure.additionalAttributes["{name}"]'
@@ -62,16 +71,38 @@ def errors(exposure: Exposure) -> Iterator[str]:
         yield f"spec.exposure.additionalAttributes: {' and '.join(PCIE_ROOTS)} are two names of one thing, and differ"
 
 
+def _choice_errors(exposure: Exposure) -> Iterator[str]:
+    """What is wrong with the facts that a policy chooses."""
+    known = {name.removeprefix(f"{names.DRIVER}/") for name in CHOSEN_ATTRIBUTES}
+    for name in exposure.facts or ():
+        plain = name.removeprefix(f"{names.DRIVER}/")
+        if names.qualified(name) in _WITHHELD:
+            yield f'spec.exposure.facts: "{name}" is carried only if it is asked for: move it to additionalFacts'
+        elif names.qualified(name) in IDENTIFYING or plain == names.SUPPORTED_CNIS:
+            yield f'spec.exposure.facts: "{name}" is always carried: remove it'
+        elif plain not in known:
+            hint = suggestions.hint(plain, sorted(known), "facts:")
+            yield f'spec.exposure.facts: "{name}" is no fact that devices carry; {hint}'
+
+
+def room(exposure: Exposure) -> int:
+    """How many capacities and additional attributes a policy's devices have room for beside their facts."""
+    if exposure.facts is None:
+        return ROOM
+    carried = {*IDENTIFYING, names.qualified(names.SUPPORTED_CNIS), *map(names.qualified, exposure.facts)} - {_PHYSNET}
+    return MAX_ATTRIBUTES_AND_CAPACITIES - len(carried)
+
+
 def room_errors(exposure: Exposure) -> Iterator[str]:
     """Whether a device has room for all that a policy says."""
     capacity = {names.qualified(name) for name in exposure.capacity} - {_BANDWIDTH}
     if exposure.pooled_vfs is not None:
         capacity.add(names.qualified(names.VFS))
-    used = len(capacity) + len(_own(published(exposure)))
-    if used >= ROOM:
+    used, there = len(capacity) + len(_own(published(exposure))), room(exposure)
+    if used >= there:
         yield (
             f"spec.exposure: {used} capacities and additional attributes beside bandwidth; "
-            f"a device has room for {ROOM - 1}"
+            f"a device has room for {there - 1}{'' if exposure.facts is not None else ', and for more with few facts'}"
         )
 
 
@@ -98,8 +129,9 @@ def united(devices: Iterable[Adding], *, physnets: bool) -> tuple[dict[str, Attr
     listed = list(devices)
     givers: dict[str, tuple[str, type]] = {_PHYSNET: ("", str)} if physnets and listed else {}
     problems: dict[str, list[str]] = {}
-    for policy, _, attributes in listed:
-        for name, value in _own(attributes).items():
+    for adding in listed:
+        policy = adding.policy
+        for name, value in _own(adding.attributes).items():
             giver, kind = givers.setdefault(name, (policy, type(value)))
             if kind is not type(value):
                 problems.setdefault(policy, []).append(
@@ -111,7 +143,7 @@ def united(devices: Iterable[Adding], *, physnets: bool) -> tuple[dict[str, Attr
     neutral = {name: _NEUTRAL[givers[name][1]] for name in in_order}
     lacking: dict[str, list[str]] = {}
     for device in listed:
-        for name in neutral.keys() - completed(device, neutral).keys():
+        for name in filterfalse(device.leaves_out, neutral.keys() - completed(device, neutral).keys()):
             lacking.setdefault(name, []).append(device.policy)
     for name, policies in sorted(lacking.items()):
         others = ", ".join(f'"{policy}"' for policy in dict.fromkeys(policies))
@@ -126,8 +158,8 @@ def united(devices: Iterable[Adding], *, physnets: bool) -> tuple[dict[str, Attr
 def completed(device: Adding, neutral: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
     """A device's attributes beside its facts: those of its policy, and those of others as far as there is room."""
     own = dict(device.attributes)
-    room = ROOM - len({*device.capacity, _BANDWIDTH}) - len(_own(own))
-    missing = [name for name in neutral if name not in own][: max(0, room)]
+    left = device.room - len({*device.capacity, _BANDWIDTH}) - len(_own(own))
+    missing = [name for name in neutral if name not in own and not device.leaves_out(name)][: max(0, left)]
     return own | {name: neutral[name] for name in missing}
 
 

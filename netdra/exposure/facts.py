@@ -10,7 +10,9 @@ from collections.abc import Collection, Mapping
 from netdra.exposure.templates import Template
 from netdra.model import names
 from netdra.model.inventory import (
+    ALWAYS_KNOWN,
     DEVICE_FILE,
+    IDENTIFYING,
     LISTED_ATTRIBUTES,
     PUBLISHED_ATTRIBUTES,
     PUBLISHED_IF_ANY,
@@ -23,6 +25,8 @@ from netdra.model.topology import BUILTIN_TYPES
 
 SUPPORTED_CNIS = names.qualified(names.SUPPORTED_CNIS)
 PHYSNET = names.qualified(names.PHYSNET)
+_EMPTY = {name: value for name, value in attributes(Interface(type="")).items() if name not in ALWAYS_KNOWN}
+"""By fact that not every device has, its value where it does not apply."""
 
 
 def publishable(facts: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
@@ -60,7 +64,7 @@ def of_device(
         lists: whether the API server takes lists; if not, a list must fit into one string.
         programs: the CNI plugins of the node's CNI path; None if it was not read, and all count as there.
     """
-    fitting_facts = dict(facts)
+    fitting_facts = {name: value for name, value in facts.items() if _is_chosen(name, template)}
     left_out = []
     plugins = tuple(name for name in plugins_of(interface, template) if is_there(name, programs))
     for name, value in ((SUPPORTED_CNIS, plugins), *template.additional.items()):
@@ -78,7 +82,14 @@ def of_device(
     if interface.device_file and fitting_facts.get(names.STANDARD_PCIE_ROOT):
         # A PCIe root that a policy gives is a key more than other devices have: there is room for one of its two names.
         fitting_facts.pop(names.SEED_PCIE_ROOT, None)
+    if not template.empty_facts:
+        for name in [name for name, value in fitting_facts.items() if name in _EMPTY and value == _EMPTY[name]]:
+            del fitting_facts[name]
     return fitting_facts, tuple(left_out)
+
+
+def _is_chosen(name: str, template: Template) -> bool:
+    return template.chosen is None or name in template.chosen or name in IDENTIFYING
 
 
 def plugins_of(interface: Interface, template: Template) -> tuple[str, ...]:

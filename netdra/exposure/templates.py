@@ -12,6 +12,7 @@ import msgspec
 
 from netdra.cel import CompiledSelector, compile_selector
 from netdra.exposure import additional
+from netdra.exposure.additional import ROOM
 from netdra.exposure.capacities import amounts, sharing
 from netdra.exposure.check import check, check_devices, node_errors, unread
 from netdra.model import names, quantity
@@ -23,6 +24,7 @@ from netdra.model.resource import CapacityRequestPolicy, DeviceCapacity, Quantit
 from netdra.model.topology import MOVING_TYPES
 
 EXCLUSIVE = "-exclusive"
+_PHYSNET = names.qualified(names.PHYSNET)
 
 
 class Template(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +40,9 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
         plugins: the CNI plugins that may attach it.
         additional: the attributes that policies add, under qualified names.
         facts: which of these are facts of the interface, which are filled in.
+        chosen: the facts that the device carries beside those that identify it; None for all.
+        empty_facts: whether it carries facts that do not apply to it, too.
+        room: how many capacities and additional attributes there is room for beside the facts.
         whole: whether a claim of it has the interface to itself: it is exclusive, and not because of its policy alone
             (decision D24).
         allow_host_use: whether it is offered whole though the host uses the interface.
@@ -57,12 +62,21 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     plugins: tuple[str, ...] = ()
     additional: Mapping[str, AttributeValue] = {}
     facts: tuple[str, ...] = ()
+    chosen: frozenset[str] | None = None
+    empty_facts: bool = True
+    room: int = ROOM
     whole: bool = False
     allow_host_use: bool = False
     bandwidth: int = 0
     lends: int = 0
     overcommits: bool = False
     lanes: int = 0
+
+    def leaves_out(self, name: str) -> bool:
+        """Whether the device does not carry an attribute that the node, or another policy of the node, adds."""
+        if name == _PHYSNET:  # a fact like others: without a value it is left out in the end
+            return self.chosen is not None and name not in self.chosen
+        return not self.empty_facts
 
     @property
     def beside_host(self) -> Template | None:
@@ -199,7 +213,9 @@ def _united(made: Sequence[Rule], *, physnets: bool) -> tuple[tuple[Rule, ...], 
 
 
 def _adding(template: Template) -> additional.Adding:
-    return additional.Adding(template.policy, template.capacity, template.additional)
+    return additional.Adding(
+        template.policy, template.capacity, template.additional, template.room, template.leaves_out
+    )
 
 
 def _rule(policy: DeviceExposurePolicy, node: InventoryNode, errors: tuple[str, ...]) -> Rule:
@@ -246,6 +262,16 @@ def _fixed_outcome(policy: DeviceExposurePolicy, node: InventoryNode, fatal: tup
 
 
 def _templates(policy: DeviceExposurePolicy, exposure: Exposure) -> tuple[Template, ...]:
+    chosen = None if exposure.facts is None else frozenset(map(names.qualified, exposure.facts))
+    return tuple(
+        msgspec.structs.replace(
+            template, chosen=chosen, empty_facts=exposure.empty_facts, room=additional.room(exposure)
+        )
+        for template in _by_kind(policy, exposure)
+    )
+
+
+def _by_kind(policy: DeviceExposurePolicy, exposure: Exposure) -> tuple[Template, ...]:
     if exposure.pooled_vfs is not None:
         return (_pooled(policy, exposure, exposure.pooled_vfs.lanes),)
     kind = sharing(exposure)

@@ -236,6 +236,12 @@ PUBLISHED_FIELDS: tuple[tuple[str, str], ...] = tuple(
 ALWAYS_KNOWN = frozenset(map(names.qualified, ("type", "pfName", "vfIndex")))
 """Attributes that no device lacks, whatever could not be read of it: there is always a type, and what is
 no VF, or whose PF is not known, has no PF's name. Generated classes read them without a guard (decision D19)."""
+IDENTIFYING = ALWAYS_KNOWN | frozenset(map(names.qualified, ("ifName", "pciAddress", "deviceFile")))
+"""Attributes that devices carry whatever a policy says: a node that begins anew knows by them what it has published."""
+CHOSEN_ATTRIBUTES: tuple[str, ...] = tuple(
+    field.name for field in ATTRIBUTES if field.reach != "policies" and field.name not in IDENTIFYING
+)
+"""What a policy may choose from: the other attributes that devices carry."""
 _NAMES = tuple(field.name for field in ATTRIBUTES)
 _VALUES = attrgetter(*(field.field for field in ATTRIBUTES))
 

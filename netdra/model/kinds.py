@@ -98,6 +98,7 @@ POLICY = CustomKind(
             )
         ),
         "spec.exposure.additionalFacts": SET,
+        "spec.exposure.facts": SET,
         "spec.exposure.capacity.*.requestPolicy.validValues": {"maxItems": 10},
         "spec.exposure.capacity.*.requestPolicy": rules(
             rule(

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from netdra.model.meta import Condition, LabelSelector, ObjectMeta
-from netdra.model.resource import CapacityRequestPolicy, QuantityText
+from netdra.model.resource import MAX_ATTRIBUTES_AND_CAPACITIES, CapacityRequestPolicy, QuantityText
 
 Priority = Annotated[int, msgspec.Meta(ge=0, le=1000)]
 MAX_EXPRESSION = 10 * 1024
@@ -114,6 +114,11 @@ class Exposure(
             A value is a boolean, an integer, a string, or a list of strings. If absent, none.
         additional_facts: Facts that devices carry only if a policy asks for them, e.g. `[ipv4]`. If absent, none; the
             attributes are empty then.
+        facts: The facts of the interface that devices carry, of those that they carry by default, e.g. `[vendor,
+            numaNode, rdma]`; type, ifName, pfName, vfIndex, pciAddress and supportedCNIs are always among them. If
+            absent, all.
+        empty_facts: Publish a fact that does not apply to a device as an empty text, 0 or false. If false, the device
+            does not carry it, and a selector asks for it first: `"vendor" in device.attributes["dra.networking"]`.
         allow_bandwidth_overcommit: Let claims have more bandwidth of the devices than the link has. Without this, a
             device takes its capacity `bandwidth` from its NIC's link, so that all devices together never lend more.
         allow_host_uplink: Offer the interface even if the node's own traffic depends on it. Without this, an uplink,
@@ -133,6 +138,8 @@ class Exposure(
     exclusion_group: str = ""
     additional_attributes: Mapping[str, bool | int | str | tuple[str, ...]] = {}
     additional_facts: Annotated[tuple[str, ...], msgspec.Meta(max_length=4)] = ()
+    facts: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_ATTRIBUTES_AND_CAPACITIES)] | None = None
+    empty_facts: bool = True
     allow_bandwidth_overcommit: bool = False
     allow_host_uplink: bool = False
     allow_host_use: bool = False

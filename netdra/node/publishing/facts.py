@@ -132,7 +132,8 @@ def planned_vfs(pool: str, device: Device, last: DeviceFacts) -> tuple[PlannedDe
 
 def _interface(device: Device) -> Interface:
     published = {names.qualified(name): attribute.value for name, attribute in device.attributes.items()}
-    values = {field: published.get(name) for name, field in PUBLISHED_FIELDS}
+    # Some facts have two names, of which a policy may have chosen one.
+    values = {field: published[name] for name, field in PUBLISHED_FIELDS if name in published}
     fields: dict[str, Any] = {field: value for field, value in values.items() if type(value) is _TYPES[field]}
     # Only the device's name has its provider's name for it, or that of pooled VFs.
     named = fields.get("device_file") or is_pooled(device)

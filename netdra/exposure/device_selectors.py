@@ -1,4 +1,4 @@
-"""Selectors that cannot select pooled VFs: they ask for a fact of a single VF, which the device does not carry (D53).
+"""Selectors of devices that read facts which devices do not carry: of pooled VFs (D53), or by a policy's choice (D25).
 
 Called at admission and by `netdra validate`, for the warnings of topologies, claims and DeviceClasses. Pure.
 """
@@ -10,13 +10,14 @@ from collections.abc import Iterable
 
 from netdra.cel import CelCompileError, CelEvaluationError, compile_selector, device_variables
 from netdra.model import names
-from netdra.model.inventory import Interface, attributes
+from netdra.model.inventory import CHOSEN_ATTRIBUTES, Interface, attributes
 from netdra.model.policy import DeviceExposurePolicy, Exposure
 from netdra.model.suggestions import listed
 
 SINGLE = ("ifName", "mac", "pciAddress", "vfIndex")
 """The attributes that tell one VF from another; a device of pooled VFs has them empty, and vfIndex -1."""
 _ATTRIBUTE = re.compile(r"\[\s*[\"']" + re.escape(names.DRIVER) + r"[\"']\s*\]\.(\w+)")
+_CHOSEN = frozenset(CHOSEN_ATTRIBUTES)
 _POOL = attributes(Interface(type="vf", called="vfs"))
 
 
@@ -47,6 +48,32 @@ def single_vf(expression: str, policies: Iterable[DeviceExposurePolicy]) -> str:
                 "these stand for several VFs; for a certain VF, offer each VF as a device of its own"
             )
     return ""
+
+
+def left_out_fact(expression: str, policies: Iterable[DeviceExposurePolicy]) -> tuple[str, str] | None:
+    """The first fact that a selector reads without asking for it, and that a policy's `facts` leaves out, and the hint.
+
+    Args:
+        expression: a selector that compiles.
+        policies: those of the cluster; without `facts` in any, nothing is wrong.
+    """
+    used = [name for name in dict.fromkeys(_ATTRIBUTE.findall(expression)) if names.qualified(name) in _CHOSEN]
+    for name in used:
+        if re.search(rf"[\"']{name}[\"']\s*in\b|has\([^)]*\.{name}\)|\.\?{name}\b", expression):
+            continue
+        lacking = sorted(policy.name for policy in policies if _leaves_out(policy, names.qualified(name)))
+        if lacking:
+            told = listed((f'"{policy}"' for policy in lacking), 3)
+            return (
+                f"reads {name}, which devices of policy {told} do not carry: on one of them the allocation fails",
+                f'ask for it first: "{name}" in device.attributes["{names.DRIVER}"] && ...',
+            )
+    return None
+
+
+def _leaves_out(policy: DeviceExposurePolicy, name: str) -> bool:
+    facts = (policy.spec.exposure or Exposure()).facts
+    return facts is not None and name not in map(names.qualified, facts)
 
 
 def _holds(part: str) -> bool:

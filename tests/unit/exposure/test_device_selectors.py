@@ -1,4 +1,4 @@
-"""A selector that asks for a single VF selects no device of pooled VFs, and is told so; any other is not."""
+"""Selectors that read what some devices do not carry are told: facts of single VFs, and facts that a policy leaves out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from netdra.cel import compile_selector, device_variables
 from netdra.exposure import expose
-from netdra.exposure.pooled_selectors import single_vf
+from netdra.exposure.device_selectors import left_out_fact, single_vf
 from netdra.model import names
 from tests.builders import OURS, exclusive, inventory, sriov
 from tests.unit.exposure.test_pooling import ALL, pooled
@@ -51,3 +51,29 @@ def test_any_other_selector_is_not(expression: str) -> None:
 def test_a_policy_without_exposure_is_no_reason() -> None:
     guard = msgspec.structs.replace(POOLING[0], spec=msgspec.structs.replace(POOLING[0].spec, exposure=None))
     assert single_vf(f"{OURS}.vfIndex == 3", [guard]) == ""
+
+
+FEW = [exclusive("few", ALL, facts=["vendor"]), exclusive("all", "true", emptyFacts=False)]
+
+
+@pytest.mark.parametrize(
+    ("expression", "name"),
+    [
+        (f'{ALL} && {OURS}.driver == "mlx5_core"', "driver"),
+        (f'{OURS}.vendor == "15b3" && {OURS}.numaNode == 0', "numaNode"),
+        (f'{OURS}.vendor == "15b3"', ""),
+        (f'{ALL} && {OURS}.pfName == "eth0" && {OURS}.ifName != ""', ""),
+        (f'"numaNode" in {OURS} && {OURS}.numaNode == 0', ""),
+        (f"has({OURS}.numaNode) && {OURS}.numaNode == 0", ""),
+        ('device.attributes["example.com"].driver == "x"', ""),
+    ],
+)
+def test_a_selector_of_a_fact_that_a_policy_leaves_out_is_told_with_the_policy(expression: str, name: str) -> None:
+    found = left_out_fact(expression, FEW)
+    if not name:
+        assert found is None
+        return
+    assert found is not None
+    assert found[0].startswith(f'reads {name}, which devices of policy "few" do not carry')
+    assert f'"{name}" in {OURS}' in found[1]
+    assert left_out_fact(expression, FEW[1:]) is None
