@@ -105,6 +105,13 @@ def shown(pod: Pod) -> dict[str, Any]:
     return {"links": found, "addresses": addresses, "routes": routes}
 
 
+def flat(value: Any, place: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
+    """By place, each value that is no object."""
+    if not isinstance(value, dict):
+        return {place: value}
+    return {where: found for key in value for where, found in flat(value[key], (*place, str(key))).items()}
+
+
 def _lasting(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _lasting(each) for key, each in value.items() if key not in PASSING}
@@ -131,8 +138,12 @@ def test_a_pod_gets_the_same_from_built_in_steps_from_programs_and_from_each_mix
         name: each["linkinfo"]["info_data"]["id"] for name, each in first["links"].items() if name in ("data0", "mgmt0")
     } == {"data0": 100, "mgmt0": 200}
     assert first["addresses"]["data0"] == ["10.100.0.5/24"]
+    # Compared value by value: pytest shows which objects differ, and not in what.
+    wanted = flat(first)
     for mixture, each in zip(MIXTURES, seen, strict=True):
-        assert each == first, mixture
+        found = flat(each)
+        places = sorted(place for place in wanted.keys() | found.keys() if wanted.get(place) != found.get(place))
+        assert {place: (wanted.get(place), found.get(place)) for place in places} == {}, mixture
 
 
 FAULTS = [

@@ -1,4 +1,4 @@
-"""Selectors that read what some devices do not carry are told: facts of single VFs, and facts that a policy leaves out."""
+"""Selectors that read what some devices lack are told: facts of single VFs, and facts that a policy leaves out."""
 
 from __future__ import annotations
 
