@@ -101,9 +101,8 @@ def charge(
     for persona in lenders if names.BANDWIDTH in totals else ():
         # While any claim has a share of it, all that it could lend is gone from the link.
         charges.consumes.setdefault(persona.name, {}).setdefault(main, {})[names.BANDWIDTH] = persona.template.lends
-    fallback = next((persona.template.bandwidth for persona in personas if persona.template.bandwidth), 0)
     others = [persona for persona in (*lenders, *stacked) if not persona.template.lanes]
-    fallback = fallback or _fair_share(others, num_vfs=num_vfs, link_speed=link_speed)
+    fallback = _fair_share(others, num_vfs=num_vfs, link_speed=link_speed)
     for branch in branches(members):
         parts = [members[place] for place in branch]
         own = _branch(parts, _above(parts, branch) if len(parts) > 1 else ())

@@ -20,7 +20,7 @@ from netdra.model.device import LeftOut, Outcome, PolicyVerdict, Problem
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import AttributeValue, InventoryNode
 from netdra.model.policy import CapacityCounter, DeviceExposurePolicy, Exposure, TaintEffect
-from netdra.model.resource import CapacityRequestPolicy, DeviceCapacity, QuantityText
+from netdra.model.resource import CapacityRequestPolicy, DeviceCapacity
 from netdra.model.topology import MOVING_TYPES
 
 EXCLUSIVE = "-exclusive"
@@ -46,7 +46,6 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
         whole: whether a claim of it has the interface to itself: it is exclusive, and not because of its policy alone
             (decision D24).
         allow_host_use: whether it is offered whole though the host uses the interface.
-        bandwidth: what the policy gives one claim of the link by default, in Mbit/s; 0 if it does not say.
         lends: how much of the link all claims of the device can have together, in Mbit/s; 0 if it does not say.
         overcommits: whether it may lend what other devices lend, too.
         lanes: as how many devices the VFs of a PF are offered together; 0 where each VF is a device.
@@ -67,7 +66,6 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     room: int = ROOM
     whole: bool = False
     allow_host_use: bool = False
-    bandwidth: int = 0
     lends: int = 0
     overcommits: bool = False
     lanes: int = 0
@@ -300,8 +298,7 @@ def _shared(policy: DeviceExposurePolicy, exposure: Exposure) -> Template:
         plugins=tuple(plugin.name for plugin in exposure.supported_cni_plugins if not plugin.exclusive),
         additional=additional.published(exposure),
         facts=tuple(map(names.qualified, exposure.additional_facts)),
-        bandwidth=_bandwidth(exposure, amounts),
-        lends=_bandwidth(exposure, _value),
+        lends=_lends(exposure),
         overcommits=exposure.allow_bandwidth_overcommit,
         allow_host_use=exposure.allow_host_use,
     )
@@ -322,8 +319,7 @@ def _exclusive(
         plugins=tuple(marked or (plugin.name for plugin in plugins)),
         additional=additional.published(exposure),
         facts=tuple(map(names.qualified, exposure.additional_facts)),
-        bandwidth=_bandwidth(exposure, amounts),
-        lends=_bandwidth(exposure, _value),
+        lends=_lends(exposure),
         overcommits=exposure.allow_bandwidth_overcommit,
         whole=bool(marked) or moving or not plugins,
         allow_host_use=exposure.allow_host_use,
@@ -337,7 +333,7 @@ def _pooled(policy: DeviceExposurePolicy, exposure: Exposure, lanes: int) -> Tem
         for name, given in exposure.capacity.items()
     } | {names.qualified(names.VFS): DeviceCapacity(value="1")}
     alone = _exclusive(policy, exposure, suffix=exposure.device_name_suffix, capacity=capacity)
-    return msgspec.structs.replace(alone, shared=True, bandwidth=0, lanes=lanes)
+    return msgspec.structs.replace(alone, shared=True, lanes=lanes)
 
 
 def _consumable(exposure: Exposure, name: str) -> DeviceCapacity:
@@ -357,13 +353,9 @@ def _filters(exposure: Exposure) -> dict[str, DeviceCapacity]:
     }
 
 
-def _bandwidth(exposure: Exposure, amounts_of: Callable[[Exposure, str], tuple[QuantityText | None, ...]]) -> int:
-    """A bandwidth of the policy, in whole Mbit/s; 0 if it names none."""
+def _lends(exposure: Exposure) -> int:
+    """The bandwidth of the policy, in whole Mbit/s; 0 if it names none."""
     for name in (names.BANDWIDTH, names.qualified(names.BANDWIDTH)):
         if name in exposure.capacity:
-            return int(quantity.parse(amounts_of(exposure, name)[0] or 0).to_integral(ROUND_CEILING))
+            return int(quantity.parse(exposure.capacity[name].value or 0).to_integral(ROUND_CEILING))
     return 0
-
-
-def _value(exposure: Exposure, name: str) -> tuple[QuantityText | None, ...]:
-    return (exposure.capacity[name].value,)

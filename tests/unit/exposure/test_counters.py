@@ -111,10 +111,13 @@ def test_a_vf_has_and_takes_what_its_policy_gives() -> None:
     assert lent(result) == {"ens1v0": "30000", "ens1v1": "30000"}
 
 
-def test_else_what_the_policy_of_its_pf_gives_one_claim_if_its_link_has_that() -> None:
-    macvlan = policy("pf", named("ens1"), allowMultipleAllocations=True, **bandwidth("20000"))
+def test_what_a_claim_of_its_shared_pf_gets_by_default_is_no_vfs_share() -> None:
+    macvlan = policy("pf", named("ens1"), allowMultipleAllocations=True, **bandwidth("750"))
     result = expose(inventory(*sriov("ens1", 2)), [exclusive("vfs", VFS), macvlan])
-    assert shares(result) == {"ens1": 100_000, "ens1v0": 20_000, "ens1v1": 20_000}
+    assert shares(result) == {"ens1": 100_000, "ens1v0": 50_000, "ens1v1": 50_000}
+    given = exclusive("vfs", VFS, capacity={"bandwidth": {"value": "20000"}})
+    both = expose(inventory(*sriov("ens1", 2)), [given, macvlan])
+    assert shares(both) == {"ens1": 100_000, "ens1v0": 20_000, "ens1v1": 20_000}
     slow = expose(inventory(*sriov("ens1", 2, speed=1000)), [exclusive("vfs", VFS), macvlan])
     assert shares(slow) == {"ens1v0": 500, "ens1v1": 500}
 
@@ -155,8 +158,8 @@ def test_a_device_that_would_lend_more_than_its_link_has_is_left_out_unless_its_
     )
     taken = expose(links, [policy("pf", named("ens1"), allowBandwidthOvercommit=True, **given), exclusive("vfs", VFS)])
     assert taken.problems == ()
-    assert lent(taken) == {"ens1": "50000", "ens1v0": "1000", "ens1v1": "1000"}
-    assert shares(taken) == {"ens1v0": 1000, "ens1v1": 1000}
+    assert lent(taken) == {"ens1": "50000", "ens1v0": "12500", "ens1v1": "12500"}
+    assert shares(taken) == {"ens1v0": 12_500, "ens1v1": 12_500}
 
 
 def test_personas_of_a_vf_that_share_it_share_its_bandwidth_too() -> None:
