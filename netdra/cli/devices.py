@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from netdra.model import names
 from netdra.model.device import Decision, ExposedDevice, Hidden, Problem
-from netdra.model.resource import DeviceCapacity
+from netdra.model.resource import MAX_ATTRIBUTES_AND_CAPACITIES, DeviceCapacity
 from netdra.model.suggestions import listed
 
 UNKNOWN_HINTS: Mapping[Hidden | None, tuple[str, str]] = {
@@ -39,6 +39,12 @@ def capacity(device: ExposedDevice) -> str:
 def taken(device: ExposedDevice) -> str:
     """The amounts that it takes from the counters of its NIC while it is allocated."""
     return ", ".join(f"{name} {amount}" for counters in device.consumes.values() for name, amount in counters.items())
+
+
+def slots(device: ExposedDevice) -> str:
+    """How many attributes and capacities it carries, of how many that the API takes; the rest is for providers."""
+    used = len(device.attributes) + len(device.registered) + len(device.capacity)
+    return f"{used} of {MAX_ATTRIBUTES_AND_CAPACITIES} attributes and capacities"
 
 
 def amounts(counters: Mapping[str, int]) -> str:

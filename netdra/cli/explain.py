@@ -229,6 +229,7 @@ def _device_lines(device: ExposedDevice) -> Iterator[str]:
         ("CNI plugins", devices.plugins(device)),
         ("capacity", devices.capacity(device)),
         ("takes", devices.taken(device)),
+        ("slots", devices.slots(device)),
     ):
         if text:
             yield f"  {title}: {text}"

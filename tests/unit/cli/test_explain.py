@@ -61,10 +61,12 @@ Device enp3s0f0-macvlan of pool worker-1/sriov-enp3s0f0, shared, by policy "pf0-
   CNI plugins: macvlan
   capacity: macvlans 64 (1 a claim)
   takes: macvlans-capacity 64
+  slots: 29 of 32 attributes and capacities
 
 Device enp3s0f0-passthrough of pool worker-1/sriov-enp3s0f0, exclusive, by policy "pf0-passthrough"
   CNI plugins: host-device
   takes: exclusion-slots 9, bandwidth 100000, macvlans-capacity 64
+  slots: 28 of 32 attributes and capacities
 
 Counter set enp3s0f0-counters: exclusion-slots 9, bandwidth 100000, macvlans-capacity 64
 """
