@@ -1,5 +1,6 @@
-// A provider in Go, by the client that protoc makes of protos/registry.proto: it registers a device's attributes, lists
-// what is registered, sees the node's devices, and takes back what it said. Built and run by test_go_client.py.
+// A provider in Go, by the clients that protoc makes of protos/registry.proto and protos/device_registry.proto: it
+// registers a device's attributes, lists what is registered, sees the node's devices, and takes back what it said; then
+// it registers in the form that the service had first. Built and run by test_registry_client_in_go.py.
 package main
 
 import (
@@ -15,6 +16,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	first "netdra/client/first"
+	quantity "netdra/client/quantity"
 	registry "netdra/client/registry"
 )
 
@@ -49,13 +52,23 @@ func main() {
 	err = connection.Invoke(ctx, "/x.Y/Z", &registry.WatchDevicesRequest{}, &registry.DeregisterResponse{})
 	fmt.Println("unknown:", status.Code(err))
 
-	listed, err := client.ListRegistrations(ctx, &registry.ListRegistrationsRequest{})
-	if err != nil {
-		log.Fatal(err)
+	list := func() {
+		listed, err := client.ListRegistrations(ctx, &registry.ListRegistrationsRequest{})
+		if err != nil {
+			log.Fatal(err)
+		}
+		for _, each := range listed.Registrations {
+			fmt.Println("listed:", each.Provider, each.Device, each.Capacity["bandwidth"].GetValue())
+		}
 	}
-	for _, each := range listed.Registrations {
-		fmt.Println("listed:", each.Provider, each.Device, each.Capacity["bandwidth"].GetValue())
+	takeBack := func(provider string) {
+		taken, err := client.Deregister(ctx, &registry.DeregisterRequest{Provider: proto.String(provider)})
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println("taken back:", taken.Success)
 	}
+	list()
 	stream, err := client.WatchDevices(ctx, &registry.WatchDevicesRequest{})
 	if err != nil {
 		log.Fatal(err)
@@ -65,9 +78,26 @@ func main() {
 		log.Fatal(err)
 	}
 	fmt.Println("devices:", devices.Devices[0].Pool, devices.Devices[0].Name)
-	taken, err := client.Deregister(ctx, &registry.DeregisterRequest{Provider: proto.String("golang")})
-	if err != nil {
-		log.Fatal(err)
+	takeBack("golang")
+
+	former := first.NewDeviceRegistryClient(connection)
+	say := func(amount string) *first.RegisterAttributesResponse {
+		answer, err := former.RegisterAttributes(ctx, &first.RegisterAttributesRequest{
+			Device:     proto.String("eth7"),
+			Provider:   proto.String("first"),
+			Attributes: map[string]*first.DeviceAttribute{"rdma": {Bool: proto.Bool(true)}},
+			Capacity: map[string]*first.DeviceCapacity{
+				"bandwidth": {Value: &quantity.Quantity{String_: proto.String(amount)}},
+			},
+		})
+		if err != nil {
+			log.Fatal(err)
+		}
+		return answer
 	}
-	fmt.Println("taken back:", taken.Success)
+	fmt.Println("registered in the first form:", say("4Ki").Success)
+	wrong := say("much")
+	fmt.Printf("refused in the first form: %t, with a message: %t\n", wrong.Success, wrong.Message != "")
+	list()
+	takeBack("first")
 }
