@@ -133,8 +133,9 @@ def of_custom_device(device: CustomDevice, node: str, labels: Mapping[str, str])
     )
 
 
-def _rank(registration: Registration) -> tuple[bool, str, str, str]:
-    return not registration.custom_device, registration.custom_device, registration.provider, registration.device
+def _rank(registration: Registration) -> tuple[bool, str]:
+    """Who comes first: CustomDevices by their names; what the socket was told stays in the order in which it came."""
+    return not registration.custom_device, registration.custom_device
 
 
 def _called(what: Interface | Decision) -> frozenset[str]:
@@ -154,7 +155,7 @@ class Registered:
     """
 
     def __init__(self, registrations: Iterable[Registration] = ()) -> None:
-        """Take them, in any order."""
+        """Take them; those of one device in the order in which they came."""
         by_device: dict[str, list[Registration]] = {}
         entries = tuple(registrations)
         # In the order in which they came: no provider takes another's file by a name that sorts before it.

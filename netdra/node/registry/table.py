@@ -58,7 +58,7 @@ class _Device:
 
     Attributes:
         bucket: how often the device's names may still come and go.
-        grants: its registrations, by provider.
+        grants: its registrations, by provider: who came first has the room on the device first.
         published: what is published for it.
         at: when that changed last; before its first publication it never did.
         due: when its registrations may be published, if they are not yet.
@@ -76,7 +76,7 @@ class _Device:
         A measurement each second must not write slices each second. A first registration, and names that come and go,
         are published at once as long as there are tokens, and a value that changes once in `CHANGE_SECONDS`.
         """
-        current = tuple(self.grants[provider].registration for provider in sorted(self.grants))
+        current = tuple(grant.registration for grant in self.grants.values())
         self.due = None
         if current == self.published:
             return False

@@ -158,7 +158,12 @@ class TestDevices:
             used = len(after.attributes) + len(after.registered) + len(after.capacity)
             assert used <= MAX_ATTRIBUTES_AND_CAPACITIES
         assert layout(found, node="n").problems == ()
-        assert result(*reversed(said), policies=policies) == found
+        objects, told = (
+            [each for each in said if bool(each.custom_device) == is_object] for is_object in (True, False)
+        )
+        shuffled = sorted(objects, key=lambda each: each.custom_device, reverse=True)
+        if len({each.custom_device for each in objects}) == len(objects):
+            assert result(*told, *shuffled, policies=policies) == found, "only the order of the socket's counts"
         reached = {(each.device, each.provider, each.custom_device) for each in found.outcomes}
         assert all(each.device == "other" or any(r[1] == each.provider for r in reached) for each in said)
 
@@ -170,6 +175,14 @@ class TestDevices:
         assert len(device.attributes) + len(device.registered) + len(device.capacity) == 32
         assert "is left out: a device has room for 32 attributes and capacities" in outcome.problem
         assert any(outcome.problem in problem.message for problem in found.problems)
+
+    @pytest.mark.parametrize("names", [("a.example.com", "b.example.com"), ("b.example.com", "a.example.com")])
+    def test_who_came_first_keeps_its_place_whatever_its_name(self, names: tuple[str, str]) -> None:
+        first, later = (says(each, attributes={f"a{at}": TRUE for at in range(4)}) for each in names)
+        (alone,) = result(first).devices
+        (device,) = result(first, later).devices
+        assert alone.registered.items() <= device.registered.items()
+        assert len(device.registered) == 32 - len(device.attributes) < 8
 
     def test_a_policys_words_in_its_own_domain_are_the_policys(self) -> None:
         """A provider of that domain would otherwise sell a device a hundred thousand times."""

@@ -353,6 +353,19 @@ class TestJournal:
         assert [grant.key for grant in table.grants] == [("bctl", "eth8")]
         assert table.owners["bctl"].name == OTHER
 
+    def test_who_came_first_is_first_also_after_a_renewal_and_a_restart(self, folder: Path) -> None:
+        came = [said(provider=name) for name in ("z", "a", "m", "z")]
+        table = Table()
+        for at, each in enumerate(came):
+            table.register_at(at, each)
+        assert [each.provider for each in table.registrations] == ["z", "a", "m"]
+        written = RegistrationJournal(folder / "r")
+        written.write([self.grant(provider="z")], {})
+        written.append([JournalLine(granted=self.grant(provider=each.provider)) for each in came[1:]])
+        assert [each.provider for each in Table(folder / "r").registrations] == ["z", "a", "m"]
+        written.append([JournalLine(ended=("z", "eth7")), JournalLine(granted=self.grant(provider="z"))])
+        assert [each.provider for each in Table(folder / "r").registrations] == ["a", "m", "z"]
+
     def test_a_file_of_the_first_release_is_read(self, folder: Path) -> None:
         (folder / "r").write_text(
             '{"version":1}\n{"provider":"x","owner":{"name":"uid:7","until":200.0}}\n'
