@@ -33,6 +33,7 @@ from bench import hook
 from bench.figures import Figure
 from netdra.model.plan import PlannedDevice
 from netdra.model.registration import RegistrationOutcome
+from netdra.model.resource import ResourceSlice
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.priority import PriorityGate
 from netdra.node.registry.connections import Caller
@@ -130,7 +131,9 @@ class _Node:
     """What the registry asks of the node."""
 
     gate: PriorityGate
+    passes: int = 0
     devices: Mapping[DeviceKey, PlannedDevice] = field(default_factory=dict)
+    slices: Sequence[ResourceSlice] = ()
     outcomes: Sequence[RegistrationOutcome] = ()
 
 

@@ -21,6 +21,7 @@ from netdra.kube.backoff import Backoff
 from netdra.model.errors import NetdraError
 from netdra.model.plan import PlannedDevice
 from netdra.model.registration import DeviceFile, Registration, RegistrationOutcome, path_error
+from netdra.model.resource import ResourceSlice
 from netdra.node import metrics
 from netdra.node.kubelet import presence
 from netdra.node.kubelet.server import Methods, Server
@@ -28,6 +29,7 @@ from netdra.node.priority import PriorityGate
 from netdra.node.publishing.interfaces import Bucket
 from netdra.node.registry.callers import Callers
 from netdra.node.registry.connections import AnswerSlots, Caller, RegistryServer, of_caller, streaming_to_caller
+from netdra.node.registry.effect import Effect
 from netdra.node.registry.listing import Listing
 from netdra.node.registry.messages import from_request, wire_device
 from netdra.node.registry.owners import ROOT
@@ -67,10 +69,15 @@ class View(Protocol):
     """The node as callers of the registry may read it; `netdra.node.publishing` is one."""
 
     gate: PriorityGate
+    passes: int
 
     @property
     def devices(self) -> Mapping[DeviceKey, PlannedDevice]:
         """The facts of each device that is published."""
+
+    @property
+    def slices(self) -> Sequence[ResourceSlice]:
+        """The slices with these devices."""
 
     @property
     def outcomes(self) -> Sequence[RegistrationOutcome]:
@@ -103,6 +110,7 @@ class Registry:
         self._view, self._states = view, states
         self._files = files or DeviceFiles()
         self._listing = Listing(table, view, lambda path: self._files.look(path).text)
+        self._effect = Effect(view)
         self._answers, self._watches = AnswerSlots(LISTS_OF_CALLER, LISTS), AnswerSlots(WATCHES_OF_CALLER, WATCHES)
         self._turn = asyncio.Lock()
         self._bucket = Bucket(CALLS_PER_SECOND, 0.0, CALLS_PER_SECOND, 1 / CALLS_PER_SECOND)
@@ -208,13 +216,14 @@ class Registry:
             owner = await self._admitted(caller)
             registration = from_request(request, adds=adds, device_file=device_file)
             file = self._device_file(registration)
+            idle = self._effect.check(registration)
             grant, lost = await self._table.register(registration, owner, float(ttl))
         except NetdraError:
             metrics.REGISTRY_CALLS.labels("refused").inc()
             raise
         metrics.REGISTRY_CALLS.labels("granted").inc()
         message = f"it holds, but is lost if the driver restarts: {lost}" if lost else ""
-        return "; ".join(filter(None, (file.text, message))), int(grant.ttl)
+        return "; ".join(filter(None, (file.text, idle, message))), int(grant.ttl)
 
     def _device_file(self, registration: Registration) -> DeviceFile:
         """The file at a registration's path; one that is not there is waited for.

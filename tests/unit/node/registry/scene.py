@@ -16,6 +16,7 @@ from netdra.kernel.device_files import DeviceFiles
 from netdra.model.errors import NetdraError
 from netdra.model.plan import PlannedDevice
 from netdra.model.registration import RegistrationOutcome
+from netdra.model.resource import ResourceSlice
 from netdra.node.priority import PriorityGate
 from netdra.node.registry.connections import Caller
 from netdra.node.registry.owners import ROOT
@@ -37,6 +38,8 @@ class Node:
 
     gate: PriorityGate = field(default_factory=PriorityGate)
     devices: Mapping[DeviceKey, PlannedDevice] = field(default_factory=dict)
+    slices: Sequence[ResourceSlice] = ()
+    passes: int = 0
     outcomes: Sequence[RegistrationOutcome] = ()
 
 
