@@ -43,8 +43,12 @@ def taken(device: ExposedDevice) -> str:
 
 def slots(device: ExposedDevice) -> str:
     """How many attributes and capacities it carries, of how many that the API takes; the rest is for providers."""
-    used = len(device.attributes) + len(device.registered) + len(device.capacity)
-    return f"{used} of {MAX_ATTRIBUTES_AND_CAPACITIES} attributes and capacities"
+    return f"{used_slots(device)} of {MAX_ATTRIBUTES_AND_CAPACITIES} attributes and capacities"
+
+
+def used_slots(device: ExposedDevice) -> int:
+    """How many attributes and capacities it carries."""
+    return len(device.attributes) + len(device.registered) + len(device.capacity)
 
 
 def amounts(counters: Mapping[str, int]) -> str:

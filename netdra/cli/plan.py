@@ -10,7 +10,7 @@ from netdra.model.inventory import Inventory
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
 
-_COLUMNS = ("POOL", "DEVICE", "KIND", "CNI PLUGINS", "CAPACITY", "TAKES", "POLICY")
+_COLUMNS = ("POOL", "DEVICE", "KIND", "CNI PLUGINS", "CAPACITY", "TAKES", "SLOTS", "POLICY")
 
 
 @click.command(name="plan")
@@ -122,5 +122,6 @@ def _row(device: ExposedDevice) -> tuple[str, ...]:
         devices.plugins(device),
         devices.capacity(device),
         devices.taken(device),
+        str(devices.used_slots(device)),
         device.policy,
     )

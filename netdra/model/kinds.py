@@ -344,9 +344,12 @@ NODE_NETWORK = CustomKind(
     type=NodeNetwork,
     plural="nodenetworks",
     short_names=("nnet",),
-    columns=tuple(
-        Column(name=name.capitalize(), path=f".status.summary.{name}", type="integer")
-        for name in ("interfaces", "offered", "allocated", "problems")
+    columns=(
+        *(
+            Column(name=name.capitalize(), path=f".status.summary.{name}", type="integer")
+            for name in ("interfaces", "offered", "allocated", "problems")
+        ),
+        Column(name="Slots", path=".status.usedSlots", type="integer", priority=1),
     ),
     extensions={},
 )

@@ -18,6 +18,7 @@ from netdra.model.device import LeftOut
 from netdra.model.inventory import AttributeValue, Interface, attributes
 from netdra.model.meta import ObjectMeta
 from netdra.model.names import MAX_LABEL, MAX_SUBDOMAIN, label, qualified
+from netdra.model.resource import MAX_ATTRIBUTES_AND_CAPACITIES
 
 MAX_STATUS = 60 * 1024
 """Bytes of a status as JSON; with its metadata the object stays below 64 KiB."""
@@ -295,6 +296,8 @@ class NodeNetworkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel
 
     Attributes:
         summary: The numbers.
+        used_slots: How many attributes and capacities the fullest device carries, of the 32 that a device can have; the
+            rest is for providers.
         interfaces: The node's interfaces; those that are alike, and of which the same became, are one entry.
         policies: The policies that hold on the node, in the order of their names.
         problems: What an administrator should mend; at most 32 causes are kept.
@@ -307,6 +310,7 @@ class NodeNetworkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     """
 
     summary: NodeNetworkSummary = NodeNetworkSummary()
+    used_slots: Annotated[int, msgspec.Meta(ge=0, le=MAX_ATTRIBUTES_AND_CAPACITIES)] = 0
     interfaces: Annotated[tuple[InterfaceGroup, ...], msgspec.Meta(max_length=MAX_GROUPS)] = ()
     policies: Annotated[tuple[PolicyReport, ...], msgspec.Meta(max_length=MAX_POLICIES)] = ()
     problems: Annotated[tuple[NodeProblem, ...], msgspec.Meta(max_length=MAX_PROBLEMS)] = ()

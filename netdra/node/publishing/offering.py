@@ -261,6 +261,7 @@ class Offering:
                 self._exposer.holding,
                 problems,
                 self._left_out(problems),
+                used_slots=self._used_slots(),
                 outcomes=self._outcomes,
                 plugins=plugins,
                 missing=missing,
@@ -295,6 +296,12 @@ class Offering:
         left_out = Counter(problem.left_out for problem in problems if problem.left_out is not None)
         left_out["in-use"] += sum(made.kept_out for made in self._made.values())
         return left_out
+
+    def _used_slots(self) -> int:
+        """How many attributes and capacities the fullest device that is published carries."""
+        slices = (one for made in self._made.values() for one in made.slices)
+        devices = (device for one in slices for device in one.spec.devices)
+        return max((len(device.attributes) + len(device.capacity) for device in devices), default=0)
 
     def _rows(
         self, pool: str, interfaces: Mapping[tuple[str, str], Interface], refused: Container[DeviceKey]

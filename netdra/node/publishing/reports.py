@@ -76,6 +76,7 @@ class ReportSource(msgspec.Struct, frozen=True):
         policies: those that hold on the node.
         problems: the problems, one for each place where it was seen.
         left_out: how many devices are not published, by reason.
+        used_slots: how many attributes and capacities the fullest device carries.
         outcomes: the outcomes of providers' registrations.
         plugins: the CNI plugins that the node has.
         missing: the CNI plugins that policies list and the node does not have.
@@ -85,6 +86,7 @@ class ReportSource(msgspec.Struct, frozen=True):
     policies: Sequence[DeviceExposurePolicy]
     problems: Sequence[Problem]
     left_out: Mapping[LeftOut, int]
+    used_slots: int = 0
     outcomes: Sequence[RegistrationOutcome] = ()
     plugins: Sequence[str] = ()
     missing: Iterable[MissingPlugin] = ()
@@ -143,6 +145,7 @@ def status(seen: ReportSource) -> NodeNetworkStatus:
             allocated=sum(device.allocated for device in published),
             problems=len(problems),
         ),
+        used_slots=seen.used_slots,
         policies=tuple(_policies(rows, seen.policies))[:MAX_POLICIES],
         problems=problems[:MAX_PROBLEMS],
         left_out={reason: number for reason, number in sorted(seen.left_out.items()) if number},

@@ -62,7 +62,7 @@ def test_the_table_has_a_line_for_each_device() -> None:
     assert lines[-1] == "3 pools, 16 devices, 5 slices"
     assert len(lines) == 18
     row = next(line for line in lines if "enp3s0f0-macvlan" in line)
-    expected = "enp3s0f0-macvlan shared macvlan macvlans 64 (1 a claim) macvlans-capacity 64 pf0-macvlan"
+    expected = "enp3s0f0-macvlan shared macvlan macvlans 64 (1 a claim) macvlans-capacity 64 29 pf0-macvlan"
     assert " ".join(row.split()) == f"worker-1/sriov-enp3s0f0 {expected}"
 
 

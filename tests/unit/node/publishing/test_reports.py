@@ -328,3 +328,12 @@ def test_indexes_that_were_written_by_hand_name_a_bounded_number_of_vfs() -> Non
     assert len(group.names) == MAX_NAMES
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({"type": "vf", "count": 2, "vfs": "0-"}, InterfaceGroup)
+
+
+def test_a_report_tells_how_many_slots_the_fullest_device_uses() -> None:
+    scene = Scene()
+    status = report(scene, *sriov("p0", 2), NIC)
+    devices = [device for slices in scene.slices.values() for one in slices for device in one.spec.devices]
+    most = max(len(device.attributes) + len(device.capacity) for device in devices)
+    assert 20 < status.used_slots == most <= 32
+    assert report(Scene()).used_slots == 0
