@@ -86,7 +86,9 @@ async def _lead(client: Client, recorder: Recorder, process: Process, settings: 
         if settings.neutron is not None:
             from netdra.controller.neutron import NeutronPorts
 
-            ports = NeutronPorts(client, recorder, controller.state, settings.neutron, process.in_hand)
+            ports = NeutronPorts(
+                client, recorder, controller.state, settings.neutron, settings.namespace, process.in_hand
+            )
             tasks.create_task(ports.run())
 
 

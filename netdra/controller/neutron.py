@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from netdra.controller import metrics, neutron_ports, neutron_slots
 from netdra.controller.neutron_inspection import ClusterView, Inspection
 from netdra.controller.neutron_networks import PortNetworks
+from netdra.controller.neutron_ownership import Ownership
 from netdra.controller.neutron_ports import AllocatedNode
 from netdra.controller.state import State
 from netdra.controller.writing import MANAGER, finalize_port, notices
@@ -134,12 +135,14 @@ class NeutronPorts:
         recorder: Recorder,
         state: State,
         settings: NeutronSettings,
+        namespace: str,
         in_hand: Callable[[], AbstractContextManager[None]],
     ) -> None:
         """Begin nothing yet.
 
         Args:
             state: the controller's copies of claims and topologies.
+            namespace: the controller's own.
             in_hand: entered around each look, which the end of the process waits for.
         """
         self._client, self._recorder, self._state = client, recorder, state
@@ -148,6 +151,7 @@ class NeutronPorts:
         seconds, cloud = settings.timeout_seconds, settings.cloud
         session = Session(settings.clouds, cloud, seconds=seconds, on_answer=_measure, budget=budget)
         self._neutron = Neutron(session, settings.allowed)
+        self._ownership = Ownership(client, self._neutron, namespace, self._cluster_uid)
         self._networks = PortNetworks(self._neutron, settings.physnets)
         self._ports: Store[NeutronPort] = Store()
         self._by_claim: dict[str, set[str]] = {}
@@ -166,6 +170,7 @@ class NeutronPorts:
                 uid=self._cluster_uid,
                 write=self._write,
                 label=self._label,
+                confirm=self._ownership.confirm,
             ),
         )
         self.claims: WorkQueue[str] = WorkQueue("neutron-claims", self._claim, workers=AT_ONCE)
@@ -194,6 +199,7 @@ class NeutronPorts:
                 tasks.create_task(self.ports.run())
                 tasks.create_task(self._run_sweeps())
                 tasks.create_task(self._run_looks())
+                tasks.create_task(self._ownership.keep(lambda: bool(self._ports.objects)))
 
     def _asks(self, claim: ClaimUse | None) -> bool:
         topologies = topologies_of(claim) if claim is not None else ()
@@ -438,10 +444,12 @@ class NeutronPorts:
         """Delete a port from Neutron, and let its object go.
 
         Raises:
+            OtherClusterError: it may be another cluster's.
             NeutronError: Neutron does not delete it.
         """
         if FINALIZER not in port.metadata.finalizers:
             return
+        await self._ownership.confirm()
         if port.spec.port:
             spec = port.spec
             used = partial(self._has, spec.port)

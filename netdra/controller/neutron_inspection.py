@@ -39,6 +39,7 @@ class ClusterView(NamedTuple):
         uid: the cluster's.
         write: writes a status.
         label: has a port show what operators look for.
+        confirm: raises a NetdraError unless the ports are this cluster's.
     """
 
     ports: Callable[[], Mapping[str, NeutronPort]]
@@ -46,6 +47,7 @@ class ClusterView(NamedTuple):
     uid: Callable[[], Awaitable[str]]
     write: Callable[[NeutronPort, NeutronPortStatus], Awaitable[None]]
     label: Callable[[NeutronPort, Port], Awaitable[None]]
+    confirm: Callable[[], Awaitable[None]]
 
 
 class Inspection:
@@ -78,6 +80,7 @@ class Inspection:
         suspects = frozenset(port.id for port in there.values() if _is_orphan(port, by_id.get(port.id), claims))
         for port_id in sorted(suspects & self._suspects):
             try:
+                await self._cluster.confirm()
                 with counted(metrics.NEUTRON_ORPHANS):
                     await self._neutron.delete(port_id)
             except NetdraError as problem:

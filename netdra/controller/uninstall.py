@@ -17,6 +17,7 @@ import msgspec
 from netdra.controller.classes import is_generated
 from netdra.controller.daemon import LEASE
 from netdra.controller.installers import PLUGIN_LABEL
+from netdra.controller.neutron_ownership import LEASE as NEUTRON_LEASE
 from netdra.controller.plugins import DAEMON_SETS, finalize
 from netdra.controller.plugins import FINALIZER as INSTALLED
 from netdra.controller.writing import FINALIZER, finalize_port, finalize_topology
@@ -208,7 +209,11 @@ async def clean(client: Client, installation: Installation) -> AsyncIterator[Rem
         for entry in await _present(client.list(resource)):
             if is_own(entry) and await _done(client.delete(resource, entry)):
                 yield Removed(kind=resource.type.__name__, name=entry.metadata.name)
-    for kind, named, name in (("Lease", _LEASES, LEASE), ("Secret", _SECRETS, f"{installation.name}-webhook")):
+    for kind, named, name in (
+        ("Lease", _LEASES, LEASE),
+        ("Lease", _LEASES, NEUTRON_LEASE),
+        ("Secret", _SECRETS, f"{installation.name}-webhook"),
+    ):
         metadata = ObjectMeta(name=name, namespace=installation.namespace)
         if await _done(client.delete(named, BareObject(metadata=metadata))):
             yield Removed(kind=kind, name=f"{installation.namespace}/{name}")

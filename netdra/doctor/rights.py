@@ -114,7 +114,7 @@ _IN_NAMESPACE: Mapping[str, tuple[_Row, ...]] = {
     "node": (),
     "controller": (
         ("coordination.k8s.io", "leases", ("create",)),
-        ("coordination.k8s.io", "leases", ("get", "update"), ("netdra-controller",)),
+        ("coordination.k8s.io", "leases", ("get", "update"), ("netdra-controller", "netdra-neutron")),
     ),
     "webhook": (
         ("", "secrets", ("create",)),

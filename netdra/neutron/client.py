@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from netdra.neutron import records
 from netdra.neutron.answers import (
     Agent,
     NeutronNetwork,
@@ -32,6 +33,7 @@ from netdra.neutron.errors import (
 )
 from netdra.neutron.marks import OWNER, Mark, is_own_tag
 from netdra.neutron.networks import JUST_NOW_SECONDS, Networks
+from netdra.neutron.records import OwnershipRecord
 from netdra.neutron.session import BEGINNINGS, Session, read
 from netdra.neutron.tenancy import NOTHING, AllowedIds
 
@@ -253,6 +255,34 @@ class Neutron(Networks):
 
     async def _has(self, extension: str) -> bool:
         return extension in await self._extensions.get("", self.extensions)
+
+    async def records(self, cluster: str) -> tuple[OwnershipRecord, ...]:
+        """The records of who looks after a cluster's ports, in the own project; one, or none yet.
+
+        Raises:
+            NeutronError: Neutron does not tell.
+        """
+        found = await self.session.list_all("security-groups", OwnershipRecord, name=records.name(cluster))
+        project = (await self.tenancy()).project
+        return tuple(record for record in found if not project or record.project_id == project)
+
+    async def write_record(self, cluster: str, there: Sequence[OwnershipRecord], word: str) -> None:
+        """Write a word into a cluster's record, which is made if there is none.
+
+        Args:
+            there: the records, as `records` returned them.
+
+        Raises:
+            ChangedError: somebody else has written meanwhile.
+            NeutronError: it cannot be written.
+        """
+        text = {"description": records.described(word)}
+        for record in there:
+            body = {"security_group": text}
+            await self.session.ask("PUT", f"security-groups/{record.id}", body, revision=record.revision_number)
+        if not there:
+            body = {"security_group": {"name": records.name(cluster), **text}}
+            await self.session.ask("POST", "security-groups", body)
 
     async def label(self, port: Port, wanted: PortRequest) -> bool:
         """Have a port of netdra's show what people look for; a Neutron without tags shows the rest.

@@ -86,6 +86,12 @@ class UnknownProjectError(NeutronError, TemporaryError):
     reason = "UnknownProject"
 
 
+class OtherClusterError(NeutronError, TemporaryError):
+    """Another cluster with the same uid looks after the ports: a copy of this one, or the one that it is a copy of."""
+
+    reason = "OtherCluster"
+
+
 class NetworkMovedError(NeutronError, PermanentError):
     """The name leads to another network than the one that the cluster's ports of it are in."""
 

@@ -84,6 +84,7 @@ class _Pages(msgspec.Struct, frozen=True):
     ports_links: tuple[_Link, ...] = ()
     agents_links: tuple[_Link, ...] = ()
     policies_links: tuple[_Link, ...] = ()
+    security_groups_links: tuple[_Link, ...] = ()
 
     def links(self, path: str) -> tuple[_Link, ...]:
         """The links of one list."""
@@ -225,7 +226,7 @@ class Session:
         begun anew.
 
         Args:
-            path: the kind's path below the API's version, which ends in the answer's field.
+            path: the kind's path below the API's version, which ends in the answer's field, `-` for `_`.
             **query: what they must have; of several values, one.
 
         Raises:
@@ -233,7 +234,7 @@ class Session:
         """
         objects: list[T] = []
         query_text = first = urlencode(query, doseq=True)
-        field = path.rpartition("/")[2]
+        field = path.rpartition("/")[2].replace("-", "_")
         beginnings = 1
         while True:
             try:

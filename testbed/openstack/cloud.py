@@ -36,7 +36,7 @@ api_paste_config = {environment}/etc/neutron/api-paste.ini
 state_path = {folder}
 transport_url = fake://
 agent_down_time = 3600
-pagination_max_limit = 3
+pagination_max_limit = {page}
 notify_nova_on_port_status_changes = false
 notify_nova_on_port_data_changes = false
 dhcp_agent_notification = false
@@ -114,13 +114,15 @@ class Cloud:
 
     folder: Path
 
-    def __init__(self, folder: Path | None = None, *, token_seconds: int = 3600) -> None:
+    def __init__(self, folder: Path | None = None, *, token_seconds: int = 3600, page: int = 3) -> None:
         """Prepare, start nothing.
 
         Args:
             folder: where logs stay; without one, everything is temporary.
             token_seconds: how long a token is good for.
+            page: how many objects Neutron lists at once.
         """
+        self._page = page
         self._given_folder = folder
         self._token_seconds = token_seconds
         self._undo = ExitStack()
@@ -156,6 +158,7 @@ class Cloud:
                     keystone=self.url("keystone"),
                     password=NEUTRON_PASSWORD,
                     vlans=vlans,
+                    page=self._page,
                 )
             )
             self.allow()
@@ -254,6 +257,15 @@ class Cloud:
         found["auth"] = {"auth_url": f"{self.url('keystone')}/v3", **own, **auth}  # type: ignore[assignment]
         path.write_text(json.dumps({"clouds": {"openstack": found}}))
         return path
+
+    def token(self, role: str = "service") -> str:
+        """Log in as one of `users`, and return the token.
+
+        Raises:
+            RefusedError: Keystone does not let him.
+        """
+        user = self.users[role]
+        return self._login(user.name, user.password, PROJECT)
 
     def ask(self, server: str, method: str, path: str, body: Any = None, token: str = "") -> Said:
         """One request, and what is answered."""

@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
         "discovery",
         "hollow",
         "hook",
+        "neutron",
         "pods",
         "publishing",
         "scheduling",

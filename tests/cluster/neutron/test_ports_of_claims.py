@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from netdra.controller.neutron_ownership import LEASE as OWNERSHIP
 from netdra.model.neutron_port import name_of
 from netdra.neutron.marks import OWNER
 from testbed.api import Api, Object
@@ -308,6 +309,44 @@ def test_a_controller_that_is_killed_leaves_one_port_and_the_next_finds_it(
         start_controller(control_plane, workspace.api, *arguments)
         (port,) = wait(workspace, name)
         assert [stored["id"] for stored in in_neutron(cloud, claim)] == [port["status"]["portID"]]
+
+
+def test_a_cluster_that_is_restored_from_a_snapshot_deletes_no_port_until_an_administrator_decides(
+    workspace: Workspace, cloud: Cloud, node: str, control_plane: ControlPlane, controller: Process, arguments: Any
+) -> None:
+    api, class_name = workspace.api, topology(workspace)
+
+    def begin_anew() -> None:
+        control_plane.processes["netdra-controller"].kill()
+        api.delete(LEASE, "netdra-controller", NETDRA)
+        start_controller(control_plane, api, *arguments)
+
+    def delete(name: str) -> Object:
+        claim = claim_of(workspace, name)
+        workspace.release(name, name)
+        return claim
+
+    for name in ("before", "after", "kept"):
+        ask(workspace, name, class_name, node)
+        wait(workspace, name)
+    until(gone(workspace, cloud, delete("before")), "the port to go", seconds=PATIENCE)
+    snapshot = api.get(LEASE, OWNERSHIP, NETDRA)["metadata"]["annotations"]
+
+    begin_anew()
+    until(gone(workspace, cloud, delete("after")), "the port to go", seconds=PATIENCE)
+    assert api.get(LEASE, OWNERSHIP, NETDRA)["metadata"]["annotations"] != snapshot
+
+    api.patch(LEASE, OWNERSHIP, {"metadata": {"annotations": snapshot}}, namespace=NETDRA)
+    begin_anew()
+    claim = delete("kept")
+    (port,) = wait(workspace, "kept", "OtherCluster")
+    assert port["metadata"]["deletionTimestamp"]
+    assert f"kubectl delete lease -n {NETDRA} {OWNERSHIP}" in bound(port)[2]
+    assert [stored["id"] for stored in in_neutron(cloud, claim)] == [port["status"]["portID"]]
+
+    api.delete(LEASE, OWNERSHIP, NETDRA)
+    begin_anew()
+    until(gone(workspace, cloud, claim), "the port to go", seconds=PATIENCE)
 
 
 def test_a_claim_goes_while_neutron_stands_still_and_its_port_when_neutron_goes_on(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import nullcontext
@@ -200,8 +201,9 @@ class Scene:
         self.notes: list[Any] = []
         recorder: Any = SimpleNamespace(emit=self.notes.append)
         settings = NeutronSettings(clouds=self.clouds, sweep_seconds=seconds, requests_per_second=0)
-        self.controller = NeutronPorts(api, recorder, state, settings, nullcontext)
+        self.controller = NeutronPorts(api, recorder, state, settings, "netdra", nullcontext)
         self.controller._ports = self.api.store
+        monkeypatch.setattr(self.controller._ownership, "_confirmed", math.inf)  # see test_neutron_ownership.py
 
     def allocate(self, *devices: str, pod: str = "", **fields: Any) -> None:
         """The claim as it is allocated now, and the pod that it was made for."""
