@@ -13,7 +13,7 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,7 +105,7 @@ class Used:
 
     def _now(self) -> dict[str, float]:
         found = {
-            name: _cpu_seconds(self.plane.processes[server].pid)
+            name: cpu_seconds(self.plane.processes[server].pid)
             for name, server in SERVERS.items()
             if server in self.plane.processes
         }
@@ -122,8 +122,7 @@ class Cluster:
 
     def memory(self) -> float:
         """What the controller and its worker take, in MiB."""
-        found = _with_children(self.plane.processes[CONTROLLER].pid)
-        return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in found) * 4096 / 2**20
+        return resident(self.plane.processes[CONTROLLER].pid)
 
 
 @dataclass(frozen=True)
@@ -150,9 +149,12 @@ def run() -> list[Figure]:
     """The figures: for each change the seconds until all slices and statuses are right, and the writes of a node."""
     settings = Settings(scheduler=False, controller_manager=False)
     with ControlPlane(settings) as plane, closing(plane.client()) as api, closing(Ports("127.0.0.1")) as taken:
-        _install(api)
-        uids = dict(_nodes(plane, api, taken.take()))
-        _controller(plane, api)
+        paths = sorted((EXAMPLE / "policies").glob("*.yaml"))
+        install(api, (yaml.safe_load(path.read_text()) for path in paths))
+        uids = make_nodes(api, NODES)
+        if KWOK:
+            _keep_ready(plane, api, taken.take())
+        start_controller(plane, api)
         figures = asyncio.run(_measure(plane, api, uids))
         for change in CHANGES:
             bodies, used = hollow_floor.requests(api, POOLS[change.policy]), Used(plane)
@@ -259,19 +261,27 @@ def _written(before: Mapping[str, float], after: Mapping[str, float]) -> str:
     return f"and {statuses:.0f} of statuses; {put_off:.0f} requests were told to come again"
 
 
-def _cpu_seconds(pid: int | None) -> float:
+def cpu_seconds(pid: int | None) -> float:
+    """What a process and its children have used so far."""
     used = 0
-    for each in _with_children(pid):
+    for each in with_children(pid):
         fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
         used += int(fields[11]) + int(fields[12])
     return used / os.sysconf("SC_CLK_TCK")
 
 
-def _with_children(pid: int | None) -> list[int]:
+def resident(pid: int | None) -> float:
+    """What a process and its children take, in MiB."""
+    return sum(int(Path(f"/proc/{each}/statm").read_text().split()[1]) for each in with_children(pid)) * 4096 / 2**20
+
+
+def with_children(pid: int | None) -> list[int]:
+    """A process and its children."""
     return [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())] if pid else []
 
 
-def _install(api: Api) -> None:
+def install(api: Api, policies: Iterable[Object]) -> None:
+    """Have the API server serve netdra's kinds, with policies, and let the nodes' account do everything."""
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
     subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": ACCOUNT}
     api.create({**manifest(BINDING, "hollow"), "roleRef": role, "subjects": [subject]})
@@ -281,8 +291,8 @@ def _install(api: Api) -> None:
         api.create(crd.manifest(kind))
     for kind in kinds.KINDS:
         api.wait_for(DEFINITION, kind.name, _is_established)
-    for path in sorted((EXAMPLE / "policies").glob("*.yaml")):
-        api.create(yaml.safe_load(path.read_text()))
+    for policy in policies:
+        api.create(policy)
 
 
 def _is_established(found: Object | None) -> bool:
@@ -290,14 +300,10 @@ def _is_established(found: Object | None) -> bool:
     return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
 
-def _nodes(plane: ControlPlane, api: Api, port: int) -> Iterator[tuple[str, str]]:
-    """Have kwok's nodes made, and wait until it keeps all of them Ready; their names and uids."""
-    made = [api.create(manifest(NODE, f"hollow-{number}")) for number in range(NODES)]
-
-    if KWOK:
-        _keep_ready(plane, api, port)
-    for node in made:
-        yield node["metadata"]["name"], node["metadata"]["uid"]
+def make_nodes(api: Api, count: int) -> dict[str, str]:
+    """Make nodes that nobody keeps Ready; their uids by name."""
+    made = (api.create(manifest(NODE, f"hollow-{number}")) for number in range(count))
+    return {node["metadata"]["name"]: node["metadata"]["uid"] for node in made}
 
 
 def _keep_ready(plane: ControlPlane, api: Api, port: int) -> None:
@@ -319,7 +325,8 @@ def _is_ready(node: Object) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
-def _controller(plane: ControlPlane, api: Api) -> None:
+def start_controller(plane: ControlPlane, api: Api) -> None:
+    """Start netdra's controller as a process of the control plane's."""
     command = [sys.executable, "-m", "netdra", "controller", f"--kubeconfig={plane.kubeconfig()}"]
     api.create(manifest("v1/Namespace", "netdra"))
     plane.run(CONTROLLER, command, lambda: bool(api.list(LEASE, "netdra")), {**os.environ, "PYTHONPATH": "."})

@@ -7,8 +7,9 @@ Admission and `netdra validate` warn of ranges that overlap.
 from __future__ import annotations
 
 import ipaddress
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import combinations
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -49,9 +50,86 @@ class Range(msgspec.Struct, frozen=True, kw_only=True):
             and self.version == other.version
             and self.first <= other.last
             and other.first <= self.last
-            and len(self.wire) == len(other.wire)
-            and all(None in pair or pair[0] == pair[1] for pair in zip(self.wire, other.wire, strict=True))
+            and _may_be_one(self.wire, other.wire)
         )
+
+
+class _Part(msgspec.Struct, frozen=True):
+    """Addresses that the same ranges hand out: the first of them, and the first one of another store."""
+
+    first: int
+    last: int
+    owners: tuple[Range, ...]
+
+
+class _Taken:
+    """The addresses of one version that are handed out on one wire, in order and without overlaps."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._parts: list[_Part] = []
+
+    def other(self, wanted: Range) -> Range | None:
+        """A range of another store that has an address of this one."""
+        for part in self._parts[slice(*self._overlapped(wanted))]:
+            for owner in part.owners:
+                if owner.store != wanted.store:
+                    return owner
+        return None
+
+    def add(self, new: Range) -> None:
+        """Take a range's addresses; of those that two stores have already, nothing more needs to be known."""
+        start, end = self._overlapped(new)
+        made: list[_Part] = []
+        free = new.first
+        for part in self._parts[start:end]:
+            low, high = max(part.first, new.first), min(part.last, new.last)
+            known = any(owner.store == new.store for owner in part.owners)
+            owners = part.owners if known or len(part.owners) > 1 else (*part.owners, new)
+            made += [_Part(part.first, low - 1, part.owners)] * (part.first < low)
+            made += [_Part(free, low - 1, (new,))] * (free < low)
+            made.append(_Part(low, high, owners))
+            made += [_Part(high + 1, part.last, part.owners)] * (high < part.last)
+            free = high + 1
+        made += [_Part(free, new.last, (new,))] * (free <= new.last)
+        self._parts[start:end] = made = [*_merged(made)]
+        self._starts[start:end] = [part.first for part in made]
+
+    def _overlapped(self, wanted: Range) -> tuple[int, int]:
+        """Where the parts begin and end that have an address of a range."""
+        start = bisect_right(self._starts, wanted.first)
+        start -= bool(start and self._parts[start - 1].last >= wanted.first)
+        return start, bisect_right(self._starts, wanted.last)
+
+
+def _merged(parts: Iterable[_Part]) -> Iterator[_Part]:
+    """Neighbours of the same owners as one."""
+    for _, same in groupby(parts, lambda part: tuple(map(id, part.owners))):
+        found = [*same]
+        yield _Part(found[0].first, found[-1].last, found[0].owners)
+
+
+def _may_be_one(wire: _Wire, other: _Wire) -> bool:
+    return len(wire) == len(other) and all(None in pair or pair[0] == pair[1] for pair in zip(wire, other, strict=True))
+
+
+def _clashes(every: Iterable[Range]) -> Iterator[tuple[Range, Range]]:
+    """Each range with an earlier one that can hand out one of its addresses on what may be one wire."""
+    taken: dict[tuple[int, _Wire], _Taken] = {}
+    unsure: set[tuple[int, _Wire]] = set()
+    for new in every:
+        key = new.version, new.wire
+        is_unsure = None in new.wire
+        near = [key] if key in taken else []
+        near += [other for other in (taken if is_unsure else unsure) if other != key]
+        found = (
+            taken[other].other(new) for other in near if other[0] == new.version and _may_be_one(new.wire, other[1])
+        )
+        if (earlier := next(filter(None, found), None)) is not None:
+            yield earlier, new
+        taken.setdefault(key, _Taken()).add(new)
+        if is_unsure:
+            unsure.add(key)
 
 
 def overlaps(topologies: Iterable[NetworkTopology]) -> Iterator[tuple[str, Finding]]:
@@ -61,10 +139,9 @@ def overlaps(topologies: Iterable[NetworkTopology]) -> Iterator[tuple[str, Findi
         the later topology, and what its author should know.
     """
     reported: set[tuple[str, str]] = set()
-    every = [entry for topology in topologies for entry in ranges(topology)]
-    for earlier, later in combinations(every, 2):
+    for earlier, later in _clashes(entry for topology in topologies for entry in ranges(topology)):
         key = later.topology, later.step
-        if key in reported or not earlier.clashes(later):
+        if key in reported:
             continue
         reported.add(key)
         where = f'step "{earlier.step}"'

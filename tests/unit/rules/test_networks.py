@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from netdra.model.topology import NetworkTopology
-from netdra.rules.networks import overlaps
+from netdra.rules.networks import Range, _clashes, overlaps
 from netdra.rules.topologies import check_topology
 from netdra.topology.bind import unbound
 from tests import builders
@@ -87,3 +89,38 @@ def test_steps_of_one_topology_are_told_of_once_each() -> None:
         'NetworkTopology "net", step "b"',
         'NetworkTopology "net", step "c"',
     ]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 3),
+            st.integers(0, 40),
+            st.integers(0, 12),
+            st.sampled_from([(), (7,), (8,), (None,), (7, 8), (None, 8)]),
+        ),
+        max_size=12,
+    )
+)
+def test_a_range_is_found_to_clash_exactly_if_it_clashes_with_one_before(
+    drawn: list[tuple[int, int, int, tuple[int | None, ...]]],
+) -> None:
+    every = [
+        Range(
+            topology=str(number),
+            step="a",
+            at=0,
+            path=(),
+            store=("host-local", str(store), ""),
+            version=4,
+            first=first,
+            last=first + length,
+            wire=wire,
+        )
+        for number, (store, first, length, wire) in enumerate(drawn)
+    ]
+    found = {later.topology: earlier for earlier, later in _clashes(every)}
+    for number, later in enumerate(every):
+        before = [earlier for earlier in every[:number] if earlier.clashes(later)]
+        assert (later.topology in found) == bool(before)
+        assert not before or found[later.topology] in before
