@@ -23,6 +23,8 @@ FIRST_PASS_MS = 150.0
 SECOND_PASS_MS = 2.0
 EVALUATION_US = 20.0
 FIRST_PASS_RATIO = 3.0
+MANY_INTERFACES, MANY_POLICIES = 2000, 200
+MOST_FIRST_PASS_MS = 500.0
 ROUNDS = 7
 OURS = 'device.attributes["dra.networking"]'
 QUICK = {"ROUNDS": 2}
@@ -35,6 +37,9 @@ def run() -> list[Figure]:
     result = Exposer(policies).expose(node)
     packed = min(_milliseconds(lambda: pack(result, node=node.node.name)) for _ in range(ROUNDS))
     bare = _evaluation_us(node)
+    many_policies = [_of_one(number) for number in range(MANY_POLICIES)]
+    many = _of_nics(MANY_INTERFACES)
+    most = min(_milliseconds(lambda: Exposer(many_policies).expose(_anew(many))) for _ in range(ROUNDS))
     size = f"{len(node.interfaces)} devices x {len(policies)} policies, {len(result.devices)} exposed"
     evaluations = bare * len(node.interfaces) * len(policies) / 1000
     return [
@@ -42,6 +47,9 @@ def run() -> list[Figure]:
         Figure("policies, first pass", first, "ms", FIRST_PASS_MS, size),
         Figure(
             "policies, first pass, beside its CEL evaluations alone", first / evaluations, "x", FIRST_PASS_RATIO, size
+        ),
+        Figure(
+            f"first pass, {MANY_INTERFACES:,} interfaces x {MANY_POLICIES} policies", most, "ms", MOST_FIRST_PASS_MS
         ),
         Figure("policies, one VF changed", _second_ms(policies, node, index=5), "ms", SECOND_PASS_MS, size),
         Figure("policies, one bridge changed", _second_ms(policies, node, index=-1), "ms", SECOND_PASS_MS, size),
@@ -76,6 +84,31 @@ def inventory() -> Inventory:
         )
     bridges = (Interface(if_name=f"br{index}", type="bridge", mtu=9000) for index in range(DEVICES - len(interfaces)))
     return Inventory(node=InventoryNode(name="node"), interfaces=(*interfaces, *bridges))
+
+
+def _of_nics(count: int) -> Inventory:
+    nics = (
+        Interface(
+            if_name=f"eth{number}",
+            type="nic",
+            driver="mlx5_core",
+            pci_address=f"0000:{number // 256:02x}:{number % 256 // 8:02x}.{number % 8}",
+            mac=f"02:00:00:00:{number // 256:02x}:{number % 256:02x}",
+        )
+        for number in range(count)
+    )
+    return Inventory(node=InventoryNode(name="node"), interfaces=tuple(nics))
+
+
+def _of_one(number: int) -> DeviceExposurePolicy:
+    (policy,) = documents_of(
+        f"""apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {{name: nic-{number}}}
+spec: {{selector: {{cel: '{OURS}.driver == "mlx5_core" && {OURS}.ifName == "eth{number}"'}}}}
+"""
+    )
+    return policy
 
 
 def policies_yaml() -> str:

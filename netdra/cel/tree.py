@@ -186,6 +186,57 @@ def attributes(node: Node) -> frozenset[tuple[str, str]] | None:
     return frozenset(found)
 
 
+class Needs(NamedTuple):
+    """An attribute, by its qualified name, that must have one of some values; `kinds` are the classes of these."""
+
+    name: str
+    values: frozenset[object]
+    kinds: frozenset[type]
+
+
+class NeedsAll(NamedTuple):
+    """Conditions of which none may be false."""
+
+    parts: tuple[Condition, ...]
+
+
+class NeedsOne(NamedTuple):
+    """Conditions of which not all may be false."""
+
+    parts: tuple[Condition, ...]
+
+
+Condition = Needs | NeedsAll | NeedsOne
+
+
+def condition(node: Node) -> Condition | None:
+    """What must hold of attributes, or the expression is false whatever the rest of it comes to; None if nothing.
+
+    Of `a && b`, CEL needs one part that is false, also where the other has no answer (language definition, "Logical
+    Operators"); of `a || b` both. Values are texts and whole numbers: those of other kinds are left to the engine.
+    """
+    if not isinstance(node, Call) or node.target is not None:
+        return None
+    if node.function in {"_&&_", "_||_"}:
+        found = [condition(part) for part in node.arguments]
+        known = tuple(part for part in found if part is not None)
+        if node.function == "_&&_":
+            return NeedsAll(known) if known else None
+        return NeedsOne(known) if len(known) == len(found) else None
+    if node.function not in {"_==_", "@in"} or len(node.arguments) != 2:
+        return None
+    left, right = node.arguments
+    if node.function == "_==_" and isinstance(left, Literal):
+        left, right = right, left
+    wanted = right.items if node.function == "@in" and isinstance(right, Items) else (right,)
+    is_read = not left.test if isinstance(left, Select) else isinstance(left, Call) and left.function == "_[_]"
+    key = _attribute(left) if is_read else None
+    values = frozenset(each.value for each in wanted if isinstance(each, Literal) and each.kind in {"string", "int"})
+    if key is None or not values or len(values) != len({*wanted}):
+        return None
+    return Needs("/".join(key), values, frozenset(map(type, values)))
+
+
 def _attribute(node: Node) -> tuple[str, str] | None:
     """The domain and name of the attribute that a node reads or tests for by literals; None of any other node."""
     if isinstance(node, Select):

@@ -44,7 +44,10 @@ def ask(
     failing = {selector: failure for selector, failure in before.failing.items() if selector in selectors}
     if left:
         device = device_variables(names.DRIVER, facts)
+        is_plain = device.longer is None
         for selector in left:
+            if is_plain and selector.rules_out(facts):
+                continue
             try:
                 if selector.matches(device):
                     matching.add(selector)

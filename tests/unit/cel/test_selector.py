@@ -3,6 +3,8 @@
 import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from netdra.cel import CelCompileError, CelEvaluationError, DeviceVariables, Version, compile_selector, device_variables
 
@@ -195,3 +197,66 @@ def test_null_results_cost_no_reference_to_none(device: DeviceVariables) -> None
         with pytest.raises(CelEvaluationError):
             selector.matches(device)
     assert sys.getrefcount(None) > before - 1_000
+
+
+_PARTS = st.sampled_from(
+    [
+        f'{OURS}.type == "vf"',
+        f'"pf" == {OURS}["type"]',
+        f'{OURS}.type in ["pf", "nic"]',
+        f"{OURS}.type == 1",
+        f"{OURS}.mtu == 1500",
+        f"{OURS}.mtu in [1400, 9000]",
+        f"{OURS}.mtu == 1400.0",
+        f'{OURS}.mtu == "1500"',
+        f"{OURS}.rdma",
+        f"{OURS}.rdma == 1",
+        f'{OURS}.nope == "x"',
+        f'{OURS}.?nope.orValue("x") == "y"',
+        f"has({OURS}.type)",
+        f'{OURS}.alias == "café"',
+        f'{OURS}.alias == "a"',
+        f'{OURS}.firmware == "1.10.0"',
+        f'"sriov" in {OURS}.supportedCNIs',
+        f'{OURS}.supportedCNIs == "sriov"',
+        f'!({OURS}.type == "vf")',
+        'device.attributes["other.org"].x == "1"',
+        "device.allowMultipleAllocations",
+    ]
+)
+_FACTS: dict[str, bool | int | str | tuple[str, ...]] = {
+    "dra.networking/type": "vf",
+    "dra.networking/mtu": 1500,
+    "dra.networking/rdma": True,
+    "dra.networking/alias": "café \udc80",
+    "dra.networking/supportedCNIs": ("sriov", "host-device"),
+    "dra.networking/firmware": Version("1.10.0-rc.2"),
+}
+
+
+@given(
+    st.recursive(
+        _PARTS,
+        lambda inner: st.builds(lambda a, op, b: f"({a}) {op} ({b})", inner, st.sampled_from(["&&", "||"]), inner),
+        max_leaves=5,
+    )
+)
+def test_what_is_ruled_out_is_false_and_nothing_else(expression: str) -> None:
+    selector = compile_selector(expression)
+    if selector.rules_out(_FACTS):
+        assert selector.matches(device_variables("dra.networking", _FACTS)) is False
+
+
+@pytest.mark.parametrize(
+    ("expression", "is_ruled_out"),
+    [
+        (f'{OURS}.type == "pf" && {OURS}.nope', True),
+        (f'{OURS}.nope && {OURS}.type == "pf"', True),
+        (f'{OURS}.type == "pf" || {OURS}.mtu in [1400, 9000]', True),
+        (f'{OURS}.type == "pf" || {OURS}.rdma', False),
+        (f'!({OURS}.type == "vf")', False),
+        (f'{OURS}.type == "vf"', False),
+    ],
+)
+def test_most_selectors_are_ruled_out_without_the_engine(expression: str, is_ruled_out: bool) -> None:
+    assert compile_selector(expression).rules_out(_FACTS) is is_ruled_out

@@ -136,14 +136,14 @@ def test_a_policy_that_changes_is_asked_alone(monkeypatch: pytest.MonkeyPatch) -
         return matches(self, device)
 
     monkeypatch.setattr(CompiledSelector, "matches", noted)
-    policies = [exclusive(f"p{number:03}", f'{OURS}.ifName == "n{number}"') for number in range(300)]
+    policies = [exclusive(f"p{number:03}", f'{OURS}.ifName.endsWith("n{number}")') for number in range(300)]
     exposer = Exposer(policies)
     exposer.expose(inventory(*start()))
     assert len(asked) == 300 * len(start())
     asked.clear()
-    policies[7] = exclusive("p007", f'{OURS}.ifName == "ens1"')
+    policies[7] = exclusive("p007", f'{OURS}.ifName.endsWith("s1")')
     Exposer(policies, known=exposer.known).expose(inventory(*start()))
-    assert asked == [f'{OURS}.ifName == "ens1"'] * len(start())
+    assert asked == [f'{OURS}.ifName.endsWith("s1")'] * len(start())
 
 
 def test_resolving_an_interface_takes_four_times_as_long_with_four_times_as_many_policies() -> None:
