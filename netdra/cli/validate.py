@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from netdra.cli import inputs, marks, shared, terminal
-from netdra.model import claim_rules, documents, suggestions
+from netdra.model import claim_rules, documents, suggestions, workload
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.custom_device import CustomDevice
 from netdra.model.documents import Document
@@ -20,6 +20,8 @@ from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
+from netdra.model.workload import Workload
+from netdra.rules.workloads import Wrong
 from netdra.topology.values import dotted, quoted
 
 Kind = TypeVar("Kind")
@@ -43,6 +45,26 @@ class FileProblem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         place = f" [{self.path}]" if self.path else ""
         severity = "" if self.severity == "error" else "warning: "
         return "\n".join([f"{self.file}:{self.line}: {severity}{first}{place}", *(f"    {line}" for line in rest)])
+
+
+class _Pods(msgspec.Struct, frozen=True):
+    """A workload of a file, with the document that has its lines."""
+
+    file: str
+    marked: marks.Document
+    value: Workload
+
+    def problem(self, wrong: Wrong) -> FileProblem:
+        """What is wrong with it, at its place."""
+        finding = wrong.finding
+        return FileProblem(
+            file=self.file,
+            line=self.marked.line(finding.path),
+            message=finding.what,
+            path=dotted(finding.path, "").removeprefix("."),
+            hint=finding.hint,
+            severity="error" if wrong.certain else "warning",
+        )
 
 
 class _Object(msgspec.Struct, frozen=True):
@@ -74,14 +96,16 @@ class _Object(msgspec.Struct, frozen=True):
 @click.option("--strict", is_flag=True, help="Take warnings for errors.")
 @click.pass_context
 def command(context: click.Context, paths: tuple[str, ...], output: str, strict: bool) -> None:
-    """Check NetworkTopologies, DeviceExposurePolicies, CNIPluginSchemas, DeviceClasses, claims and claim templates.
+    """Check topologies, policies, plugin schemas, DeviceClasses, claims, claim templates, and the pods that use them.
 
-    All files are checked together: plugin schemas among them stand above those that netdra brings along, and claims
-    are held against the topologies. Objects of other API groups are passed over. A PATH is a file, a folder of files,
+    All files are checked together: plugin schemas among them stand above those that netdra brings along, claims
+    are held against the topologies, and Pods, Deployments and all else that makes pods of a template against the
+    claims and classes. Other objects of other API groups are passed over. A PATH is a file, a folder of files,
     or "-". The exit code is 1 if anything is wrong, and 2 if a file cannot be read at all. Warnings, which are those of
     the webhook, do not change it without --strict.
     """
     objects: list[_Object] = []
+    workloads: list[_Pods] = []
     problems: list[FileProblem] = []
     files: list[str] = []
     for path in inputs.files(paths):
@@ -89,6 +113,8 @@ def command(context: click.Context, paths: tuple[str, ...], output: str, strict:
         for item in _read(path, files[-1]):
             if isinstance(item, FileProblem):
                 problems.append(item)
+            elif isinstance(item, _Pods):
+                workloads.append(item)
             else:
                 objects.append(item)
     problems += _duplicates(objects)
@@ -103,27 +129,32 @@ def command(context: click.Context, paths: tuple[str, ...], output: str, strict:
         *_unwise(objects),
         *_scoped(objects),
         *_warned(objects, [item for item in objects if id(item) not in places]),
+        *_workloads(objects, workloads),
     ]
     if strict:
         problems = [msgspec.structs.replace(problem, severity="error") for problem in problems]
     problems = list(dict.fromkeys(problems))
     problems.sort(key=lambda problem: (files.index(problem.file), problem.line))
     if output == "table":
-        _print(problems, len(objects))
+        _print(problems, len(objects) + len(workloads))
     else:
-        terminal.print_data({"problems": problems, "objects": len(objects)}, output)
+        terminal.print_data({"problems": problems, "objects": len(objects) + len(workloads)}, output)
     context.exit(1 if any(problem.severity == "error" for problem in problems) else 0)
 
 
-def _read(path: str, file: str) -> Iterator[_Object | FileProblem]:
+def _read(path: str, file: str) -> Iterator[_Object | _Pods | FileProblem]:
     """The objects of a file, and the problems of documents that are none; `file` is the path as it is shown."""
     text = inputs.text(path)
     try:
         for marked in marks.read(text):
-            if inputs.is_foreign(marked.value):
-                yield from _misversioned(file, marked)
-                continue
             try:
+                if inputs.is_foreign(marked.value):
+                    pods = workload.read(marked.value, file)
+                    yield from _misversioned(file, marked) if pods is None else [_Pods(file, marked, pods)]
+                    continue
+                if documents.is_inventory(marked.value):
+                    documents.inventory_of(marked.value, file)
+                    continue
                 document, findings = documents.examine(marked.value, file)
             except InvalidInputError as problem:
                 what = problem.what.removeprefix(f"{file}: ")
@@ -142,6 +173,28 @@ def _read(path: str, file: str) -> Iterator[_Object | FileProblem]:
             yield FileProblem(file=file, line=int(number), message=rest, hint=problem.hint)
         else:
             yield FileProblem(file=file, line=1, message=problem.what, hint=problem.hint)
+
+
+def _workloads(objects: Sequence[_Object], workloads: Sequence[_Pods]) -> Iterator[FileProblem]:
+    """What is wrong with Pods, Deployments and the like, with the claims and classes of all files."""
+    from netdra.rules.classes import check_class
+    from netdra.rules.workloads import Objects, check, check_together
+    from netdra.topology.classes import known_classes
+
+    claims: list[tuple[_Object, ResourceClaim | ResourceClaimTemplate]]
+    claims = [*_of(objects, ResourceClaim), *_of(objects, ResourceClaimTemplate)]
+    topologies = {topology.name: topology for _, topology in _of(objects, NetworkTopology)}
+    classes = [given for _, given in _of(objects, DeviceClass) if not check_class(given)]
+    known = Objects(
+        claims={(value.kind, value.metadata.namespace, value.metadata.name): value for _, value in claims},
+        topologies=topologies,
+        classes=known_classes(topologies.values(), classes),
+    )
+    for item in workloads:
+        yield from (item.problem(wrong) for wrong in check(item.value, known))
+    places = {id(item.value): item for item in workloads}
+    for value, wrong in check_together([item.value for item in workloads], known):
+        yield places[id(value)].problem(wrong)
 
 
 def _misversioned(file: str, marked: marks.Document) -> Iterator[FileProblem]:

@@ -201,8 +201,22 @@ def inventory(text: str, origin: str) -> Inventory:
     if isinstance(values[0], dict) and "kind" in values[0]:
         kind = ascii(values[0]["kind"])[:MAX_QUOTED]
         raise InvalidInputError(f"{origin}: kind {kind}, expected an inventory", hint=RECORD)
+    return inventory_of(values[0], origin)
+
+
+def is_inventory(value: object) -> bool:
+    """Whether a plain value is meant to be an inventory: it has interfaces, and no kind."""
+    return isinstance(value, dict) and "interfaces" in value and "kind" not in value
+
+
+def inventory_of(value: object, origin: str) -> Inventory:
+    """A plain value as a node's inventory.
+
+    Raises:
+        InvalidInputError: it breaks the schema, or is of another version of the format.
+    """
     try:
-        converted = convert(values[0], Inventory, f"{origin}: inventory")
+        converted = convert(value, Inventory, f"{origin}: inventory")
     except InvalidInputError as problem:
         raise InvalidInputError(problem.what, hint=RECORD) from None
     if converted.api_version != INVENTORY_VERSION:

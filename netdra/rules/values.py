@@ -129,7 +129,7 @@ class Addresses:
         Link-local addresses may be on any number of interfaces, and a later step may name one again.
         """
         linked: set[str] = set()
-        for path, text in _written(step):
+        for path, text in written_addresses(step):
             try:
                 address = ipaddress.ip_interface(text)
             except ValueError:
@@ -153,7 +153,7 @@ class Addresses:
                 self._owners[str(address.ip)] = (step.if_name, step.name)
 
 
-def _written(step: PlannedStep) -> Iterator[tuple[Path, str]]:
+def written_addresses(step: PlannedStep) -> Iterator[tuple[Path, str]]:
     """The addresses that a config has in plain words."""
     given = step.config.get("addresses") if step.type == "tuning" else None
     for at, text in enumerate(given if isinstance(given, list | tuple) else ()):
@@ -170,7 +170,7 @@ def _addresses(step: PlannedStep) -> Iterator[Finding]:
     """Addresses that no interface can have as its own, and IPv6 addresses with an MTU that takes IPv6 away."""
     mtu = _asked_mtu(step)
     too_small = 0 < mtu < texts.LEAST_MTU_6 and step.if_name != "lo"
-    for path, text in _written(step):
+    for path, text in written_addresses(step):
         if not texts.fits(text, "cidr"):
             continue  # the schema's check reports it
         if kind := texts.of_no_interface(text, step.if_name):

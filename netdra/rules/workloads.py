@@ -1,0 +1,311 @@
+"""Workloads against the claims, topologies and classes that they use: pods that will not start, or not as meant. Pure.
+
+Called by `netdra validate` and `netdra render --pod`. The webhook asks for warnings alone, so that no pod is refused.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from netdra.model import names, suggestions
+from netdra.model.claim import DeviceClaim, DeviceClass, ResourceClaim, ResourceClaimTemplate
+from netdra.model.core import PodClaim
+from netdra.model.errors import InvalidInputError
+from netdra.model.findings import Finding, Path
+from netdra.model.topology import MOVING_TYPES, NetworkTopology
+from netdra.model.workload import Workload
+from netdra.rules.values import written_addresses
+from netdra.topology import parameters as parameters_of
+from netdra.topology.bind import unbound
+from netdra.topology.classes import parameters
+from netdra.topology.selectors import choices, device_claim, is_about_driver, is_for
+
+IMPLICIT = "deviceclass.resource.kubernetes.io/"
+"""What an extended resource's name begins with that means a DeviceClass by its name (KEP-5004)."""
+_USERSPACE = frozenset({"vfio-pci"})
+"""Types of steps that give a device to a driver in userspace."""
+_HUGEPAGES = "hugepages-"
+_CLAIM, _TEMPLATE = ResourceClaim.__name__, ResourceClaimTemplate.__name__
+
+Claim = ResourceClaim | ResourceClaimTemplate
+
+
+class Wrong(msgspec.Struct, frozen=True):
+    """A finding about a workload.
+
+    Attributes:
+        certain: whether the API server, Kubernetes or netdra refuses it; else it is hardly meant so.
+    """
+
+    finding: Finding
+    certain: bool = True
+
+
+class Objects(msgspec.Struct, frozen=True):
+    """The objects that workloads can use.
+
+    Attributes:
+        claims: claims and templates by kind, namespace and name; the namespace is "" where none is written.
+        topologies, classes: by name.
+    """
+
+    claims: Mapping[tuple[str, str, str], Claim]
+    topologies: Mapping[str, NetworkTopology]
+    classes: Mapping[str, DeviceClass]
+
+    def find(self, kind: str, namespace: str, name: str) -> Claim | None:
+        """The object that a pod means: one of its namespace; one without a namespace is created where the pod is."""
+        places = dict.fromkeys((namespace, "")) if namespace else dict.fromkeys(place for _, place, _ in self.claims)
+        keys = ((kind, place, name) for place in places)
+        return next((self.claims[key] for key in keys if key in self.claims), None)
+
+    def asked(self, claim: Claim) -> list[NetworkTopology]:
+        """The topologies whose devices a claim asks for."""
+        found: dict[str, NetworkTopology] = {}
+        for request in device_claim(claim)[0].requests:
+            for choice in choices(request):
+                device_class = self.classes.get(choice.device_class_name)
+                for config in device_class.spec.config if device_class is not None else ():
+                    meant = parameters(config.opaque, f'DeviceClass "{choice.device_class_name}"')
+                    name = meant.network_topology_ref.name if meant is not None else ""
+                    if name in self.topologies:
+                        found[name] = self.topologies[name]
+        return [*found.values()]
+
+    def is_ours(self, wanted: DeviceClaim) -> bool:
+        """Whether a claim asks for devices of netdra."""
+        return is_for(wanted, {name for name, entry in self.classes.items() if _is_ours(entry)})
+
+
+def check(workload: Workload, objects: Objects) -> Iterator[Wrong]:
+    """What is wrong with one workload."""
+    entries = workload.spec.resource_claims or ()
+    yield from _entries(workload, entries)
+    yield from _listed(workload, entries)
+    found: dict[str, Claim] = {}
+    for at, entry in enumerate(entries):
+        place = (*workload.place, "resourceClaims", at)
+        claim, wrong = _claim(workload, entry, place, objects)
+        yield from wrong
+        if claim is not None:
+            found[entry.name] = claim
+            yield from _pods(workload, entry, claim, place, objects)
+    ours = {name: claim for name, claim in found.items() if objects.is_ours(device_claim(claim)[0])}
+    yield from _unlisted(workload, entries, found, ours)
+    yield from _userspace(workload, ours, objects)
+    yield from _resources(workload, ours, objects)
+
+
+def check_together(workloads: Sequence[Workload], objects: Objects) -> Iterator[tuple[Workload, Wrong]]:
+    """What is wrong with several workloads: a claim whose device goes into one pod, and that several name."""
+    users: dict[tuple[str, str], Workload] = {}
+    for workload in workloads:
+        for at, entry in enumerate(workload.spec.resource_claims or ()):
+            name = entry.resource_claim_name or ""
+            claim = objects.find(_CLAIM, workload.metadata.namespace, name)
+            first = users.setdefault((workload.metadata.namespace, name), workload) if name else workload
+            if claim is None or first is workload or not (moved := _moved(objects.asked(claim))):
+                continue
+            what = (
+                f'{workload.called}, claim "{entry.name}": {first.called} uses ResourceClaim "{name}" too, and {moved} '
+                "moves the device into one pod"
+            )
+            place = (*workload.place, "resourceClaims", at)
+            yield workload, Wrong(Finding(what, _OWN_CLAIM, (*place, "resourceClaimName")))
+
+
+_OWN_CLAIM = "let each pod have a claim of its own: resourceClaimTemplateName"
+
+
+def _entries(workload: Workload, entries: Sequence[PodClaim]) -> Iterator[Wrong]:
+    seen: set[str] = set()
+    for at, entry in enumerate(entries):
+        place = (*workload.place, "resourceClaims", at)
+        named = [entry.resource_claim_name, entry.resource_claim_template_name]
+        if sum(map(bool, named)) != 1:
+            what = (
+                f'{workload.called}, claim "{entry.name}" names {"both" if all(named) else "neither"} a ResourceClaim '
+            )
+            what += "and a template" if all(named) else "nor a template"
+            yield Wrong(Finding(what, "set resourceClaimName or resourceClaimTemplateName", place))
+        if entry.name in seen:
+            what = f'{workload.called} has two claims of the name "{entry.name}"'
+            yield Wrong(Finding(what, "give each its own name", (*place, "name")))
+        seen.add(entry.name)
+
+
+def _listed(workload: Workload, entries: Sequence[PodClaim]) -> Iterator[Wrong]:
+    """Claims that containers list and the pod does not have: the API server refuses such a pod."""
+    known = [entry.name for entry in entries]
+    for container, place in workload.containers():
+        counted = Counter(listed.name for listed in container.listed)
+        for at, listed in enumerate(container.listed):
+            if listed.name not in known:
+                what = (
+                    f'{workload.called}, container "{container.name}" lists claim "{listed.name}", which the pod lacks'
+                )
+                hint = suggestions.hint(listed.name, known, "the pod's claims are") or "add it to resourceClaims"
+                yield Wrong(Finding(what, hint, (*place, "resources", "claims", at, "name")))
+            elif counted.pop(listed.name, 1) > 1:
+                what = f'{workload.called}, container "{container.name}" lists claim "{listed.name}" twice'
+                yield Wrong(Finding(what, "remove one of them", (*place, "resources", "claims", at, "name")))
+
+
+def _claim(workload: Workload, entry: PodClaim, place: Path, objects: Objects) -> tuple[Claim | None, Sequence[Wrong]]:
+    """The object of an entry, or why there is none."""
+    if bool(entry.resource_claim_name) == bool(entry.resource_claim_template_name):
+        return None, ()
+    kind, field = (
+        (_CLAIM, "resourceClaimName") if entry.resource_claim_name else (_TEMPLATE, "resourceClaimTemplateName")
+    )
+    name = entry.resource_claim_name or entry.resource_claim_template_name or ""
+    namespace = workload.metadata.namespace
+    found = objects.find(kind, namespace, name)
+    if found is not None:
+        return found, ()
+    elsewhere = sorted(place for other, place, named in objects.claims if (other, named) == (kind, name))
+    others = [named for other, _, named in objects.claims if other == kind]
+    swapped = objects.find(_TEMPLATE if kind == _CLAIM else _CLAIM, namespace, name)
+    if elsewhere:
+        hint = f'it is in namespace "{elsewhere[0]}": a pod uses claims of its own namespace'
+    elif swapped is not None:
+        hint = f'"{name}" is a {swapped.kind}: set {_field_of(swapped)}'
+    else:
+        near = suggestions.closest(name, others)
+        hint = f'did you mean "{near}"?' if near else "check its file, too, unless the cluster has it already"
+    where = f' in namespace "{namespace}"' if namespace else ""
+    what = f'{workload.called}, claim "{entry.name}": there is no {kind} "{name}"{where} in these files'
+    return None, [Wrong(Finding(what, hint, (*place, field)), certain=swapped is not None)]
+
+
+def _field_of(claim: Claim) -> str:
+    return "resourceClaimName" if isinstance(claim, ResourceClaim) else "resourceClaimTemplateName"
+
+
+def _pods(workload: Workload, entry: PodClaim, claim: Claim, place: Path, objects: Objects) -> Iterator[Wrong]:
+    """What comes of several pods: one claim for all of them, too few values, an address that each of them gets."""
+    called, topologies = f'{workload.called}, claim "{entry.name}"', objects.asked(claim)
+    is_several = workload.pods is None or workload.pods > 1
+    if isinstance(claim, ResourceClaim):
+        if is_several and (moved := _moved(topologies)):
+            count = "pods on each node" if workload.pods is None else f"{workload.pods} pods"
+            what = f'{called}: {count} share ResourceClaim "{entry.resource_claim_name}", and {moved} moves the device '
+            yield Wrong(Finding(f"{what}into one of them", _OWN_CLAIM, (*place, "resourceClaimName")))
+        return
+    last = _last_ordinal(workload)
+    try:
+        given = [
+            values
+            for config in device_claim(claim)[0].config
+            if (values := parameters_of.values_of(config.opaque, called)) is not None
+        ]
+    except InvalidInputError:
+        return  # it is a problem of the claim's
+    for topology in topologies:
+        try:
+            addresses = [
+                _addresses(topology, parameters_of.together(given, ordinal))
+                for ordinal in ([last] if last is None or not is_several else [workload.first, last])
+            ]
+        except InvalidInputError as problem:
+            if any(values.per_pod for values in given):
+                yield Wrong(Finding(f"{called}: {problem.what}", problem.hint, (*place, "resourceClaimTemplateName")))
+            return
+        if is_several and (common := set.intersection(*addresses)):
+            what = f'{called}: each of its pods gets address {min(common)} by NetworkTopology "{topology.name}"'
+            hint = "let a claim give it (perPod, in a StatefulSet), or use an IPAM plugin that hands out a range"
+            yield Wrong(Finding(what, hint, (*place, "resourceClaimTemplateName")), certain=False)
+
+
+def _last_ordinal(workload: Workload) -> int | None:
+    """The ordinal of the last pod; None of pods without."""
+    if workload.kind == "StatefulSet":
+        return workload.first + max(0, (workload.pods or 1) - 1)
+    last = workload.metadata.name.rpartition("-")[2] if workload.kind == "Pod" else ""
+    return int(last) if last.isascii() and last.isdecimal() else None
+
+
+def _addresses(topology: NetworkTopology, given: Mapping[str, object]) -> set[str]:
+    """The addresses that are written for a pod, with a claim's values; those that are unknown are left out.
+
+    Raises:
+        InvalidInputError: the topology or a value is wrong.
+    """
+    values = parameters_of.complete(topology.name, topology.spec.parameters, given)
+    return {text for step in unbound(topology, values).steps for _, text in written_addresses(step) if "{{" not in text}
+
+
+def _moved(topologies: Iterable[NetworkTopology]) -> str:
+    """The first step that moves a device into a pod, as messages name it; "" if none does."""
+    moving = (
+        f'step "{step.name}" of NetworkTopology "{topology.name}"'
+        for topology in topologies
+        for step in topology.spec.steps
+        if step.is_root and step.type in MOVING_TYPES
+    )
+    return next(moving, "")
+
+
+def _unlisted(
+    workload: Workload, entries: Sequence[PodClaim], found: Mapping[str, Claim], ours: Mapping[str, Claim]
+) -> Iterator[Wrong]:
+    """Claims that no container lists: none of them is held back until the network is complete."""
+    listed = {each.name for container, _ in workload.containers() for each in container.listed}
+    for at, entry in enumerate(entries):
+        if entry.name not in listed and (entry.name in ours or entry.name not in found):
+            what = f'{workload.called}: no container lists claim "{entry.name}", so its devices are given to none'
+            if entry.name in ours:
+                what += ", and a container may begin before the network is complete"
+            hint = f"add {{name: {entry.name}}} to resources.claims of the containers that use it"
+            yield Wrong(Finding(what, hint, (*workload.place, "resourceClaims", at)), certain=False)
+
+
+def _userspace(workload: Workload, ours: Mapping[str, Claim], objects: Objects) -> Iterator[Wrong]:
+    """Containers that get a device for a driver in userspace, and no hugepages."""
+    for container, place in workload.containers():
+        if any(name.startswith(_HUGEPAGES) for name in container.amounts):
+            continue
+        for at, listed in enumerate(container.listed):
+            claim = ours.get(listed.name)
+            steps = [step for topology in objects.asked(claim) for step in topology.spec.steps] if claim else []
+            if step := next((step for step in steps if step.type in _USERSPACE), None):
+                what = (
+                    f'{workload.called}, container "{container.name}" has no hugepages, and step "{step.name}" '
+                    f'({step.type}) of claim "{listed.name}" is for a driver in userspace, as DPDK\'s'
+                )
+                hint = "add limits, e.g. hugepages-1Gi: 2Gi, and a volume with emptyDir.medium: HugePages"
+                yield Wrong(Finding(what, hint, (*place, "resources", "claims", at)), certain=False)
+
+
+def _resources(workload: Workload, ours: Mapping[str, Claim], objects: Objects) -> Iterator[Wrong]:
+    """Extended resources that no class provides, and pods on the host's network that ask for devices."""
+    names_of_resources = {
+        entry.spec.extended_resource_name: name
+        for name, entry in objects.classes.items()
+        if entry.spec.extended_resource_name
+    }
+    asked = ""
+    for container, place in workload.containers():
+        for resource in container.amounts:
+            name = names_of_resources.get(resource, resource.removeprefix(IMPLICIT))
+            if name in objects.classes:
+                asked = asked or (resource if _is_ours(objects.classes[name]) else "")
+            elif resource.startswith(IMPLICIT) and objects.classes:
+                asks = f'{workload.called}, container "{container.name}" asks for {resource}'
+                what = f'{asks}, and there is no DeviceClass "{name}" in these files'
+                hint = suggestions.hint(name, objects.classes, "the classes are")
+                yield Wrong(Finding(what, hint, (*place, "resources", "limits")), certain=False)
+    if workload.spec.host_network and (ours or asked):
+        wanted = f'claim "{next(iter(ours))}"' if ours else asked
+        what = f"{workload.called} is on the host's network (hostNetwork), and asks for network devices: {wanted}"
+        hint = "leave hostNetwork out: netdra does not start such a pod"
+        yield Wrong(Finding(what, hint, (*workload.place, "hostNetwork")))
+
+
+def _is_ours(device_class: DeviceClass) -> bool:
+    spec = device_class.spec
+    configured = any(config.opaque is not None and config.opaque.driver == names.DRIVER for config in spec.config)
+    return configured or is_about_driver(spec.selectors)

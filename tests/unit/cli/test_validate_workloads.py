@@ -1,0 +1,157 @@
+"""`netdra validate` on Pods, Deployments and the like: what users get wrong, and what they read then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from netdra.cli.validate import command
+
+OBJECTS = """
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: lan}
+spec:
+  parameters: [{name: address, type: string, format: cidr, default: 10.9.0.1/24}]
+  steps:
+    - name: nic
+      type: host-device
+      selector: {cel: 'device.attributes["dra.networking"].type == "nic"'}
+      config: {ipam: {type: static, addresses: [{address: "{{ params.address }}"}]}}
+---
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: fast}
+spec:
+  steps:
+    - name: vf
+      type: vfio-pci
+      selector: {cel: 'device.attributes["dra.networking"].type == "vf"'}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: lan, namespace: app}
+spec: {spec: {devices: {requests: [{name: nic, exactly: {deviceClassName: lan-nic}}]}}}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: numbered, namespace: app}
+spec:
+  spec:
+    devices:
+      requests: [{name: nic, exactly: {deviceClassName: lan-nic}}]
+      config:
+        - opaque:
+            driver: dra.networking
+            parameters:
+              apiVersion: networking.dra.io/v1alpha1
+              kind: ParameterValues
+              perPod: {address: [10.9.0.1/24, 10.9.0.2/24]}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: fast, namespace: app}
+spec: {spec: {devices: {requests: [{name: vf, exactly: {deviceClassName: fast-vf}}]}}}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: one, namespace: app}
+spec: {devices: {requests: [{name: nic, exactly: {deviceClassName: lan-nic}}]}}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: gpu, namespace: app}
+spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.example.com}}]}}
+"""
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: app}
+spec:
+  resourceClaims: [{name: net, resourceClaimTemplateName: lan}]
+  containers: [{name: main, image: web, resources: {claims: [{name: net}]}}]
+"""
+SET = """
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: web, namespace: app}
+spec:
+  replicas: 2
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      resourceClaims: [{name: net, resourceClaimTemplateName: numbered}]
+      containers: [{name: main, image: web, resources: {claims: [{name: net}]}}]
+"""
+MISTAKES = yaml.safe_load((Path(__file__).parents[2] / "mistakes" / "workloads.yaml").read_text())
+
+
+def said(folder: Path, *texts: str) -> list[str]:
+    """What is printed of some files, without the file and the summary."""
+    for number, text in enumerate((OBJECTS, *texts)):
+        (folder / f"{number}.yaml").write_text(text.lstrip())
+    result = CliRunner().invoke(command, [str(folder)])
+    assert "Traceback" not in result.output
+    lines = [line.partition(".yaml:")[2] for line in result.stdout.splitlines()]
+    assert result.exit_code == any(": warning: " not in f":{line}" for line in lines), result.output
+    return lines
+
+
+def kind_of(pod_spec: str, kind: str) -> str:
+    """The pod as the template of another kind."""
+    spec = pod_spec.partition("spec:")[2]
+    spec = spec.replace("\n", "\n      ")
+    head = f"kind: {kind}\nmetadata: {{name: web, namespace: app}}\nspec:\n"
+    if kind == "CronJob":
+        deeper = spec.replace("\n", "\n    ")
+        return f"apiVersion: batch/v1\n{head}  jobTemplate:\n    spec:\n      template:\n        spec:{deeper}"
+    group = {"Job": "batch/v1", "Rollout": "argoproj.io/v1alpha1"}.get(kind, "apps/v1")
+    return f"apiVersion: {group}\n{head}  template:\n    spec:{spec}"
+
+
+@pytest.mark.parametrize("text", [POD, SET])
+def test_what_is_right_is_let_through(tmp_path: Path, text: str) -> None:
+    assert said(tmp_path, text) == []
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake["as"])
+def test_mistakes(tmp_path: Path, mistake: dict[str, Any]) -> None:
+    text = {"pod": POD, "set": SET}[mistake["in"]]
+    assert mistake["write"] in text
+    assert said(tmp_path, text.replace(mistake["write"], mistake["as"])) == mistake["says"]
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "DaemonSet", "ReplicaSet", "Job", "CronJob", "Rollout"])
+def test_all_that_makes_pods_is_looked_at(tmp_path: Path, kind: str) -> None:
+    (line,) = said(tmp_path, kind_of(POD.replace("TemplateName: lan", "TemplateName: lam"), kind))
+    place = "spec.jobTemplate.spec.template.spec" if kind == "CronJob" else "spec.template.spec"
+    assert f'{kind} "web", claim "net": there is no ResourceClaimTemplate "lam"' in line
+    assert line.endswith(f"[{place}.resourceClaims[0].resourceClaimTemplateName]")
+
+
+def test_two_pods_that_name_a_claim_whose_device_goes_into_one(tmp_path: Path) -> None:
+    first = POD.replace("resourceClaimTemplateName: lan", "resourceClaimName: one")
+    (line,) = said(tmp_path, first, first.replace("name: web", "name: second"))
+    assert line == (
+        '5: Pod "second", claim "net": Pod "web" uses ResourceClaim "one" too, and step "nic" of NetworkTopology "lan" '
+        "moves the device into one pod; let each pod have a claim of its own: resourceClaimTemplateName "
+        "[spec.resourceClaims[0].resourceClaimName]"
+    )
+
+
+def test_claims_of_other_drivers_are_none_of_its_business(tmp_path: Path) -> None:
+    gpu = POD.replace("resourceClaimTemplateName: lan", "resourceClaimName: gpu")
+    host = gpu.replace("spec:", "spec:\n  hostNetwork: true")
+    assert said(tmp_path, host.replace(", resources: {claims: [{name: net}]}", "")) == []
+    assert said(tmp_path, kind_of(gpu, "DaemonSet")) == []
+
+
+def test_an_inventory_among_the_files_is_one_of_them(tmp_path: Path) -> None:
+    inventory = "node: {name: worker-1}\ninterfaces: []\n"
+    assert said(tmp_path, inventory) == []
+    (line,) = said(tmp_path, inventory.replace("[]", "{}"))
+    assert "inventory" in line
