@@ -25,6 +25,10 @@ from netdra.cni.errors import PluginError
 from netdra.model.errors import NetdraError
 from netdra.steps.allocated import Returned
 
+GIVEN_UP = "given-up"
+MOST_GIVEN_UP = 32
+"""How many checkpoints of sandboxes that were given up are kept for a person on a node: the newest."""
+
 
 def detach(
     sandbox: str,
@@ -81,7 +85,9 @@ def _removed(journal: CheckpointJournal, report: DetachReport, settings: ChainSe
 def _given_up(journal: CheckpointJournal, report: DetachReport) -> DetachReport:
     # Where the namespace is gone, or the steps that are left never did anything, no attachment is valid for `collect`.
     try:
-        aside = files.put_aside(journal.path, "given-up" if report.namespace_gone or report.is_refused else "bad")
+        is_settled = report.namespace_gone or report.is_refused
+        aside = files.put_aside(journal.path, GIVEN_UP if is_settled else "bad")
+        files.keep_newest(journal.path.parent, GIVEN_UP, MOST_GIVEN_UP)
     except NetdraError as problem:
         return _with_problem(report, problem.what)
     return _with_problem(report, f"sandbox {report.sandbox} is given up: what is left of it is in {aside}")

@@ -12,7 +12,7 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -229,6 +229,24 @@ def put_aside(path: Path, mark: str = "bad") -> Path:
     except OSError as problem:
         raise TemporaryError(f"{path} cannot be put aside: {problem.strerror}") from None
     return aside
+
+
+def keep_newest(folder: Path, mark: str, count: int) -> None:
+    """Remove files that were put aside with a mark, but for the newest ones.
+
+    Raises:
+        TemporaryError: the disk cannot be read, or a file cannot be removed.
+    """
+    aged: list[tuple[float, str]] = []
+    for name in listed(folder):
+        if f".{mark}-" in name:
+            with suppress(FileNotFoundError):
+                aged.append(((folder / name).stat().st_mtime, name))
+    for _, name in sorted(aged)[: max(0, len(aged) - count)]:
+        try:
+            (folder / name).unlink(missing_ok=True)
+        except OSError as problem:
+            raise TemporaryError(f"{folder / name} cannot be removed: {problem.strerror}") from None
 
 
 def copy_aside(path: Path) -> Path:

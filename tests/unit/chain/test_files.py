@@ -178,3 +178,17 @@ def test_a_copy_for_a_person_is_as_private_as_the_file(tmp_path: Path) -> None:
     copy = files.copy_aside(tmp_path / "a")
     assert copy.read_bytes() == b"x"
     assert copy.stat().st_mode & 0o777 == 0o600
+
+
+def test_of_what_was_put_aside_the_newest_are_kept_and_nothing_else_goes(tmp_path: Path) -> None:
+    for number in range(6):
+        aside = tmp_path / f"{number}.jsonl.given-up-0"
+        aside.touch()
+        os.utime(aside, (100 - number, 100 - number))
+    others = [tmp_path / "a.jsonl", tmp_path / "a.jsonl.bad-0"]
+    for other in others:
+        other.touch()
+        os.utime(other, (1, 1))
+    files.keep_newest(tmp_path, "given-up", 2)
+    assert {*tmp_path.iterdir()} == {*others, tmp_path / "0.jsonl.given-up-0", tmp_path / "1.jsonl.given-up-0"}
+    files.keep_newest(tmp_path / "none", "given-up", 2)
