@@ -7,6 +7,7 @@ The only importer of the CEL engine. Used by `netdra.exposure` (policies), `netd
 from netdra.cel.engine import CompiledSelector, DeviceVariables, compile_selector, device_variables, load_all
 from netdra.cel.errors import CelCompileError, CelEvaluationError
 from netdra.cel.guards import guarded, joined
+from netdra.cel.index import SelectorIndex
 from netdra.cel.values import Version
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "CelEvaluationError",
     "CompiledSelector",
     "DeviceVariables",
+    "SelectorIndex",
     "Version",
     "compile_selector",
     "device_variables",

@@ -76,9 +76,10 @@ class CompiledSelector:
 
     Attributes:
         attributes: those that its answer depends on, each as its domain and name; None if it may be all.
+        condition: what must hold of attributes, or it is false; None if nothing is known; see `netdra.cel.index`.
     """
 
-    __slots__ = ("_attributes", "_capacity", "_condition", "_is_bool", "_program", "attributes", "expression")
+    __slots__ = ("_attributes", "_capacity", "_is_bool", "_program", "attributes", "condition", "expression")
 
     expression: Final[str]
 
@@ -91,20 +92,12 @@ class CompiledSelector:
         self._attributes = tree.domains(read, "attributes")
         self._capacity = tree.domains(read, "capacity")
         self.attributes = tree.attributes(read)
-        self._condition = tree.condition(read)
+        self.condition = tree.condition(read)
 
     @property
     def domains(self) -> frozenset[str]:
         """The domains that it names attributes of."""
         return self._attributes
-
-    def rules_out(self, attributes: Mapping[str, AttributeValue]) -> bool:
-        """Whether it is false for a device by one of its attributes alone, without the engine, which takes longer.
-
-        Args:
-            attributes: the device's, under qualified names, and none longer than every selector is bounded for.
-        """
-        return self._condition is not None and _is_false(self._condition, attributes)
 
     def matches(self, device: DeviceVariables) -> bool:
         """Whether the expression is true for the device.
@@ -132,17 +125,6 @@ class CompiledSelector:
     def serialized(self) -> bytes:
         """The checked syntax tree as `netdra.cel.tree` reads it."""
         return bytes(self._program.serialize())
-
-
-def _is_false(condition: tree.Condition, attributes: Mapping[str, AttributeValue]) -> bool:
-    if isinstance(condition, tree.Needs):
-        value = attributes.get(condition.name)
-        # The engine gets a text that is not ASCII in another form, and compares values of different kinds.
-        if value.__class__ not in condition.kinds or value in condition.values:
-            return False
-        return value.__class__ is int or value.isascii()  # type: ignore[union-attr]
-    every = any if isinstance(condition, tree.NeedsAll) else all
-    return every(_is_false(part, attributes) for part in condition.parts)
 
 
 def compile_selector(expression: str) -> CompiledSelector:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from functools import lru_cache
 
 import msgspec
 
-from netdra.cel import CelEvaluationError, CompiledSelector, device_variables
+from netdra.cel import CelEvaluationError, CompiledSelector, SelectorIndex, device_variables
 from netdra.model import names
 from netdra.model.inventory import AttributeValue
 
@@ -25,6 +26,13 @@ class Answers(msgspec.Struct, frozen=True):
 
 
 NOTHING_ASKED = Answers()
+_FEW = 4
+"""As many selectors are asked one by one."""
+
+
+@lru_cache(maxsize=4)
+def _index(selectors: frozenset[CompiledSelector]) -> SelectorIndex:
+    return SelectorIndex(selectors)
 
 
 def ask(
@@ -39,15 +47,14 @@ def ask(
     """
     if selectors is before.asked:
         return before
-    left = selectors - before.asked
+    left = set(selectors - before.asked)
     matching = set(before.matching & selectors)
     failing = {selector: failure for selector, failure in before.failing.items() if selector in selectors}
     if left:
         device = device_variables(names.DRIVER, facts)
-        is_plain = device.longer is None
+        if device.longer is None and len(left) > _FEW:
+            left &= _index(frozenset(selectors)).candidates(facts)
         for selector in left:
-            if is_plain and selector.rules_out(facts):
-                continue
             try:
                 if selector.matches(device):
                     matching.add(selector)

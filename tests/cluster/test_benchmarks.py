@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[2]
         "neutron",
         "pods",
         "publishing",
+        "scale",
         "scheduling",
         "storms",
         "webhook",
