@@ -70,6 +70,7 @@ MODES: Mapping[str, Mode] = {
 }
 HOME = "bench"
 SETTLED = "settled.example.com"
+SETTLED_SECONDS = 120.0
 MINIMAL = "minimal.example.com"
 _PF = "enp{}s0f0"
 _ADVANCED = 128
@@ -265,7 +266,7 @@ def cluster(nodes: int, driver: Driver, published: Callable[[str], list[Object]]
         # A watch delivers changes in order: once the scheduler allocates the last device, it knows all others.
         api.create(_slice(called[-1], SETTLED, 0, 1, [{"name": "last"}]))
         found = Cluster(plane, api)
-        assert found.decision(found.pod(_devices(SETTLED))) == ""
+        assert found.wait_bound(found.pod(_devices(SETTLED)), SETTLED_SECONDS)
         api.delete_all(SLICE, fields=f"spec.driver={SETTLED}")
         yield found
 
