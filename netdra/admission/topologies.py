@@ -14,7 +14,7 @@ from netdra.model.findings import Finding, about
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.suggestions import closest, listed
 from netdra.model.topology import BUILTIN_TYPES, NetworkTopology, NetworkTopologySpec
-from netdra.rules import contract, shipped
+from netdra.rules import addresses, contract, shipped
 from netdra.rules.networks import overlaps
 from netdra.rules.topologies import check_names, check_together, check_topology, check_unwise
 from netdra.topology.classes import class_name
@@ -49,6 +49,7 @@ def warnings(new: NetworkTopology, cluster: Cluster) -> Iterator[Finding]:
     yield from _foreign(new, cluster)
     yield from _unchecked(new, sound(cluster.schemas))
     yield from check_unwise(new)
+    yield from addresses.unwise(new)
     for at, step in enumerate(new.spec.steps):
         why = single_vf(step.selector.cel, cluster.policies.values()) if step.selector is not None else ""
         if why:

@@ -1,0 +1,207 @@
+"""Addresses that a topology's steps hand out and that will not work as written: warnings for its author. Pure.
+
+IPAM plugins take much of this and give a pod a network that reaches nobody, or refuse it when the first pod begins.
+What is a parameter's or a step's is passed over. Called by admission and `netdra validate`; what has another form than
+an address is found by the plugins' schemas (`netdra.rules.config`), and ranges that overlap by `netdra.rules.networks`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from netdra.model import suggestions
+from netdra.model.findings import Finding, Path, about
+from netdra.model.topology import NetworkTopology
+from netdra.rules.networks import host_local
+
+IPAM_PLUGINS = ("dhcp", "host-local", "static", "whereabouts")
+"""Those that are known; a type that is almost one of them is a mistake."""
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+_POINT_TO_POINT = 2
+"""Addresses of a network in which none is the network's own, or everybody's (RFC 3021)."""
+
+
+class _Remark(NamedTuple):
+    what: str
+    hint: str
+    path: Path
+
+
+def unwise(topology: NetworkTopology) -> Iterator[Finding]:
+    """What will hardly work of the addresses of a topology's steps."""
+    for at, step in enumerate(topology.spec.steps):
+        ipam = step.config.get("ipam")
+        if not isinstance(ipam, Mapping) or not isinstance(kind := ipam.get("type"), str):
+            continue
+        meant = "" if kind in IPAM_PLUGINS else suggestions.closest(kind, IPAM_PLUGINS)
+        remarks = [*_OF_TYPE.get(kind, _nothing)(ipam), *_dns(ipam)]
+        if meant:
+            remarks.append(_Remark(f'"{kind}" is no IPAM plugin that is known', f'did you mean "{meant}"?', ("type",)))
+        for remark in remarks:
+            path = ("spec", "steps", at, "config", "ipam", *remark.path)
+            yield about(topology.name, step.name, remark.what, hint=remark.hint, path=path)
+
+
+def _nothing(_: Mapping[str, Any]) -> Iterator[_Remark]:
+    return iter(())
+
+
+def _static(ipam: Mapping[str, Any]) -> Iterator[_Remark]:
+    listed = ipam.get("addresses")
+    if not listed:
+        yield _Remark("ipam static hands out no address", "list one in addresses", ("addresses",))
+        return
+    networks: list[_Network] = []
+    is_whole = isinstance(listed, Sequence) and not isinstance(listed, str)
+    for at, entry in enumerate(listed if is_whole else ()):
+        place = ("addresses", at)
+        interface = _interface(entry.get("address")) if isinstance(entry, Mapping) else None
+        if interface is None:
+            is_whole = False  # a parameter, or told by the schema
+            continue
+        networks.append(interface.network)
+        yield from _of_nobody(interface, (*place, "address"))
+        gateway = _address(entry.get("gateway"))
+        if gateway is None:
+            continue
+        if gateway == interface.ip:
+            yield _Remark(f"gateway {gateway} is the address itself", "write the router's address", (*place, "gateway"))
+        elif gateway not in interface.network:
+            yield _outside("gateway", gateway, [interface.network], (*place, "gateway"))
+        elif not ipam.get("routes"):
+            what = f"gateway {gateway} is used by routes alone, and there is none"
+            yield _Remark(what, "add routes: the networks behind it, as [{dst: 10.0.0.0/8}]", (*place, "gateway"))
+    yield from _routes(ipam, networks if is_whole else [])
+
+
+def _host_local(ipam: Mapping[str, Any]) -> Iterator[_Remark]:
+    if not ipam.get("subnet") and not ipam.get("ranges"):
+        yield _Remark("ipam host-local has no range", "write subnet, or ranges", ())
+        return
+    networks: list[_Network] = []
+    is_whole = True
+    for path, entry in host_local(ipam):
+        place = path if path[0] == "ranges" else ()
+        network, host = _network(entry.get("subnet"))
+        if network is None:
+            is_whole = False
+            continue
+        networks.append(network)
+        if host:
+            what = f"subnet {entry['subnet']} has an address for its network, and host-local refuses it"
+            yield _Remark(what, f"write {network}", (*place, "subnet"))
+        gateway = _address(entry.get("gateway"))
+        if gateway is not None and gateway not in network:
+            yield _outside("gateway", gateway, [network], (*place, "gateway"))
+    yield from _routes(ipam, networks if is_whole else [])
+
+
+def _whereabouts(ipam: Mapping[str, Any]) -> Iterator[_Remark]:
+    if not ipam.get("range") and not ipam.get("ipRanges"):
+        yield _Remark("ipam whereabouts has no range", "write range, as 10.0.0.0/24", ())
+        return
+    text = ipam.get("range")
+    if not isinstance(text, str) or "{{" in text:
+        return
+    # `first-last/prefix` is a range of it as well.
+    network, _ = _network(text.rpartition("-")[2])
+    if network is None:
+        yield _Remark(f'range "{text}" is no network', "write it with its prefix length, as 10.0.0.0/24", ("range",))
+        return
+    for key in ("range_start", "range_end", "gateway"):
+        address = _address(ipam.get(key))
+        if address is not None and address not in network:
+            yield _outside(key, address, [network], (key,))
+    excluded = ipam.get("exclude")
+    for at, entry in enumerate(excluded if isinstance(excluded, list | tuple) else ()):
+        left_out, _ = _network(entry)
+        if left_out is None or left_out.version != network.version:
+            continue
+        if not left_out.overlaps(network):
+            what = f"exclude {left_out} is no part of range {network}"
+            yield _Remark(what, "remove it, or correct one of them", ("exclude", at))
+        elif network.subnet_of(left_out):  # type: ignore[arg-type]
+            what = f"exclude {left_out} leaves no address of range {network}"
+            yield _Remark(what, "exclude a part of it", ("exclude", at))
+    yield from _routes(ipam, [network])
+
+
+_OF_TYPE = {"static": _static, "host-local": _host_local, "whereabouts": _whereabouts}
+
+
+def _of_nobody(interface: ipaddress.IPv4Interface | ipaddress.IPv6Interface, path: Path) -> Iterator[_Remark]:
+    """An address that is its network's own, or everybody's, or never leaves a host."""
+    network = interface.network
+    if interface.ip.is_loopback:
+        yield _Remark(f"address {interface} never leaves a pod", "write one of the wire's network", path)
+    elif interface.version == 4 and network.num_addresses > _POINT_TO_POINT:
+        names = {network.network_address: "network", network.broadcast_address: "broadcast"}
+        if name := names.get(interface.ip):
+            yield _Remark(f"address {interface} is the {name} address of {network}", "write one between", path)
+
+
+def _routes(ipam: Mapping[str, Any], networks: Sequence[_Network]) -> Iterator[_Remark]:
+    """Routes that the kernel refuses, and those that take all traffic from the pod's first interface.
+
+    Args:
+        networks: those that the pod has an address in; none if they are not all known.
+    """
+    listed = ipam.get("routes")
+    for at, entry in enumerate(listed if isinstance(listed, list | tuple) else ()):
+        if not isinstance(entry, Mapping):
+            continue
+        place = ("routes", at)
+        network, host = _network(entry.get("dst"))
+        gateway = _address(entry.get("gw"))
+        if network is not None and host:
+            what = f"route {entry['dst']} has an address for its network"
+            yield _Remark(what, f"write {network}", (*place, "dst"))
+        elif network is not None and not network.prefixlen:
+            what = (
+                f"route {network} is a default route beside eth0's: the pod may no longer reach the cluster's services"
+            )
+            yield _Remark(what, "name the networks behind this interface instead", (*place, "dst"))
+        if gateway is not None and networks and not any(gateway in each for each in networks):
+            yield _outside("gw", gateway, networks, (*place, "gw"))
+
+
+def _outside(name: str, address: _Address, networks: Sequence[_Network], path: Path) -> _Remark:
+    listed = suggestions.listed(map(str, networks))
+    reached = ", so it cannot be reached" if name in {"gateway", "gw"} else ""
+    return _Remark(f"{name} {address} is not in {listed}{reached}", "write an address of it", path)
+
+
+def _dns(ipam: Mapping[str, Any]) -> Iterator[_Remark]:
+    dns = ipam.get("dns")
+    servers = dns.get("nameservers") if isinstance(dns, Mapping) else None
+    for at, text in enumerate(servers if isinstance(servers, list | tuple) else ()):
+        if isinstance(text, str) and "{{" not in text and _address(text) is None:
+            path = ("dns", "nameservers", at)
+            yield _Remark(f'nameserver "{text}" is no address', "write one, as 10.0.0.53", path)
+
+
+def _interface(text: object) -> ipaddress.IPv4Interface | ipaddress.IPv6Interface | None:
+    try:
+        return ipaddress.ip_interface(text) if isinstance(text, str) and "/" in text else None
+    except ValueError:
+        return None
+
+
+def _address(text: object) -> _Address | None:
+    try:
+        return ipaddress.ip_address(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+
+
+def _network(text: object) -> tuple[_Network | None, bool]:
+    """A network, and whether it is written with bits of a host; None if it is none."""
+    try:
+        network = ipaddress.ip_network(text, strict=False) if isinstance(text, str) and "/" in text else None
+    except ValueError:
+        return None, False
+    written = _address(text.partition("/")[0]) if isinstance(text, str) else None
+    return network, network is not None and written != network.network_address
