@@ -26,18 +26,20 @@ from netdra.kube.errors import NotFoundError
 from netdra.kube.reflector import Reflector
 from netdra.kube.resources import (
     CLAIM_STATES,
+    CLAIM_TEMPLATES,
     CUSTOM_DEVICES,
     DEVICE_CLASSES,
     NODE_INTERFACES,
     NODES,
     POLICIES,
+    RESOURCE_CLAIMS,
     SCHEMAS,
     TOPOLOGIES,
     KubernetesObject,
     Resource,
 )
 from netdra.kube.store import Change, Store
-from netdra.model.claim import ClaimState, DeviceClass
+from netdra.model.claim import ClaimState, DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.custom_device import CustomDevice
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
@@ -266,6 +268,29 @@ class Copy:
         foreign = {name: item for name, item in self.classes.objects.items() if name not in asked}
         made = known_classes(topologies.values(), ())
         return replace(cluster, topologies=others | topologies, classes=made | foreign | present)
+
+    async def claims(
+        self, namespace: str, names: Iterable[tuple[bool, str]]
+    ) -> list[ResourceClaim | ResourceClaimTemplate]:
+        """The claims and templates of a namespace that are there.
+
+        Args:
+            names: of each, whether it is a template, and its name.
+
+        Raises:
+            ApiError: the API server did not answer.
+        """
+
+        async def read(is_template: bool, name: str) -> ResourceClaim | ResourceClaimTemplate | None:
+            try:
+                if is_template:
+                    return await self._client.get(CLAIM_TEMPLATES, name, namespace)
+                return await self._client.get(RESOURCE_CLAIMS, name, namespace)
+            except NotFoundError:
+                return None
+
+        found = await asyncio.gather(*(read(*each) for each in names))
+        return [each for each in found if each is not None]
 
     async def _current(self, resource: Resource[T], names: Iterable[str]) -> dict[str, T]:
         objects = await asyncio.gather(*(self._reads.get(resource, name) for name in names))

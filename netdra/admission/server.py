@@ -18,7 +18,7 @@ from typing import cast
 import msgspec
 from msgspec.structs import replace
 
-from netdra.admission import claims, messages, metrics, searches
+from netdra.admission import claims, messages, metrics, pods, searches
 from netdra.admission.cluster import NOTHING, Cluster, narrowed, read_claim
 from netdra.admission.copy import Copy
 from netdra.admission.messages import ALLOWED, AdmissionRequest, Verdict
@@ -28,7 +28,7 @@ from netdra.admission.turns import ClientTurns, NoTurnError
 from netdra.admission.workers import Workers, busy
 from netdra.kube.errors import ApiError
 from netdra.model.custom_device import CustomDevice
-from netdra.model.errors import UNREADABLE
+from netdra.model.errors import UNREADABLE, InvalidInputError
 from netdra.model.topology import NetworkTopology
 from netdra.ops.bounded import BoundedServer, Certificate, ConnectionLimits
 from netdra.ops.http import Answer, HTTPRequest, listening, plain
@@ -55,6 +55,10 @@ LIMITS = ConnectionLimits(
 NO_CERTIFICATE = "who asks must show the API server's client certificate (--client-ca)"
 FORESEEING_SECONDS = 1.0
 """How long a claim waits for warnings of the scheduler's search; the API server waits 2 s in all (`timeoutSeconds`)."""
+MAX_LOOKUPS = 4
+"""For how many workloads at a time claims are read."""
+PODS_SECONDS = 0.7
+"""How long a workload waits for warnings; the API server waits 1 s in all (`timeoutSeconds`)."""
 MAX_LISTS = 64
 """How many changed topologies wait for the list of claims, which they share."""
 _OF_CLAIMS = "claims "
@@ -73,7 +77,7 @@ class Webhook:
         self._process = process
         self._clients = clients
         self._asking: set[asyncio.Task[Verdict]] = set()
-        self._turns, self._lists = ClientTurns(1), ClientTurns(MAX_LISTS)
+        self._turns, self._lists, self._lookups = ClientTurns(1), ClientTurns(MAX_LISTS), ClientTurns(MAX_LOOKUPS)
 
     @asynccontextmanager
     async def serving(self, address: str, port: int, tls: ssl.SSLContext) -> AsyncIterator[BoundedServer]:
@@ -98,6 +102,8 @@ class Webhook:
     async def verdict(self, request: AdmissionRequest, address: str, *, trusted: bool) -> Verdict:
         """The verdict on one request of a client, which is trusted if its certificate is the API server's."""
         client, size = "" if trusted else address, len(request.object) + len(request.old_object)
+        if request.kind.kind in pods.KINDS:
+            return await self._of_pods(request, client, size)
         try:
             if request.kind.kind in CLAIMS:
                 verdict = await self._of_claim(request, client, size)
@@ -207,6 +213,21 @@ class Webhook:
                 narrow = narrowed(request, replace(self._copy.cluster, offers=offers), self._copy.index)
                 return await self._workers.review(request, narrow)
         except NoTurnError:
+            return ALLOWED
+
+    async def _of_pods(self, request: AdmissionRequest, client: str, size: int) -> Verdict:
+        """The warnings for a workload; none where anything stands in the way, or takes long."""
+        try:
+            async with asyncio.timeout(PODS_SECONDS):
+                workload = pods.read(request)
+                if workload is None:
+                    return ALLOWED
+                async with self._lookups.turn(client, size):
+                    there = await self._copy.claims(request.namespace, pods.named(workload))
+                async with self._turns.turn(client, size):
+                    return Verdict(warnings=pods.warnings(workload, there, self._copy.cluster, trusted=not client))
+        except (TimeoutError, ApiError, InvalidInputError, NoTurnError, *UNREADABLE) as problem:
+            log.debug("%s %s/%s is not looked at: %s", request.kind.kind, request.namespace, request.name, problem)
             return ALLOWED
 
     def _trusts(self, certificate: Certificate | None) -> bool:

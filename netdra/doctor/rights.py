@@ -107,7 +107,12 @@ _OF_OPTIONS: Mapping[str, Mapping[str, tuple[_Row, ...]]] = {
             (_OURS, "neutronports/finalizers", ("update",)),
         ),
     },
-    "webhook": {},
+    "webhook": {
+        "checks of pods": (
+            (_DRA, "resourceclaims", ("get",)),
+            (_DRA, "resourceclaimtemplates", ("get",)),
+        ),
+    },
 }
 """By process, and by what an installation may be without, the rights that are for that alone."""
 _IN_NAMESPACE: Mapping[str, tuple[_Row, ...]] = {

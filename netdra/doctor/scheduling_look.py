@@ -13,6 +13,7 @@ from netdra.doctor.scheduling_verdicts import PendingPod, SchedulingFacts
 from netdra.kube import answers
 from netdra.kube.client import PAGE, Client, Selection
 from netdra.kube.resources import (
+    CLAIM_TEMPLATES,
     DEVICE_CLASSES,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
@@ -20,9 +21,7 @@ from netdra.kube.resources import (
     KubernetesObject,
     Resource,
 )
-from netdra.model.claim import ResourceClaimTemplate
 
-TEMPLATES = Resource(RESOURCE_CLAIMS.group_version, "resourceclaimtemplates", ResourceClaimTemplate, namespaced=True)
 PODS = Resource("v1", "pods", PendingPod, namespaced=True)
 
 _EVERY = Selection()
@@ -41,7 +40,7 @@ async def look(client: Client) -> SchedulingFacts:
         _page(client, RESOURCE_SLICES),
         _page(client, DEVICE_CLASSES),
         _page(client, TOPOLOGIES),
-        _page(client, TEMPLATES),
+        _page(client, CLAIM_TEMPLATES),
         _page(client, RESOURCE_CLAIMS),
         _page(client, PODS, waiting),
     )

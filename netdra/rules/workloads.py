@@ -1,6 +1,6 @@
 """Workloads against the claims, topologies and classes that they use: pods that will not start, or not as meant. Pure.
 
-Called by `netdra validate` and `netdra render --pod`. The webhook asks for warnings alone, so that no pod is refused.
+Called by `netdra validate`, and by the webhook, to which all are warnings: it refuses no pod.
 """
 
 from __future__ import annotations
@@ -38,10 +38,12 @@ class Wrong(msgspec.Struct, frozen=True):
 
     Attributes:
         certain: whether the API server, Kubernetes or netdra refuses it; else it is hardly meant so.
+        quotes: whether its text has values of a claim, which not everybody may read.
     """
 
     finding: Finding
     certain: bool = True
+    quotes: bool = False
 
 
 class Objects(msgspec.Struct, frozen=True):
@@ -50,11 +52,13 @@ class Objects(msgspec.Struct, frozen=True):
     Attributes:
         claims: claims and templates by kind, namespace and name; the namespace is "" where none is written.
         topologies, classes: by name.
+        where: what these objects are, as messages name them; "" if they are all that the cluster has.
     """
 
     claims: Mapping[tuple[str, str, str], Claim]
     topologies: Mapping[str, NetworkTopology]
     classes: Mapping[str, DeviceClass]
+    where: str = " in these files"
 
     def find(self, kind: str, namespace: str, name: str) -> Claim | None:
         """The object that a pod means: one of its namespace; one without a namespace is created where the pod is."""
@@ -175,9 +179,10 @@ def _claim(workload: Workload, entry: PodClaim, place: Path, objects: Objects) -
         hint = f'"{name}" is a {swapped.kind}: set {_field_of(swapped)}'
     else:
         near = suggestions.closest(name, others)
-        hint = f'did you mean "{near}"?' if near else "check its file, too, unless the cluster has it already"
+        add = "check its file, too, unless the cluster has it already" if objects.where else "create it"
+        hint = f'did you mean "{near}"?' if near else add
     where = f' in namespace "{namespace}"' if namespace else ""
-    what = f'{workload.called}, claim "{entry.name}": there is no {kind} "{name}"{where} in these files'
+    what = f'{workload.called}, claim "{entry.name}": there is no {kind} "{name}"{where}{objects.where}'
     return None, [Wrong(Finding(what, hint, (*place, field)), certain=swapped is not None)]
 
 
@@ -212,12 +217,13 @@ def _pods(workload: Workload, entry: PodClaim, claim: Claim, place: Path, object
             ]
         except InvalidInputError as problem:
             if any(values.per_pod for values in given):
-                yield Wrong(Finding(f"{called}: {problem.what}", problem.hint, (*place, "resourceClaimTemplateName")))
+                finding = Finding(f"{called}: {problem.what}", problem.hint, (*place, "resourceClaimTemplateName"))
+                yield Wrong(finding, quotes=True)
             return
         if is_several and (common := set.intersection(*addresses)):
             what = f'{called}: each of its pods gets address {min(common)} by NetworkTopology "{topology.name}"'
             hint = "let a claim give it (perPod, in a StatefulSet), or use an IPAM plugin that hands out a range"
-            yield Wrong(Finding(what, hint, (*place, "resourceClaimTemplateName")), certain=False)
+            yield Wrong(Finding(what, hint, (*place, "resourceClaimTemplateName")), certain=False, quotes=True)
 
 
 def _last_ordinal(workload: Workload) -> int | None:
@@ -295,7 +301,7 @@ def _resources(workload: Workload, ours: Mapping[str, Claim], objects: Objects) 
                 asked = asked or (resource if _is_ours(objects.classes[name]) else "")
             elif resource.startswith(IMPLICIT) and objects.classes:
                 asks = f'{workload.called}, container "{container.name}" asks for {resource}'
-                what = f'{asks}, and there is no DeviceClass "{name}" in these files'
+                what = f'{asks}, and there is no DeviceClass "{name}"{objects.where}'
                 hint = suggestions.hint(name, objects.classes, "the classes are")
                 yield Wrong(Finding(what, hint, (*place, "resources", "limits")), certain=False)
     if workload.spec.host_network and (ours or asked):

@@ -16,7 +16,7 @@ from netdra.model import documents
 from netdra.model.topology import NetworkTopologyReference, TopologyParameters
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
-from testbed.kubectl import KubectlError
+from testbed.kubectl import KubectlError, denial
 from testbed.objects import CLAIM, CLASS, manifest
 from testbed.pace import within
 from testbed.waiting import until
@@ -50,6 +50,7 @@ NODE_NETWORK = f"{GROUP}/NodeNetwork"
 VFS = 'device.attributes["dra.networking"].type == "vf"'
 FIRST = f'{VFS} && device.attributes["dra.networking"].vfIndex == 0'
 EXCLUSIVE = {"supportedCNIPlugins": [{"name": "sriov", "exclusive": True}]}
+ASKED, PODS = "apiserver_admission_webhook_request_total{", 'name="pods.networking.dra.io"'
 RECORDED = Path(__file__).parents[1] / "unit" / "topology"
 
 
@@ -412,3 +413,48 @@ def test_a_certificate_that_was_deleted_is_made_anew_and_served(workspace: Works
         both = bundle_of(api.get(CONFIGURATION, each["metadata"]["name"]))
         assert both.endswith(base64.b64decode(before["ca.crt"]))
     until_asked(api)
+
+
+def test_whoever_writes_pods_is_warned_and_what_a_controller_makes_of_them_is_not_asked_about(
+    control_plane: ControlPlane, workspace: Workspace, topology: str
+) -> None:
+    namespace = workspace.namespace
+    spec = claim(f"{topology}-vf0", f"{topology}-vf1")
+    workspace.api.create(manifest(TEMPLATE, "net", namespace, spec={"spec": spec}))
+
+    def written(template: str = "net", listed: str = "net", **more: object) -> Object:
+        container = {"name": "main", "image": "none", "resources": {"claims": [{"name": listed}] if listed else []}}
+        named = [{"name": "net", "resourceClaimTemplateName": template}]
+        return {"containers": [container], "resourceClaims": named, **more}
+
+    def said(kind: str, pods: Object) -> list[str]:
+        name = workspace.name("w").rpartition("-")[2] + kind.lower()
+        template = {"metadata": {"labels": {"app": name}}, "spec": pods}
+        found = manifest("v1/Pod" if kind == "Pod" else f"apps/v1/{kind}", f"w{name}", namespace)
+        found["spec"] = pods if kind == "Pod" else {"selector": {"matchLabels": {"app": name}}, "template": template}
+        arguments = ("--warnings-as-errors", "create", "--dry-run=server", "-f", "-")
+        output = denial(control_plane.kubeconfig(), *arguments, text=yaml.safe_dump(found))
+        return [line for line in output.splitlines() if line.startswith("Warning: ")]
+
+    for kind in ("Pod", "Deployment"):
+        assert said(kind, written()) == []
+        (lacking,) = said(kind, written("nets"))
+        assert f'claim "net": there is no ResourceClaimTemplate "nets" in namespace "{namespace}"; create it' in lacking
+        (unlisted,) = said(kind, written(listed=""))
+        assert 'no container lists claim "net"' in unlisted
+        (host,) = said(kind, written(hostNetwork=True))
+        assert "is on the host's network (hostNetwork), and asks for network devices" in host
+    plain: Object = {"containers": [{"name": "main", "image": "none"}]}
+    assert said("Pod", plain) == said("Deployment", plain) == []
+
+    def asked() -> float:
+        lines = control_plane.kubectl("get", "--raw", "/metrics").splitlines()
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(ASKED) and PODS in line)
+
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "w", "uid": "w", "controller": True}
+    before = asked()
+    for owners in ([], [owner]):
+        pod = manifest("v1/Pod", f"p{len(owners)}", namespace, spec=written())
+        pod["metadata"]["ownerReferences"] = owners
+        workspace.api.create(pod, dry_run=True)
+    assert asked() - before == 1

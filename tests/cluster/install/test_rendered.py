@@ -181,12 +181,13 @@ WITHS: dict[str, dict[str, Any]] = {
     "Neutron": {"controller": {"neutron": {"cloudsSecret": "clouds"}}},
     "the device registry": {"node": {"deviceRegistry": {"enabled": True}}},
     "CNIPlugins": {"cniPlugins": {"enabled": True}},
+    "checks of pods": {"webhook": {"checkPods": True}},
 }
 
 
 @pytest.mark.parametrize("present", [(), *((option,) for option in WITHS), tuple(WITHS)], ids="+".join)
 def test_accounts_have_the_rights_for_what_the_installation_has(present: tuple[str, ...]) -> None:
-    values: dict[str, Any] = {"cniPlugins": {"enabled": False}}
+    values: dict[str, Any] = {"cniPlugins": {"enabled": False}, "webhook": {"checkPods": False}}
     for option in present:
         values |= WITHS[option]
     found = of_kind(Case(values=values).objects(), "Role", "ClusterRole")

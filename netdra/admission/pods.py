@@ -1,0 +1,70 @@
+"""Pods, and all that makes pods of a template, that are about to be written: warnings for whoever writes them.
+
+None is ever refused: pods are everybody's. Called by `netdra.admission.server`, which reads the claims that they name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+import msgspec
+from msgspec.structs import replace
+
+from netdra.admission.cluster import Cluster
+from netdra.admission.messages import AdmissionRequest
+from netdra.model.claim import ResourceClaim, ResourceClaimTemplate
+from netdra.model.workload import Workload
+from netdra.model.workload import read as read_workload
+from netdra.rules.workloads import Objects, check
+
+KINDS = frozenset({"Pod", "Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob"})
+MAX_CLAIMS = 8
+"""A pod with more claims is not looked at: each is read from the API server while its author waits."""
+MAX_WARNINGS = 8
+
+
+def read(request: AdmissionRequest) -> Workload | None:
+    """The workload that is written; None if it is none that is looked at.
+
+    Raises:
+        msgspec.DecodeError, UnicodeDecodeError: it cannot be read.
+        InvalidInputError: a field has another type than Kubernetes says.
+    """
+    if request.too_deep or request.operation not in {"CREATE", "UPDATE"}:
+        return None
+    found = read_workload(msgspec.json.decode(request.object), request.kind.kind)
+    if found is None or len(found.spec.resource_claims or ()) > MAX_CLAIMS:
+        return None
+    return replace(found, metadata=replace(found.metadata, namespace=request.namespace))
+
+
+def named(workload: Workload) -> Iterator[tuple[bool, str]]:
+    """The claims and templates that it names, once: whether it is a template, and its name."""
+    entries = workload.spec.resource_claims or ()
+    yield from dict.fromkeys((False, entry.resource_claim_name) for entry in entries if entry.resource_claim_name)
+    templates = (entry.resource_claim_template_name for entry in entries)
+    yield from dict.fromkeys((True, name) for name in templates if name)
+
+
+def warnings(
+    workload: Workload,
+    claims: Sequence[ResourceClaim | ResourceClaimTemplate],
+    cluster: Cluster,
+    *,
+    trusted: bool,
+) -> tuple[str, ...]:
+    """The warnings, the first ones if there are many.
+
+    Args:
+        claims: those of the claims and templates that it names that are there.
+        trusted: whether the API server asks; other clients are told no values of claims.
+    """
+    objects = Objects(
+        claims={(claim.kind, workload.metadata.namespace, claim.metadata.name): claim for claim in claims},
+        topologies=cluster.topologies,
+        classes=cluster.classes,
+        where="",
+    )
+    found = (wrong.finding.text for wrong in check(workload, objects) if trusted or not wrong.quotes)
+    return tuple(islice(found, MAX_WARNINGS))
