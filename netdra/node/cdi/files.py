@@ -224,13 +224,18 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
             )
         )
 
-    def retain(self, uids: Iterable[str]) -> tuple[str, ...]:
+    def retain(self, uids: Iterable[str], among: Iterable[str] | None = None) -> tuple[str, ...]:
         """Remove the specifications of all claims but these, and return the uids of those removed.
+
+        Args:
+            uids: the claims whose specifications stay.
+            among: the claims whose specifications may be removed; all that have one now if None.
 
         Raises:
             NetdraError: one cannot be removed.
         """
-        stale = tuple(uid for uid in self.specified() if uid not in frozenset(uids))
+        kept = frozenset(uids)
+        stale = tuple(uid for uid in (self.specified() if among is None else among) if uid not in kept)
         for uid in stale:
             self.remove_spec(uid)
         return stale

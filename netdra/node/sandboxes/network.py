@@ -197,9 +197,11 @@ class Network:
         """The drift of a sandbox's network as texts; none of a sandbox that ends just now.
 
         Raises:
-            TemporaryError: the sandbox is just being attached or detached by another process.
+            TemporaryError: the sandbox is just being attached or detached by another process, or was detached by it.
         """
         report = checks.check(sandbox.id, self.settings)
+        if not self.has_checkpoint(sandbox.id):
+            raise TemporaryError(f"sandbox {sandbox.id}: another process has detached it; it is compared again")
         drift = (*report.problems, *(f"{step}: {step.drift[0]}" for step in report.steps if step.drift))
         return drift if sandbox in self.alive((sandbox,))[0] else ()
 

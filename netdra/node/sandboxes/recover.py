@@ -124,6 +124,7 @@ class Recovery:
         Raises:
             NetdraError: the folder of the CDI specifications cannot be written.
         """
+        specified = await self.hooks.in_thread(self.table.files.specified)
         stand: list[Saved] = []
         for saved in await self.hooks.in_thread(self.network.checkpoints):
             with contained(f"sandbox {saved.header.pod.sandbox}: its containers cannot be made again yet"):
@@ -135,7 +136,7 @@ class Recovery:
             with contained(f"sandbox {saved.header.pod.sandbox}: its containers cannot be made again yet"):
                 sandbox = sandbox_of(saved)
                 await self.table.act(sandbox, partial(self._confirm, sandbox, (), saved))
-        await self.hooks.in_thread(self.table.remove_unattached)
+        await self.hooks.in_thread(lambda: self.table.remove_unattached(specified))
 
     async def wait_finished(self) -> None:
         """Wait until every sandbox that runs is as it should be, or gone."""

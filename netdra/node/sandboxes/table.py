@@ -425,15 +425,19 @@ class Table:
             withheld, self._withheld = self._withheld, frozenset()
             return bool(withheld)
 
-    def remove_unattached(self) -> tuple[str, ...]:
+    def remove_unattached(self, specified: Iterable[str]) -> tuple[str, ...]:
         """Remove the specifications of claims that no known sandbox has; returns the claims' uids.
+
+        Args:
+            specified: the claims that had a specification before the checkpoints were read. During a rolling update
+                the former driver still attaches pods, and their specifications are newer than these checkpoints.
 
         Raises:
             NetdraError: a specification cannot be removed.
         """
         with self._lock:
             attached = {uid for record in self._all() if record.phase is Phase.ATTACHED for uid in record.claims}
-            return self.files.retain(attached)
+            return self.files.retain(attached, specified)
 
     def remove_unprepared(self) -> tuple[str, ...]:
         """Remove the specifications of claims that are not prepared here; returns the claims' uids.

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
+import pytest
+
+from netdra.chain.checkpoint import Saved
+from netdra.model.errors import TemporaryError
+from netdra.node.sandboxes.network import Network
 from tests.cluster.fault_proxy import Answer
 from tests.cluster.sandboxes.former import attached, rounds
 from tests.cluster.sandboxes.scene import WITHIN, Scene, chain_of_three, ready
@@ -171,5 +177,40 @@ def test_a_hook_waits_for_its_sandbox_while_it_is_reconciled(scene: Scene) -> No
             assert scene.machine.links(sandbox) == {"lo", "net1"}
             await asyncio.gather(daemon.stop(sandbox), daemon.synchronize())
             assert not scene.machine.checkpoints()
+
+    asyncio.run(story())
+
+
+def test_a_pod_that_the_former_driver_attaches_meanwhile_keeps_its_specification(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim, _ = attached(scene)
+    (path,) = (path for path in scene.machine.files.cdi.iterdir() if scene.uid(claim) in path.name)
+    text = path.read_text()
+    path.unlink()
+    attaches = iter((text,))
+
+    def before_the_attach(_: Network) -> Sequence[Saved]:
+        for content in attaches:
+            path.write_text(content)
+        return ()
+
+    async def story() -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(Network, "checkpoints", before_the_attach)
+            async with scene.daemon():
+                assert scene.machine.specified() == {scene.uid(claim)}
+
+    asyncio.run(story())
+
+
+def test_a_network_that_the_former_driver_detaches_meanwhile_has_no_drift(scene: Scene) -> None:
+    _, sandbox = attached(scene)
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            (scene.machine.settings.state / f"{sandbox.id}.jsonl").unlink()
+            with pytest.raises(TemporaryError, match="another process has detached it"):
+                daemon.pods.recovery.network.drift(sandbox)
 
     asyncio.run(story())
