@@ -288,9 +288,10 @@ def _by_definition(
 
 
 def _named(objects: Sequence[_Object]) -> Iterator[tuple[_Object, Finding, bool]]:
-    """The errors of the selectors of policies and topologies, and the warnings for those of policies."""
+    """The errors of the names in policies, topologies, classes and claims, and the warnings for all but topologies."""
     from netdra.cel import CelCompileError
     from netdra.cel.analysis import examine
+    from netdra.rules.asks import check_asks
     from netdra.rules.topologies import check_names
     from netdra.vocabulary import added, of_interfaces
 
@@ -303,6 +304,10 @@ def _named(objects: Sequence[_Object]) -> Iterator[tuple[_Object, Finding, bool]
                 yield item, Finding(what=what, path=("spec", "selector", "cel")), remark.wrong
     for item, topology in _of(objects, NetworkTopology):
         yield from ((item, finding, wrong) for finding, wrong in check_names(topology, given) if wrong)
+    asking: list[tuple[_Object, Written]]
+    asking = [*_of(objects, ResourceClaim), *_of(objects, ResourceClaimTemplate), *_of(objects, DeviceClass)]
+    for item, value in asking:
+        yield from ((item, finding, wrong) for finding, wrong in check_asks(value, given))
 
 
 def _scoped(objects: Sequence[_Object]) -> Iterator[FileProblem]:

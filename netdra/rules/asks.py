@@ -1,0 +1,137 @@
+"""What classes, claims and templates ask of netdra's devices and cannot mean: names, values, units, requests. Pure.
+
+Called by `netdra validate`. The API server takes most of it, and the pod stays Pending without a word about the reason.
+What has another form than the API server takes is found by `netdra.model.claim_rules`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from netdra.cel.vocabulary import Added
+from netdra.model import names, quantity, suggestions
+from netdra.model.claim import DeviceClaim, DeviceClass, DeviceSubRequest, ExactDeviceRequest
+from netdra.model.errors import InvalidInputError
+from netdra.model.findings import Finding, Path
+from netdra.topology.selectors import Written, check_selector, device_claim, expressions
+
+MOST_MBITS = 1_000_000
+"""The most bandwidth that anybody means in Mbit/s: 1 Tbit/s."""
+_TAINTS = (names.LINK_DOWN, names.GONE, names.WITHDRAWN, names.TROUBLE)
+_TEXT = re.compile(r"""(["'])((?:(?!\1)[^\\\n])*)\1""")
+_NEAR = 0.8
+_Judged = tuple[Finding, bool]
+"""A finding, and whether it is certain; else it is hardly meant so."""
+
+
+def check_asks(value: Written, added: Added) -> Iterator[_Judged]:
+    """What an object asks that no device can have.
+
+    Args:
+        value: as its author wrote it; selectors that do not compile are skipped.
+        added: what policies and CustomDevices add to devices.
+    """
+    named = f'{value.kind} "{value.metadata.name}"'
+    for finding, wrong in _asks(value, added):
+        yield Finding(f"{named}{finding.what}", finding.hint, finding.path), wrong
+
+
+def _asks(value: Written, added: Added) -> Iterator[_Judged]:
+    yield from _selectors(value, added)
+    if isinstance(value, DeviceClass):
+        return
+    wanted, path = device_claim(value)
+    yield from _constraints(wanted, (*path, "constraints"), added)
+    for at, request in enumerate(wanted.requests):
+        place: Path = (*path, "requests", at)
+        if request.exactly is not None:
+            yield from _choice(request.name, request.exactly, (*place, "exactly"), added)
+        for number, choice in enumerate(request.first_available):
+            called = f"{request.name}/{choice.name}"
+            yield from _choice(called, choice, (*place, "firstAvailable", number), added)
+
+
+def _selectors(value: Written, added: Added) -> Iterator[_Judged]:
+    from netdra.cel.analysis import examine
+    from netdra.vocabulary import of_devices
+
+    for path, selector in expressions(value):
+        expression = selector.cel.expression if selector.cel is not None else ""
+        if not expression or check_selector(expression):
+            continue
+        place: Path = (*path, "cel", "expression")
+        if names.DRIVER in expression:
+            for remark in examine(expression, of_devices(added)):
+                yield Finding(f": {remark.what}", path=place), remark.wrong
+            continue
+        for _, text in _TEXT.findall(expression):
+            if suggestions.closest(text, [names.DRIVER], _NEAR):
+                hint = f'did you mean "{names.DRIVER}"?'
+                yield Finding(f': "{text}" is neither a driver nor a domain of netdra\'s', hint, place), False
+
+
+def _constraints(wanted: DeviceClaim, path: Path, added: Added) -> Iterator[_Judged]:
+    requests = [request.name for request in wanted.requests]
+    choices = [f"{request.name}/{choice.name}" for request in wanted.requests for choice in request.first_available]
+    for at, constraint in enumerate(wanted.constraints):
+        for number, name in enumerate(constraint.requests):
+            if name not in requests and name not in choices:
+                hint = suggestions.hint(name, [*requests, *choices], "the claim's requests are")
+                place: Path = (*path, at, "requests", number)
+                yield Finding(f': a constraint names request "{name}", which the claim lacks', hint, place), True
+        for field, attribute in (
+            ("matchAttribute", constraint.match_attribute),
+            ("distinctAttribute", constraint.distinct_attribute),
+        ):
+            if attribute:
+                yield from _attribute(attribute, (*path, at, field), added)
+
+
+def _attribute(attribute: str, place: Path, added: Added) -> Iterator[_Judged]:
+    """An attribute that is compared between devices; where one of them lacks it, nothing is allocated."""
+    from netdra.vocabulary import of_devices
+
+    domain, _, name = attribute.rpartition("/")
+    known = {each.rpartition("/")[2] for each in (*of_devices(added).facts, *added.attributes)}
+    near = suggestions.closest(name, sorted(known))
+    if not domain:
+        what = f': attribute "{attribute}" has no domain'
+        yield Finding(what, f"write {names.qualified(name if name in known or not near else near)}", place), True
+    elif domain == names.DRIVER and name not in known:
+        hint = f'did you mean "{names.qualified(near)}"?' if near else ""
+        yield Finding(f': no device has attribute "{attribute}"', hint, place), False
+
+
+def _choice(called: str, choice: ExactDeviceRequest | DeviceSubRequest, path: Path, added: Added) -> Iterator[_Judged]:
+    known = [names.qualified(names.BANDWIDTH), names.qualified(names.VFS), *added.capacity]
+    asked = choice.capacity.requests if choice.capacity is not None else {}
+    for name, amount in asked.items():
+        domain, _, _ = name.rpartition("/")
+        place: Path = (*path, "capacity", "requests", name)
+        if domain in ("", names.DRIVER) and names.qualified(name) not in known:
+            near = suggestions.closest(names.qualified(name), known)
+            if near:
+                what = f', request "{called}": no device has capacity "{name}"'
+                yield Finding(what, f'did you mean "{near}"?', place), False
+        elif names.qualified(name) == names.qualified(names.BANDWIDTH):
+            yield from _bandwidth(called, str(amount), place)
+    yield from _tolerations(called, (each.key for each in choice.tolerations), (*path, "tolerations"))
+
+
+def _bandwidth(called: str, amount: str, place: Path) -> Iterator[_Judged]:
+    try:
+        mbits = quantity.parse(amount)
+    except InvalidInputError:
+        return  # the API server says so
+    if mbits > MOST_MBITS:
+        what = f', request "{called}": bandwidth {amount} is {quantity.render(mbits)} Mbit/s'
+        yield Finding(what, f'write it in Mbit/s, e.g. "{int(mbits / MOST_MBITS) or 1}"', place), False
+
+
+def _tolerations(called: str, keys: Iterable[str], path: Path) -> Iterator[_Judged]:
+    for at, key in enumerate(keys):
+        near = suggestions.closest(key, _TAINTS) if key and key not in _TAINTS else ""
+        if near:
+            what = f', request "{called}": netdra sets no taint "{key}"'
+            yield Finding(what, f'did you mean "{near}"?', (*path, at, "key")), False
