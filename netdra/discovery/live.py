@@ -162,7 +162,9 @@ def _read_routes(kernel: Kernel, facts: MachineFacts, known: MachineFacts | None
 def read_routes_through(kernel: Kernel, facts: MachineFacts, index: int) -> None:
     """The routes through one link, after a change of which the kernel sends no messages."""
     try:
-        facts.routes.replace_link(index, route.dump_made(kernel.route, through=index))
+        unsure = facts.routes.replace_link(index, route.dump_made(kernel.route, through=index))
+        if unsure:  # a node with several links for one destination of one priority
+            facts.routes.reorder(unsure, route.dump_made(kernel.route))
     except KernelMissingError:
         facts.routes.drop_link(index)
     except KernelError:

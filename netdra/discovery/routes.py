@@ -7,7 +7,7 @@ its key and its next hops are kept; equal next hops share their memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from netdra.kernel.monitor import RouteEvent
 from netdra.kernel.route import MadeRoute
@@ -66,8 +66,14 @@ class MadeRoutes:
             else:
                 self._set(route, tuple(hops for hops in group if index not in _links((hops,))))
 
-    def replace_link(self, index: int, routes: Iterable[MadeRoute]) -> None:
-        """Replace all known routes through a link by those that it has now; those that stay keep their order."""
+    def replace_link(self, index: int, routes: Iterable[MadeRoute]) -> set[bytes]:
+        """Replace all known routes through a link by those that it has now; those that stay keep their order.
+
+        Returns:
+            The keys of IPv4 with routes through other links, too, among which those of this link may stand elsewhere:
+            a route that went with its link and came again is behind them. `reorder` them.
+        """
+        unsure: set[bytes] = set()
         listed: dict[bytes, list[_Hops]] = {}
         for route in routes:
             listed.setdefault(route.key, []).append(route.hops)
@@ -81,6 +87,18 @@ class MadeRoutes:
             else:
                 kept = tuple(hops for hops in group if index not in _links((hops,)) or hops in now)
                 self._set(route, (*kept, *(hops for hops in now if hops not in kept)))
+                if now and any(index not in _links((hops,)) for hops in kept):
+                    unsure.add(key)
+        return unsure
+
+    def reorder(self, keys: Collection[bytes], routes: Iterable[MadeRoute]) -> None:
+        """Take the routes of some keys as they are in a dump of all routes."""
+        listed: dict[bytes, list[_Hops]] = {key: [] for key in keys}
+        for route in routes:
+            if route.key in listed and route.hops not in listed[route.key]:
+                listed[route.key].append(route.hops)
+        for key, now in listed.items():
+            self._set(MadeRoute(key, ()), tuple(now))
 
     def _add(self, route: MadeRoute, *, last: bool) -> None:
         group = self._groups.get(route.key, ())

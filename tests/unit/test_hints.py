@@ -23,6 +23,10 @@ KNOWN = {
     ("cli/chains.py", "netdra detach"): "how to name the sandbox that was meant",
     ("cli/uninstall.py", "kubectl delete"): "of a pod of netdra's own, on a node whose machine is off",
     ("doctor/node_verdicts.py", "echo N >"): "of a NIC without VFs alone, while nothing uses it",
+    (
+        "controller/neutron_ownership.py",
+        "kubectl delete",
+    ): "of a Lease that no pod stands on, after the cluster's copy is gone",
 }
 """Where such a command stands all the same, and why it breaks nothing."""
 

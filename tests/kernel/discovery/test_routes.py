@@ -130,6 +130,22 @@ def test_counted_routes_are_the_listed_routes(batches: list[list[str]]) -> None:
             assert watcher.rescans == 0
 
 
+def test_a_route_that_went_with_its_link_and_came_again_is_behind_the_others(routed: Machine) -> None:
+    target = "0.0.0.0/0 table 254 metric 10"
+    with routed.namespace.run(lambda: Watcher(InventoryNode(name="worker-1"))) as watcher:
+        run(
+            routed,
+            [
+                f"route append {target} dev p1",
+                f"route prepend {target} dev p2",
+                "link set p2 down\nlink set p2 up",
+                f"route append {target} dev p2",
+            ],
+        )
+        agree(watcher, routed)
+        assert watcher.rescans == 0
+
+
 @pytest.mark.parametrize("on_link_first", [True, False])
 def test_a_route_with_a_gateway_and_one_without_replace_each_other(routed: Machine, on_link_first: bool) -> None:
     on_link, through = "dev p1", "nexthop via fd00::1 dev p2 onlink nexthop via fd00::2 dev p3 onlink"
