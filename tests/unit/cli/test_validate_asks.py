@@ -1,0 +1,82 @@
+"""`netdra validate` on what classes and claims ask of devices: what users get wrong, and what they read then."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from netdra.cli.validate import command
+
+MISTAKES = yaml.safe_load((Path(__file__).parents[2] / "mistakes" / "asks.yaml").read_text())
+OURS = 'device.attributes["dra.networking"]'
+TOPOLOGY = f"""
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {{name: lan}}
+spec:
+  steps:
+    - {{name: nic, type: host-device, selector: {{cel: '{OURS}.type == "nic"'}}}}
+---
+"""
+CLAIM = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: c}
+spec:
+  devices:
+    requests:
+      - name: nic
+        exactly:
+          deviceClassName: lan-nic
+          capacity: {requests: {bandwidth: 10k}}
+          tolerations: [{key: dra.networking/link-down, operator: Exists}]
+      - {name: gpu, firstAvailable: [{name: big, deviceClassName: gpu.example.com}]}
+    constraints:
+      - {requests: [nic, gpu], matchAttribute: resource.kubernetes.io/pcieRoot}
+      - {requests: [gpu/big], matchAttribute: gpu.example.com/model}
+      - {requests: [nic], distinctAttribute: dra.networking/numaNode}
+"""
+
+
+def said(folder: Path, text: str) -> list[str]:
+    """What is printed, without places in the file and the expressions below."""
+    path = folder / "x.yaml"
+    path.write_text(TOPOLOGY.lstrip() + text.lstrip())
+    output = CliRunner().invoke(command, [str(path)]).stdout
+    lines = [line.partition(".yaml:")[2] for line in output.splitlines() if ".yaml:" in line]
+    return [re.sub(r"^\d+: ", "", line) for line in lines]
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake["says"][0][:80])
+def test_mistakes(tmp_path: Path, mistake: dict[str, Any]) -> None:
+    assert said(tmp_path, mistake["object"]) == mistake["says"]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        f'device.driver == "dra.networking" && {OURS}.type == "vf" && {OURS}.vendor == "15b3"',
+        f'device.driver == "dra.networking" && "tier" in {OURS} && {OURS}.tier == "gold"',
+        'device.driver == "gpu.example.com" || device.driver == "dra.networking"',
+        'device.driver in ["gpu.example.com", "dra.networking"]',
+        'device.driver == "gpu.example.com" && device.attributes["gpu.example.com"].model == "A100"',
+        'device.attributes["networking.example.com"].type == "VF"',
+    ],
+)
+def test_classes_that_are_right_or_of_other_drivers(tmp_path: Path, expression: str) -> None:
+    text = f"""
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {{name: c}}
+spec: {{selectors: [{{cel: {{expression: '{expression}'}}}}]}}
+"""
+    assert [line for line in said(tmp_path, text) if not line.startswith("warning")] == []
+
+
+def test_a_claim_that_is_right_has_no_problem(tmp_path: Path) -> None:
+    assert said(tmp_path, CLAIM) == []
