@@ -19,6 +19,8 @@ from netdra.model.documents import Document
 from netdra.model.errors import InvalidInputError
 from netdra.model.meta import ObjectMeta, OwnerReference
 from netdra.model.resource import Wire
+from netdra.model.workload import Workload
+from netdra.model.workload import read as read_workload
 
 
 class _Template(Wire, frozen=True):
@@ -46,6 +48,7 @@ class ShownPod(msgspec.Struct, frozen=True, kw_only=True):
         name: of the pod; of a StatefulSet's pods the first one's; an impossible name if the name ends at random.
         claims: the entries of its claims, in its order.
         made: by the pod's name for a claim, the ResourceClaim that was made for it.
+        workload: the object, as it is checked; None without containers.
     """
 
     called: str
@@ -53,6 +56,7 @@ class ShownPod(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     claims: tuple[PodClaim, ...]
     made: dict[str, str] = {}
+    workload: Workload | None = None
 
 
 class ShownClaim(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +134,12 @@ def _pod(value: dict[str, Any], kind: type[ClusterPod | _Workload], place: str) 
     if not spec.resource_claims:
         raise InvalidInputError(f"{called} names no claims", hint="name them in the pod's spec.resourceClaims")
     return ShownPod(
-        called=called, name=name, namespace=object_.metadata.namespace, claims=spec.resource_claims, made=made
+        called=called,
+        name=name,
+        namespace=object_.metadata.namespace,
+        claims=spec.resource_claims,
+        made=made,
+        workload=read_workload(value, place),
     )
 
 

@@ -33,6 +33,7 @@ from netdra.model.plan import Binding, Plan, PlannedDevice, PlannedStep
 from netdra.model.plan import called as of_plan
 from netdra.model.resource import ResourceSlice
 from netdra.model.topology import NetworkTopology, NeutronRequest
+from netdra.rules.workloads import check, known_objects
 from netdra.topology import bind, interfaces, references
 from netdra.topology.classes import device_classes, parameters
 from netdra.topology.devices import DeviceKey, from_slices
@@ -127,6 +128,9 @@ def command(
         _print_classes(topologies.values(), output)
         return
     listed = pod.claims(shown, objects) if shown is not None else []
+    if shown is not None and shown.workload is not None:
+        for wrong in check(shown.workload, known_objects(objects)):
+            terminal.tell(wrong.finding.text)
     if listed:
         claims = list({id(entry.claim): entry.claim for entry in listed}.values())
         bound = _bound(topologies, objects, claims, slice_paths, of_pod=True)

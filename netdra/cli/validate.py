@@ -177,19 +177,9 @@ def _read(path: str, file: str) -> Iterator[_Object | _Pods | FileProblem]:
 
 def _workloads(objects: Sequence[_Object], workloads: Sequence[_Pods]) -> Iterator[FileProblem]:
     """What is wrong with Pods, Deployments and the like, with the claims and classes of all files."""
-    from netdra.rules.classes import check_class
-    from netdra.rules.workloads import Objects, check, check_together
-    from netdra.topology.classes import known_classes
+    from netdra.rules.workloads import check, check_together, known_objects
 
-    claims: list[tuple[_Object, ResourceClaim | ResourceClaimTemplate]]
-    claims = [*_of(objects, ResourceClaim), *_of(objects, ResourceClaimTemplate)]
-    topologies = {topology.name: topology for _, topology in _of(objects, NetworkTopology)}
-    classes = [given for _, given in _of(objects, DeviceClass) if not check_class(given)]
-    known = Objects(
-        claims={(value.kind, value.metadata.namespace, value.metadata.name): value for _, value in claims},
-        topologies=topologies,
-        classes=known_classes(topologies.values(), classes),
-    )
+    known = known_objects(item.value for item in objects)
     for item in workloads:
         yield from (item.problem(wrong) for wrong in check(item.value, known))
     places = {id(item.value): item for item in workloads}

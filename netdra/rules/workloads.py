@@ -17,10 +17,11 @@ from netdra.model.errors import InvalidInputError
 from netdra.model.findings import Finding, Path
 from netdra.model.topology import MOVING_TYPES, NetworkTopology
 from netdra.model.workload import Workload
+from netdra.rules.classes import check_class
 from netdra.rules.values import written_addresses
 from netdra.topology import parameters as parameters_of
 from netdra.topology.bind import unbound
-from netdra.topology.classes import parameters
+from netdra.topology.classes import known_classes, parameters
 from netdra.topology.selectors import choices, device_claim, is_about_driver, is_for
 
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
@@ -82,6 +83,19 @@ class Objects(msgspec.Struct, frozen=True):
     def is_ours(self, wanted: DeviceClaim) -> bool:
         """Whether a claim asks for devices of netdra."""
         return is_for(wanted, {name for name, entry in self.classes.items() if _is_ours(entry)})
+
+
+def known_objects(written: Iterable[object]) -> Objects:
+    """The objects of files that workloads can use; classes that cannot be used are left out."""
+    every = [*written]
+    topologies = {each.name: each for each in every if isinstance(each, NetworkTopology)}
+    classes = [each for each in every if isinstance(each, DeviceClass) and not check_class(each)]
+    claims = (each for each in every if isinstance(each, ResourceClaim | ResourceClaimTemplate))
+    return Objects(
+        claims={(each.kind, each.metadata.namespace, each.metadata.name): each for each in claims},
+        topologies=topologies,
+        classes=known_classes(topologies.values(), classes),
+    )
 
 
 def check(workload: Workload, objects: Objects) -> Iterator[Wrong]:

@@ -292,3 +292,13 @@ def test_one_file_may_hold_all_and_lists_each_claim_once(tmp_path: Path) -> None
     path.write_text("---\n".join([TOPOLOGIES, SINGLE, PAIR, workload("Pod", spec)]))
     found = calls(str(path), "--pod", str(path))
     assert [(each["podClaim"], each["step"]) for each in found] == [("a", "nic"), ("a", "leased"), ("a", "tune")]
+
+
+def test_what_is_wrong_with_the_pod_is_told_beside_what_is_shown(files: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "wrong.yaml"
+    path.write_text(workload("Pod", POD_SPEC.replace("image: x", "resources: {claims: [{name: secnd}]}")))
+    done = render(files["topologies"], "--claim", files["claims"], "--pod", str(path))
+    assert done.exit_code == 0
+    assert 'Pod "web", container "c" lists claim "secnd", which the pod lacks; did you mean "second"?' in done.stderr
+    assert 'no container lists claim "first"' in done.stderr
+    assert 'claim "gpu"' not in done.stderr
