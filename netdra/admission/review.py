@@ -11,10 +11,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from netdra.admission import claims, custom_devices, policies, schemas, topologies
 from netdra.admission.cluster import Cluster
-from netdra.admission.messages import ALLOWED, AdmissionRequest, Verdict
+from netdra.admission.messages import ALLOWED, NOTHING, AdmissionRequest, Verdict
 from netdra.model import documents
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.custom_device import CustomDevice
@@ -31,6 +32,7 @@ T = TypeVar("T")
 CLAIMS = frozenset({ResourceClaim.__name__, ResourceClaimTemplate.__name__})
 CLASS = DeviceClass.__name__
 POLICY = DeviceExposurePolicy.__name__
+_STORED = "let through, because the stored object has the same error"
 _GROUPS = {"networking.dra.io", "cni.networking.k8s.io", "resource.k8s.io"}
 
 
@@ -61,12 +63,23 @@ def review(request: AdmissionRequest, cluster: Cluster, in_time: Callable[[], bo
         return ALLOWED
     if request.too_deep:
         return Verdict((f'{kind} "{request.name}": nested more than {MOST} levels deep',))
+    verdict = _judged(of_kind, request, cluster)
+    if verdict.allowed or request.operation != "UPDATE":
+        return verdict
+    # As the API server does with its own rules (KEP-4008): what was stored before a rule came can be changed elsewhere.
+    stored = replace(request, operation="CREATE", object=request.old_object, old_object=NOTHING)
+    before = {*_judged(of_kind, stored, cluster).errors}
+    new = tuple(error for error in verdict.errors if error not in before)
+    return Verdict(new) if new else Verdict(warnings=tuple(f"{_STORED}: {error}" for error in verdict.errors))
+
+
+def _judged(of_kind: Callable[..., Verdict], request: AdmissionRequest, cluster: Cluster) -> Verdict:
     try:
         return of_kind(request, cluster)
     except msgspec.ValidationError:
         return Verdict(tuple(_findings(request)))
     except (*UNREADABLE, InvalidInputError) as problem:
-        return Verdict((f'{kind} "{request.name}": {problem}',))
+        return Verdict((f'{request.kind.kind} "{request.name}": {problem}',))
 
 
 def _class(request: AdmissionRequest) -> Verdict:

@@ -29,9 +29,11 @@ def review(
     in_time: Callable[[], bool],
 ) -> Verdict:
     """The errors of a topology, or the warnings for its author; `in_time` is as for `Allocator.foresee`."""
-    if used := _frozen(new, old, cluster.users):
-        return Verdict((used.text,))
     schemas = sound(cluster.schemas)
+    # What rules that are newer than it refuse can be corrected while pods have it: they keep their networks (D52).
+    is_sound = old is None or not check_topology(old, schemas)
+    if is_sound and (used := _frozen(new, old, cluster.users)):
+        return Verdict((used.text,))
     findings = [*check_topology(new, schemas)]
     others = {name: cluster.topologies[name] for name in sorted(cluster.topologies) if name != new.name}
     findings += [finding for name, finding in check_together({**others, new.name: new}) if name == new.name]

@@ -1,0 +1,47 @@
+"""Objects that were stored before a rule came: they can be corrected and changed elsewhere, and get no new error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from netdra.admission.cluster import Cluster
+from netdra.admission.messages import AdmissionRequest
+from netdra.admission.review import review
+from netdra.model.topology import NetworkTopology
+from tests.builders import policy
+
+Request = Callable[..., AdmissionRequest]
+Topology = Callable[..., NetworkTopology]
+OLD = "- {name: vf0, type: sriov, config: {vlan: 5000}}\n- {name: vf1, type: sriov}"
+SELECTED = OLD.replace("{name: vf1, type: sriov}", "{name: vf1, type: sriov, selector: {cel: 'true'}}")
+WORSE = OLD.replace("{name: vf1, type: sriov}", "{name: vf1, type: sriov, config: {vlan: 6000}}")
+RIGHT = OLD.replace("5000", "50")
+USED = Cluster(users=("app/net",))
+
+
+def test_an_error_that_was_there_before_is_a_warning(request_of: Request, topology: Topology) -> None:
+    refused = review(request_of(topology("t", OLD)), Cluster())
+    assert "vlan" in refused.errors[0]
+    verdict = review(request_of(topology("t", SELECTED), topology("t", OLD)), Cluster())
+    assert verdict.errors == ()
+    assert verdict.warnings == (f"let through, because the stored object has the same error: {refused.errors[0]}",)
+
+
+def test_a_new_error_is_refused_and_it_alone_is_told(request_of: Request, topology: Topology) -> None:
+    (error,) = review(request_of(topology("t", WORSE), topology("t", OLD)), Cluster()).errors
+    assert "6000" in error
+
+
+def test_what_a_newer_rule_refuses_can_be_corrected_while_pods_have_it(request_of: Request, topology: Topology) -> None:
+    assert review(request_of(topology("t", RIGHT), topology("t", OLD)), USED).allowed
+    (frozen,) = review(request_of(topology("t", OLD), topology("t", RIGHT)), USED).errors
+    assert "pods are attached" in frozen
+
+
+def test_an_object_that_is_right_gets_no_error(request_of: Request, topology: Topology) -> None:
+    assert not review(request_of(topology("t", OLD), topology("t", RIGHT)), Cluster()).allowed
+    wrong: Any = policy("p", "device.driver ==")
+    assert not review(request_of(wrong, policy("p", "true")), Cluster()).allowed
+    assert review(request_of(policy("p", "true"), wrong), Cluster()).allowed
+    assert not review(request_of(policy("p", "device.driver !="), wrong), Cluster()).allowed
