@@ -158,6 +158,10 @@ class Network:
         """
         if self.is_on_hosts(sandbox):
             raise _host_network(sandbox, claims)
+        # A former driver may have finished while claims were prepared here: its specification must not be taken away.
+        saved = self.standing(sandbox) if self.has_checkpoint(sandbox.id) else None
+        if saved is not None:
+            return self.confirm(sandbox, [entry.claim for entry in claims], saved)
         with measured(metrics.ATTACH_SECONDS):
             try:
                 self.table.begin_attach(sandbox, [entry.claim for entry in claims])

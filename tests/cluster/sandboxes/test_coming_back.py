@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from netdra.chain.checkpoint import Saved
 from netdra.model.errors import TemporaryError
+from netdra.model.plan import ClaimReference
 from netdra.node.sandboxes.network import Network
+from netdra.node.sandboxes.status import ClaimDevices
 from tests.cluster.fault_proxy import Answer
 from tests.cluster.sandboxes.former import attached, rounds
 from tests.cluster.sandboxes.scene import WITHIN, Scene, chain_of_three, ready
@@ -212,5 +216,29 @@ def test_a_network_that_the_former_driver_detaches_meanwhile_has_no_drift(scene:
             (scene.machine.settings.state / f"{sandbox.id}.jsonl").unlink()
             with pytest.raises(TemporaryError, match="another process has detached it"):
                 daemon.pods.recovery.network.drift(sandbox)
+
+    asyncio.run(story())
+
+
+def test_a_pod_that_the_former_driver_has_just_attached_is_not_attached_anew(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim, sandbox = attached(scene)
+
+    monkeypatch.setattr(Network, "checkpoints", lambda _: ())
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            network, begun = daemon.pods.recovery.network, list[object]()
+            monkeypatch.setattr(network.table, "begin_attach", lambda *given: begun.append(given))
+            reference = ClaimReference(namespace=scene.workspace.namespace, name=claim, uid=scene.uid(claim))
+            unused: Any = None
+
+            async def attach() -> None:
+                network.attach(sandbox, [ClaimDevices(reference)], unused, time.monotonic() + WITHIN)
+
+            await network.table.act(sandbox, attach)
+            assert not begun
+            assert scene.machine.specified() == {scene.uid(claim)}
 
     asyncio.run(story())
