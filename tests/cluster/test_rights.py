@@ -79,7 +79,8 @@ WEBHOOK: Rights = {
     f"nodenetworks.{OURS}": READ,
     f"cnipluginschemas.{CNI}": READ,
     f"deviceclasses.{DRA}": READ,
-    f"resourceclaims.{DRA}": frozenset({"list"}),
+    f"resourceclaims.{DRA}": frozenset({"get", "list"}),
+    f"resourceclaimtemplates.{DRA}": frozenset({"get"}),
 }
 IN_NAMESPACE: dict[str, Rights] = {
     "netdra-node": {},
@@ -92,6 +93,7 @@ IN_NAMESPACE: dict[str, Rights] = {
 }
 NAMED = [
     ("netdra-controller", "leases.coordination.k8s.io", "netdra-controller", {"get", "update"}, NETDRA),
+    ("netdra-controller", "leases.coordination.k8s.io", "netdra-neutron", {"get", "update"}, NETDRA),
     ("netdra-webhook", "secrets", "netdra-webhook", {"get", "list", "watch", "update"}, NETDRA),
     (
         "netdra-webhook",
