@@ -7,9 +7,8 @@ Admission and `netdra validate` warn of ranges that overlap.
 from __future__ import annotations
 
 import ipaddress
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import groupby
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -54,82 +53,95 @@ class Range(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class _Part(msgspec.Struct, frozen=True):
-    """Addresses that the same ranges hand out: the first of them, and the first one of another store."""
-
-    first: int
-    last: int
-    owners: tuple[Range, ...]
-
-
 class _Taken:
-    """The addresses of one version that are handed out on one wire, in order and without overlaps."""
+    """Ranges in a segment tree over addresses; each node keeps at most two of different stores.
 
-    def __init__(self) -> None:
-        self._starts: list[int] = []
-        self._parts: list[_Part] = []
+    Whatever the store of a range, one of these two is of another. So adding and searching take a number of steps that
+    grows with the logarithm of the number of ranges, however they lie.
+    """
+
+    def __init__(self, bounds: Iterable[int]) -> None:
+        """Make it for ranges of which each first address, and each address after the last one, is among `bounds`."""
+        self._leaves = {bound: at for at, bound in enumerate(sorted({*bounds}))}
+        self._whole: list[tuple[Range, ...]] = [()] * (2 * len(self._leaves))
+        self._some = self._whole[:]
 
     def other(self, wanted: Range) -> Range | None:
         """A range of another store that has an address of this one."""
-        for part in self._parts[slice(*self._overlapped(wanted))]:
-            for owner in part.owners:
-                if owner.store != wanted.store:
-                    return owner
-        return None
+        inside, above = self._nodes(wanted)
+        owners = chain(*(self._some[node] for node in inside), *(self._whole[node] for node in above))
+        return next((owner for owner in owners if owner.store != wanted.store), None)
 
     def add(self, new: Range) -> None:
-        """Take a range's addresses; of those that two stores have already, nothing more needs to be known."""
-        start, end = self._overlapped(new)
-        made: list[_Part] = []
-        free = new.first
-        for part in self._parts[start:end]:
-            low, high = max(part.first, new.first), min(part.last, new.last)
-            known = any(owner.store == new.store for owner in part.owners)
-            owners = part.owners if known or len(part.owners) > 1 else (*part.owners, new)
-            made += [_Part(part.first, low - 1, part.owners)] * (part.first < low)
-            made += [_Part(free, low - 1, (new,))] * (free < low)
-            made.append(_Part(low, high, owners))
-            made += [_Part(high + 1, part.last, part.owners)] * (high < part.last)
-            free = high + 1
-        made += [_Part(free, new.last, (new,))] * (free <= new.last)
-        self._parts[start:end] = made = [*_merged(made)]
-        self._starts[start:end] = [part.first for part in made]
+        """Add a range."""
+        inside, above = self._nodes(new)
+        for node in inside:
+            self._whole[node] = _two_stores(self._whole[node], new)
+        for node in {*inside, *above}:
+            self._some[node] = _two_stores(self._some[node], new)
 
-    def _overlapped(self, wanted: Range) -> tuple[int, int]:
-        """Where the parts begin and end that have an address of a range."""
-        start = bisect_right(self._starts, wanted.first)
-        start -= bool(start and self._parts[start - 1].last >= wanted.first)
-        return start, bisect_right(self._starts, wanted.last)
+    def _nodes(self, wanted: Range) -> tuple[list[int], set[int]]:
+        """The nodes that a range is made of, and all above these."""
+        low, high = (self._leaves[bound] + len(self._leaves) for bound in _bounds_of(wanted))
+        above = {leaf >> level for leaf in (low, high - 1) for level in range(1, leaf.bit_length())}
+        inside = []
+        while low < high:
+            if low & 1:
+                inside.append(low)
+                low += 1
+            if high & 1:
+                high -= 1
+                inside.append(high)
+            low, high = low >> 1, high >> 1
+        return inside, above
 
 
-def _merged(parts: Iterable[_Part]) -> Iterator[_Part]:
-    """Neighbours of the same owners as one."""
-    for _, same in groupby(parts, lambda part: tuple(map(id, part.owners))):
-        found = [*same]
-        yield _Part(found[0].first, found[-1].last, found[0].owners)
+def _two_stores(owners: tuple[Range, ...], new: Range) -> tuple[Range, ...]:
+    is_known = len(owners) > 1 or any(owner.store == new.store for owner in owners)
+    return owners if is_known else (*owners, new)
+
+
+def _bounds_of(entry: Range) -> tuple[int, int]:
+    return entry.first, entry.last + 1
 
 
 def _may_be_one(wire: _Wire, other: _Wire) -> bool:
     return len(wire) == len(other) and all(None in pair or pair[0] == pair[1] for pair in zip(wire, other, strict=True))
 
 
-def _clashes(every: Iterable[Range]) -> Iterator[tuple[Range, Range]]:
-    """Each range with an earlier one that can hand out one of its addresses on what may be one wire."""
-    taken: dict[tuple[int, _Wire], _Taken] = {}
-    unsure: set[tuple[int, _Wire]] = set()
-    for new in every:
-        key = new.version, new.wire
-        is_unsure = None in new.wire
-        near = [key] if key in taken else []
-        near += [other for other in (taken if is_unsure else unsure) if other != key]
-        found = (
-            taken[other].other(new) for other in near if other[0] == new.version and _may_be_one(new.wire, other[1])
-        )
-        if (earlier := next(filter(None, found), None)) is not None:
+_Unknown = tuple[bool, ...]
+"""Which tags of a wire are not known."""
+
+
+def _clashes(ranges_in_order: Iterable[Range]) -> Iterator[tuple[Range, Range]]:
+    """Each range with an earlier one that can hand out one of its addresses on what may be one wire.
+
+    Wires of which the same tags are unknown may be one if their other tags are equal. There are few such kinds of
+    wires, so each kind is searched for the tags that both kinds know.
+    """
+    every = [(entry, tuple(tag is None for tag in entry.wire)) for entry in ranges_in_order]
+    kinds: dict[tuple[int, int], dict[_Unknown, None]] = {}
+    for entry, unknown in every:
+        kinds.setdefault((entry.version, len(unknown)), {})[unknown] = None
+
+    def trees(entry: Range, unknown: _Unknown) -> Iterator[tuple[tuple[object, ...], tuple[object, ...]]]:
+        """For each kind of wire, where its ranges are that may be on the wire of this one, and where this one is."""
+        for other in kinds[entry.version, len(unknown)]:
+            known = tuple(None if hidden else tag for tag, hidden in zip(entry.wire, other, strict=True))
+            yield (entry.version, other, unknown, known), (entry.version, unknown, other, known)
+
+    bounds: dict[tuple[object, ...], list[int]] = {}
+    for entry, unknown in every:
+        for key in {each for pair in trees(entry, unknown) for each in pair}:
+            bounds.setdefault(key, []).extend(_bounds_of(entry))
+    taken = {key: _Taken(found) for key, found in bounds.items()}
+    for new, unknown in every:
+        pairs = [*trees(new, unknown)]
+        earlier = next(filter(None, (taken[searched].other(new) for searched, _ in pairs)), None)
+        if earlier is not None:
             yield earlier, new
-        taken.setdefault(key, _Taken()).add(new)
-        if is_unsure:
-            unsure.add(key)
+        for _, own in pairs:
+            taken[own].add(new)
 
 
 def overlaps(topologies: Iterable[NetworkTopology]) -> Iterator[tuple[str, Finding]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import yaml
 from hypothesis import given
@@ -12,6 +14,7 @@ from netdra.rules.networks import Range, _clashes, overlaps
 from netdra.rules.topologies import check_topology
 from netdra.topology.bind import unbound
 from tests import builders
+from tests.effort import calls
 
 LOCAL = "{type: host-local, subnet: 10.77.0.0/24}"
 
@@ -106,21 +109,58 @@ def test_a_range_is_found_to_clash_exactly_if_it_clashes_with_one_before(
     drawn: list[tuple[int, int, int, tuple[int | None, ...]]],
 ) -> None:
     every = [
-        Range(
-            topology=str(number),
-            step="a",
-            at=0,
-            path=(),
-            store=("host-local", str(store), ""),
-            version=4,
-            first=first,
-            last=first + length,
-            wire=wire,
-        )
-        for number, (store, first, length, wire) in enumerate(drawn)
+        a_range(number, str(store), first, length, wire) for number, (store, first, length, wire) in enumerate(drawn)
     ]
     found = {later.topology: earlier for earlier, later in _clashes(every)}
     for number, later in enumerate(every):
         before = [earlier for earlier in every[:number] if earlier.clashes(later)]
         assert (later.topology in found) == bool(before)
         assert not before or found[later.topology] in before
+
+
+def a_range(number: int, store: str, first: int, length: int, wire: tuple[int | None, ...]) -> Range:
+    return Range(
+        topology=str(number),
+        step="a",
+        at=0,
+        path=(),
+        store=("host-local", store, ""),
+        version=4,
+        first=first,
+        last=first + length,
+        wire=wire,
+    )
+
+
+def apart(number: int, _: int) -> Range:
+    return a_range(number, str(number), 256 * number, 255, (7,))
+
+
+def equal(number: int, _: int) -> Range:
+    return a_range(number, str(number), 0, 255, (7,))
+
+
+def of_one_store_and_nested(number: int, count: int) -> Range:
+    """First many small ranges, then as many that contain all of these."""
+    return a_range(number, "one", *((256 * number, 255) if number < count // 2 else (0, 256 * count)), (7,))
+
+
+def on_wires_with_an_unknown_tag(number: int, _: int) -> Range:
+    return a_range(number, str(number), 256 * number, 255, (None, number))
+
+
+def half_on_a_wire_of_any_tag(number: int, _: int) -> Range:
+    return a_range(number, str(number), 256 * number, 255, (number if number % 2 else None,))
+
+
+@pytest.mark.parametrize(
+    "lie", [apart, equal, of_one_store_and_nested, on_wires_with_an_unknown_tag, half_on_a_wire_of_any_tag]
+)
+def test_ten_times_as_many_ranges_are_compared_in_little_more_than_ten_times_the_calls(
+    lie: Callable[[int, int], Range],
+) -> None:
+    def effort(count: int) -> int:
+        every = [lie(number, count) for number in range(count)]
+        return calls(lambda: [*_clashes(every)])
+
+    assert effort(1000) < 20 * effort(100)
