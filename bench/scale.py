@@ -41,7 +41,7 @@ VFS = 64
 LARGE = 5000
 QUOTA = 2 * 2**30
 """etcd's default (`--quota-backend-bytes`)."""
-MOST_MEMORY = 220.0
+MOST_MEMORY = 200.0
 """MiB."""
 MOST_CPU = 60.0
 """Seconds of the controller's for one edit of a policy that concerns every node."""
