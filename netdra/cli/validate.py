@@ -148,23 +148,22 @@ def _read(path: str, file: str) -> Iterator[_Object | _Pods | FileProblem]:
     try:
         for marked in marks.read(text):
             try:
-                if inputs.is_foreign(marked.value):
-                    pods = workload.read(marked.value, file)
-                    yield from _misversioned(file, marked) if pods is None else [_Pods(file, marked, pods)]
-                    continue
                 if documents.is_inventory(marked.value):
-                    documents.inventory_of(marked.value, file)
+                    yield from (
+                        _problem(file, marked, finding) for finding in documents.examine_inventory(marked.value)
+                    )
+                    continue
+                if inputs.is_foreign(marked.value):
+                    pods, findings = workload.examine(marked.value)
+                    yield from (_problem(file, marked, finding) for finding in findings)
+                    yield from _misversioned(file, marked) if pods is None else [_Pods(file, marked, pods)]
                     continue
                 document, findings = documents.examine(marked.value, file)
             except InvalidInputError as problem:
                 what = problem.what.removeprefix(f"{file}: ")
                 yield FileProblem(file=file, line=marked.line(), message=what, hint=problem.hint)
                 continue
-            for finding in findings:
-                shown = dotted(finding.path, "").removeprefix(".")
-                yield FileProblem(
-                    file=file, line=marked.line(finding.path), message=finding.what, path=shown, hint=finding.hint
-                )
+            yield from (_problem(file, marked, finding) for finding in findings)
             if document is not None:
                 yield _Object(file, marked, document, tuple(finding.path for finding in findings))
     except InvalidInputError as problem:
@@ -173,6 +172,12 @@ def _read(path: str, file: str) -> Iterator[_Object | _Pods | FileProblem]:
             yield FileProblem(file=file, line=int(number), message=rest, hint=problem.hint)
         else:
             yield FileProblem(file=file, line=1, message=problem.what, hint=problem.hint)
+
+
+def _problem(file: str, marked: marks.Document, finding: Finding) -> FileProblem:
+    """A finding about a document at its place."""
+    place = dotted(finding.path, "").removeprefix(".")
+    return FileProblem(file=file, line=marked.line(finding.path), message=finding.what, path=place, hint=finding.hint)
 
 
 def _workloads(objects: Sequence[_Object], workloads: Sequence[_Pods]) -> Iterator[FileProblem]:

@@ -1,30 +1,180 @@
-"""What the API server refuses of a claim's requests, told of claims and templates in files.
+"""What the API server rejects in the claims, templates and DeviceClasses of files.
 
-Called by `netdra.model.documents`. The rules are those of Kubernetes 1.37 (pkg/apis/resource/validation). A claim that
-comes from the API server has passed them.
+Called by `netdra.model.documents`. The rules are those of Kubernetes 1.37 (pkg/apis/resource/validation). An object
+that comes from the API server has passed them. CEL expressions are compiled by `netdra.topology.selectors`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator, Sequence
 
-from netdra.model import names
+from netdra.model import metadata_rules, names, quantity, suggestions
 from netdra.model.claim import (
     MAX_RESULTS,
+    DeviceClaim,
+    DeviceClass,
+    DeviceConstraint,
     DeviceRequest,
+    DeviceSelector,
     DeviceSubRequest,
+    DeviceToleration,
     ExactDeviceRequest,
+    OpaqueDeviceConfiguration,
     ResourceClaim,
     ResourceClaimTemplate,
 )
+from netdra.model.errors import InvalidInputError
 from netdra.model.findings import Finding, Path
 
 MAX_REQUESTS = 32
 MAX_ALTERNATIVES = 8
+MAX_ENTRIES = 32
+"""Of selectors, constraints, configurations, and requests that one of these names."""
+MAX_PARAMETERS = 10 * 1024
+"""Bytes of opaque parameters (OpaqueParametersMaxLength)."""
+MAX_INTEGER = 2**63 - 1
+EFFECTS = ("NoSchedule", "NoExecute", "None")
 _EXACTLY = "write {name: …, exactly: {deviceClassName: …}}"
+_DOMAIN = "a domain is up to 63 of a-z, 0-9, - and ., letters or digits at both ends"
+_OPAQUE = "write opaque: {driver: …, parameters: {…}}"
+_SELECTOR = "write cel: {expression: …}"
 
 
-def findings(claim: ResourceClaim | ResourceClaimTemplate) -> Iterator[Finding]:
+def findings(value: ResourceClaim | ResourceClaimTemplate | DeviceClass) -> Iterator[Finding]:
+    """What is wrong with a claim, a template, or a class."""
+    if isinstance(value, DeviceClass):
+        yield from _of_class(value)
+        return
+    if isinstance(value, ResourceClaimTemplate):
+        yield from metadata_rules.findings(value.spec.metadata, ("spec", "metadata"))
+    yield from _of_requests(value)
+    spec, path = _spec(value)
+    known = [name for request in spec.requests for name in _names_of(request)]
+    yield from _too_many(spec.constraints, "constraints", "write several claims", (*path, "constraints"))
+    for at, constraint in enumerate(spec.constraints):
+        yield from _constraint(constraint, (*path, "constraints", at))
+    yield from _too_many(spec.config, "configurations", "write several claims", (*path, "config"))
+    for at, config in enumerate(spec.config):
+        place = (*path, "config", at)
+        yield from _references(config.requests, (*place, "requests"))
+        for number, name in enumerate(config.requests):
+            if name not in known:
+                hint = suggestions.hint(name, known, "the claim's requests are")
+                what = f"a configuration names request {_quoted(name)}, which the claim lacks"
+                yield Finding(what, hint, (*place, "requests", number))
+        yield from _opaque(config.opaque, place)
+
+
+def _of_class(value: DeviceClass) -> Iterator[Finding]:
+    yield from _selectors(value.spec.selectors, "", ("spec",))
+    yield from _too_many(value.spec.config, "configurations", "remove some", ("spec", "config"))
+    for at, config in enumerate(value.spec.config):
+        yield from _opaque(config.opaque, ("spec", "config", at))
+    resource = value.spec.extended_resource_name
+    if resource is not None and not names.is_extended_resource(resource):
+        what = f"extendedResourceName {_quoted(resource)} is not the name of an extended resource"
+        hint = 'write "<domain>/<name>" with a domain other than kubernetes.io'
+        yield Finding(what, hint, ("spec", "extendedResourceName"))
+
+
+def _constraint(constraint: DeviceConstraint, path: Path) -> Iterator[Finding]:
+    yield from _references(constraint.requests, (*path, "requests"))
+    fields = {"matchAttribute": constraint.match_attribute, "distinctAttribute": constraint.distinct_attribute}
+    given = {field: name for field, name in fields.items() if name is not None}
+    if not given:
+        yield Finding("a constraint needs an attribute", "add matchAttribute or distinctAttribute", path)
+    for field, name in given.items():
+        domain, slash, last = name.partition("/")
+        if slash and not (names.is_attribute_domain(domain) and names.is_identifier(last.partition("/")[0])):
+            what = f"attribute {_quoted(name)} is not valid"
+            hint = f"write <domain>/<name>, e.g. {names.qualified('numaNode')}"
+            yield Finding(what, hint, (*path, field))
+        elif not name:
+            yield Finding(f"{field} must not be empty", f"write e.g. {names.qualified('numaNode')}", (*path, field))
+
+
+def _references(requests: Sequence[str], path: Path) -> Iterator[Finding]:
+    """The names of requests in a constraint or a configuration."""
+    yield from _too_many(requests, "requests", "remove some; no requests means all", path)
+    for at, name in enumerate(requests):
+        if name in requests[:at]:
+            yield Finding(f"request {_quoted(name)} is listed twice", "remove one of the two", (*path, at))
+
+
+def _opaque(opaque: OpaqueDeviceConfiguration | None, path: Path) -> Iterator[Finding]:
+    if opaque is None:
+        yield Finding("a configuration needs the field opaque", _OPAQUE, path)
+        return
+    place = (*path, "opaque")
+    if not _is_driver(opaque.driver):
+        yield Finding(f"driver {_quoted(opaque.driver)} is not valid", _DOMAIN, (*place, "driver"))
+    if not isinstance(opaque.parameters, dict):
+        yield Finding("opaque parameters must be an object", "write {key: value}", (*place, "parameters"))
+        return
+    size = len(json.dumps(opaque.parameters, separators=(",", ":"), ensure_ascii=False, default=str).encode())
+    if size > MAX_PARAMETERS:
+        what = f"opaque parameters are {size} bytes as JSON; at most {MAX_PARAMETERS} are supported"
+        yield Finding(what, "shorten them", (*place, "parameters"))
+
+
+def _is_driver(name: str) -> bool:
+    """Whether a text is a driver's name, which may have capital letters; also the domain of an attribute."""
+    return len(name) <= names.MAX_LABEL and names.is_subdomain(name.lower())
+
+
+def _selectors(selectors: Sequence[DeviceSelector], called: str, path: Path) -> Iterator[Finding]:
+    place = (*path, "selectors")
+    yield from _too_many(selectors, "selectors", "join them with &&", place)
+    for at, selector in enumerate(selectors):
+        if selector.cel is None:
+            yield Finding(f"{called}a selector needs the field cel", _SELECTOR, (*place, at))
+
+
+def _tolerations(tolerations: Iterable[DeviceToleration], called: str, path: Path) -> Iterator[Finding]:
+    for at, toleration in enumerate(tolerations):
+        place = (*path, "tolerations", at)
+        if toleration.key and not names.is_label_key(toleration.key):
+            what = f"{called}key {_quoted(toleration.key)} of a toleration is not valid"
+            yield Finding(what, metadata_rules.KEY_RULE, (*place, "key"))
+        if toleration.operator == "Exists" and toleration.value:
+            what = f"{called}a toleration with operator Exists must not have a value"
+            yield Finding(what, "remove the value, or write operator: Equal", (*place, "value"))
+        elif not names.is_label_value(toleration.value):
+            what = f"{called}value {_quoted(toleration.value)} of a toleration is not valid"
+            yield Finding(what, metadata_rules.VALUE_RULE, (*place, "value"))
+        if abs(toleration.toleration_seconds or 0) > MAX_INTEGER:
+            what = f"{called}tolerationSeconds {toleration.toleration_seconds} is too large"
+            yield Finding(what, "leave it out to tolerate the taint forever", (*place, "tolerationSeconds"))
+        if toleration.effect and toleration.effect not in EFFECTS:
+            what = f"{called}effect {_quoted(toleration.effect)} is not supported"
+            yield Finding(what, suggestions.hint(toleration.effect, EFFECTS, "supported:"), (*place, "effect"))
+
+
+def _capacity(choice: ExactDeviceRequest | DeviceSubRequest, called: str, path: Path) -> Iterator[Finding]:
+    for name, amount in (choice.capacity.requests if choice.capacity is not None else {}).items():
+        try:
+            quantity.parse(amount)
+        except InvalidInputError as problem:
+            what = f"{called}capacity {_quoted(name)}: {problem.what}"
+            yield Finding(what, problem.hint, (*path, "capacity", "requests", name))
+
+
+def _too_many(entries: Sequence[object], noun: str, hint: str, path: Path) -> Iterator[Finding]:
+    if len(entries) > MAX_ENTRIES:
+        yield Finding(f"{len(entries)} {noun}; at most {MAX_ENTRIES} are supported", hint, path)
+
+
+def _names_of(request: DeviceRequest) -> list[str]:
+    """By what constraints and configurations can name a request."""
+    return [request.name, *(f"{request.name}/{choice.name}" for choice in request.first_available)]
+
+
+def _quoted(text: str) -> str:
+    return f'"{ascii(text[:80])[1:-1]}"'
+
+
+def _of_requests(claim: ResourceClaim | ResourceClaimTemplate) -> Iterator[Finding]:
     """What is wrong with a claim's requests."""
     requests, path = _requests(claim)
     if len(requests) > MAX_REQUESTS:
@@ -61,6 +211,11 @@ def _choice(choice: ExactDeviceRequest | DeviceSubRequest, called: str, path: Pa
         yield Finding(what, "remove the count, or the allocationMode", (*path, "count"))
     elif choice.count < 0:
         yield Finding(f"{called}: count {choice.count} is not above 0", "1 is the default", (*path, "count"))
+    elif choice.count > MAX_INTEGER:
+        yield Finding(f"{called}: count {choice.count} is too large", f"write at most {MAX_RESULTS}", (*path, "count"))
+    yield from _selectors(choice.selectors, f"{called}: ", path)
+    yield from _tolerations(choice.tolerations, f"{called}: ", path)
+    yield from _capacity(choice, f"{called}: ", path)
 
 
 def _names(entries: list[str], called: str, path: Path) -> Iterator[Finding]:
@@ -86,9 +241,14 @@ def too_many(claim: ResourceClaim | ResourceClaimTemplate) -> Finding | None:
 
 def _requests(claim: ResourceClaim | ResourceClaimTemplate) -> tuple[tuple[DeviceRequest, ...], Path]:
     """The requests of a claim, or of a claim made from a template, and their place in the object."""
+    spec, path = _spec(claim)
+    return spec.requests, (*path, "requests")
+
+
+def _spec(claim: ResourceClaim | ResourceClaimTemplate) -> tuple[DeviceClaim, Path]:
     if isinstance(claim, ResourceClaimTemplate):
-        return claim.spec.spec.devices.requests, ("spec", "spec", "devices", "requests")
-    return claim.spec.devices.requests, ("spec", "devices", "requests")
+        return claim.spec.spec.devices, ("spec", "spec", "devices")
+    return claim.spec.devices, ("spec", "devices")
 
 
 def _least(request: DeviceRequest) -> int:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from netdra.model import claim_rules, names, suggestions, yaml_text
+from netdra.model import claim_rules, metadata_rules, names, suggestions, yaml_text
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.cni_plugin import CNIPlugin
 from netdra.model.custom_device import CustomDevice
@@ -150,10 +150,13 @@ def examine(value: Any, origin: str, *, strict: bool = True) -> tuple[Document |
             what = f'{kind} "{_name(value)}": no object can have this name'
             findings.append(Finding(what, NAME_RULE, ("metadata", "name")))
             return None, tuple(findings)
-    if strict and isinstance(document, ResourceClaim | ResourceClaimTemplate):
+    if strict and document is not None and kind not in WRITTEN_BY_DRIVERS:
+        rejected = [*metadata_rules.findings(document.metadata)]
+        if isinstance(document, ResourceClaim | ResourceClaimTemplate | DeviceClass):
+            rejected += claim_rules.findings(document)
         findings += [
             msgspec.structs.replace(finding, what=f"{_subject(value, kind, ())}: {finding.what}")
-            for finding in claim_rules.findings(document)
+            for finding in rejected
         ]
     return document, tuple(findings)
 
@@ -225,6 +228,16 @@ def inventory_of(value: object, origin: str) -> Inventory:
             hint="capture it with this version of netdra",
         )
     return converted
+
+
+def examine_inventory(value: Any) -> tuple[Finding, ...]:
+    """What is wrong with a plain value as a node's inventory, unknown fields included."""
+    inventory, findings = fitted(value, Inventory, strict=True)
+    if inventory is not None and inventory.api_version != INVENTORY_VERSION:
+        what = f'version "{inventory.api_version}" is not supported'
+        hint = f"use {INVENTORY_VERSION}: capture it with this version of netdra"
+        findings = (*findings, Finding(what, hint, ("apiVersion",)))
+    return tuple(msgspec.structs.replace(finding, what=f"inventory: {finding.what}") for finding in findings)
 
 
 def plans(text: str, origin: str) -> list[Plan]:

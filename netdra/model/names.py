@@ -43,6 +43,8 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?\Z")
 _PHYSNET = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]{0,62}[A-Za-z0-9])?\Z")
 _PCIE_ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}\Z")
+# k8s.io/apimachinery IsQualifiedName with the domain that extended resources need.
+_EXTENDED_RESOURCE = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?\Z")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
 
 
@@ -70,6 +72,13 @@ def is_label_key(text: str) -> bool:
 def is_label_value(text: str) -> bool:
     """Whether a text is the value of a label as Kubernetes takes it; it may be empty."""
     return not text or _LABEL_NAME.match(text) is not None
+
+
+def is_extended_resource(name: str) -> bool:
+    """Whether Kubernetes takes the name for an extended resource (pkg/apis/core/v1/helper IsExtendedResourceName)."""
+    domain = name.split("/", 1)[0]
+    native = domain == "kubernetes.io" or domain.endswith(".kubernetes.io") or name.startswith("requests.")
+    return _EXTENDED_RESOURCE.match(name) is not None and is_subdomain(domain) and not native
 
 
 def is_identifier(name: str) -> bool:

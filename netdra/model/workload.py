@@ -6,15 +6,17 @@ batch/v1).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from netdra.model import documents
+from netdra.model import suggestions
 from netdra.model.core import PodClaim
-from netdra.model.findings import Path
+from netdra.model.errors import InvalidInputError
+from netdra.model.findings import Finding, Path
 from netdra.model.meta import ObjectMeta
+from netdra.model.reasons import fitted
 from netdra.model.resource import Wire
 
 _OF_TEMPLATE: Path = ("spec", "template", "spec")
@@ -30,9 +32,10 @@ _COUNTED: Mapping[str, Path] = {
 
 
 class ListedClaim(Wire, frozen=True):
-    """A claim that a container lists."""
+    """A claim that a container lists, or one request of it."""
 
     name: str
+    request: str = ""
 
 
 class WorkloadResources(Wire, frozen=True):
@@ -109,26 +112,98 @@ def read(value: object, place: str) -> Workload | None:
     Raises:
         InvalidInputError: a field has another type than Kubernetes says.
     """
+    found, findings = examine(value, strict=False)
+    if findings:
+        raise InvalidInputError("\n".join(f"{place}: {finding.text_at_path}" for finding in findings))
+    return found
+
+
+def examine(value: object, *, strict: bool = True) -> tuple[Workload | None, tuple[Finding, ...]]:
+    """The workload that a document is, and what is wrong with how its parts are written that netdra reads.
+
+    Args:
+        value: plain, as YAML and JSON have it.
+        strict: whether unknown fields are reported, where claims are named; the API server drops or rejects them.
+
+    Returns:
+        no workload if the document has no pods, or cannot be read.
+    """
     kind = value.get("kind") if isinstance(value, dict) else None
     if not isinstance(value, dict) or not isinstance(kind, str):
-        return None
+        return None, ()
     path = _PLACES.get(kind, _OF_TEMPLATE)
-    spec = _at(value, path)
-    if not isinstance(spec, dict) or not isinstance(spec.get("containers"), list):
-        return None
-    where = f"{place}: {kind}"
-    metadata = documents.convert(value.get("metadata") or {"name": ""}, ObjectMeta, where)
+    written = _at(value, path)
+    if not isinstance(written, dict) or not isinstance(written.get("containers"), list):
+        return None, ()
+    metadata, wrong_metadata = fitted(value.get("metadata") or {"name": ""}, ObjectMeta)
+    spec, wrong_spec = fitted(written, WorkloadPodSpec)
+    unknown = _unknown(written) if strict else ()
+    findings = [
+        *(msgspec.structs.replace(finding, path=("metadata", *finding.path)) for finding in wrong_metadata),
+        *(msgspec.structs.replace(finding, path=(*path, *finding.path)) for finding in (*wrong_spec, *unknown)),
+    ]
+    called = f'{kind} "{_name(value)}"'
+    named = tuple(msgspec.structs.replace(finding, what=f"{called}: {finding.what}") for finding in findings)
+    if metadata is None or spec is None:
+        return None, named
     count = _at(value, _COUNTED[kind]) if kind in _COUNTED else None
     pods = None if kind == "DaemonSet" else count if isinstance(count, int) else 1
     first = _at(value, ("spec", "ordinals", "start")) if kind == "StatefulSet" else 0
-    return Workload(
+    found = Workload(
         kind=kind,
         metadata=metadata,
         pods=pods,
         first=first if isinstance(first, int) else 0,
-        spec=documents.convert(spec, WorkloadPodSpec, f"{where}: {'.'.join(map(str, path))}"),
+        spec=spec,
         place=path,
     )
+    return found, named
+
+
+_NEAR = 0.85
+_OF_PODS = ("resourceClaims", "hostNetwork", "containers", "initContainers")
+"""The fields of a pod that netdra reads; the names of others are not checked, because Kubernetes adds some."""
+
+
+def _unknown(spec: Mapping[str, Any]) -> Iterator[Finding]:
+    """Fields that no Kubernetes knows: in the claims of a pod, and in the resources of its containers."""
+    absent = [name for name in _OF_PODS if name not in spec]
+    for key in spec:
+        meant = suggestions.closest(str(key), absent, _NEAR) if key not in _OF_PODS else ""
+        if meant and key != "ephemeralContainers":
+            yield Finding(f'unknown field "{key}"', f'did you mean "{meant}"?', (str(key),))
+    for place, entry in _entries(spec, ("resourceClaims",)):
+        yield from _fields(entry, ("name", "resourceClaimName", "resourceClaimTemplateName"), place)
+    for name in ("containers", "initContainers"):
+        for place, container in _entries(spec, (name,)):
+            resources = container.get("resources")
+            if not isinstance(resources, dict):
+                continue
+            yield from _fields(resources, ("claims", "limits", "requests"), (*place, "resources"))
+            for inner, entry in _entries(resources, ("claims",)):
+                yield from _fields(entry, ("name", "request"), (*place, "resources", *inner))
+
+
+def _entries(value: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The objects in a list, each with its place."""
+    listed = _at(value, path)
+    for at, entry in enumerate(listed if isinstance(listed, list) else ()):
+        if isinstance(entry, dict):
+            yield (*path, at), entry
+
+
+def _fields(value: Mapping[str, Any], known: Sequence[str], path: Path) -> Iterator[Finding]:
+    for key in value:
+        if key not in known:
+            hint = suggestions.hint(str(key), [name for name in known if name not in value] or known, "fields:")
+            yield Finding(f'unknown field "{ascii(str(key)[:80])[1:-1]}"', hint, (*path, str(key)))
+
+
+def _name(value: Mapping[str, Any]) -> str:
+    metadata = value.get("metadata")
+    given = metadata if isinstance(metadata, dict) else {}
+    name = given.get("name") or given.get("generateName")
+    return name[:80] if isinstance(name, str) else ""
 
 
 def _at(value: Any, path: Path) -> Any:

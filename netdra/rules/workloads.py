@@ -111,6 +111,7 @@ def check(workload: Workload, objects: Objects) -> Iterator[Wrong]:
         if claim is not None:
             found[entry.name] = claim
             yield from _pods(workload, entry, claim, place, objects)
+    yield from _requested(workload, found)
     ours = {name: claim for name, claim in found.items() if objects.is_ours(device_claim(claim)[0])}
     yield from _unlisted(workload, entries, found, ours)
     yield from _userspace(workload, ours, objects)
@@ -152,30 +153,72 @@ def _entries(workload: Workload, entries: Sequence[PodClaim]) -> Iterator[Wrong]
         if entry.name in seen:
             what = f'{workload.called} has two claims of the name "{entry.name}"'
             yield Wrong(Finding(what, "give each its own name", (*place, "name")))
+        elif not names.is_label(entry.name):
+            rule = "a name is up to 63 of a-z, 0-9 and -, letters or digits at both ends"
+            yield Wrong(
+                Finding(f"{workload.called}: claim name {_quoted(entry.name)} is not valid", rule, (*place, "name"))
+            )
         seen.add(entry.name)
+        for field, name in (
+            ("resourceClaimName", entry.resource_claim_name),
+            ("resourceClaimTemplateName", entry.resource_claim_template_name),
+        ):
+            if name and not names.is_subdomain(name):
+                what = f'{workload.called}, claim "{entry.name}": {field} {_quoted(name)} is not valid'
+                rule = "a name is up to 253 of a-z, 0-9, - and ., letters or digits at both ends"
+                yield Wrong(Finding(what, rule, (*place, field)))
 
 
 def _listed(workload: Workload, entries: Sequence[PodClaim]) -> Iterator[Wrong]:
     """Claims that containers list and the pod does not have: the API server refuses such a pod."""
     known = [entry.name for entry in entries]
     for container, place in workload.containers():
-        counted = Counter(listed.name for listed in container.listed)
+        counted = Counter((listed.name, listed.request) for listed in container.listed)
+        whole = {name for name, request in counted if not request}
         for at, listed in enumerate(container.listed):
-            if listed.name not in known:
+            if listed.request and not names.is_label(listed.request):
+                what = (
+                    f'{workload.called}, container "{container.name}": request {_quoted(listed.request)} of claim '
+                    f'"{listed.name}" is not valid'
+                )
+                rule = "a request's name is up to 63 of a-z, 0-9 and -, letters or digits at both ends"
+                yield Wrong(Finding(what, rule, (*place, "resources", "claims", at, "request")))
+            elif listed.name not in known:
                 what = (
                     f'{workload.called}, container "{container.name}" lists claim "{listed.name}", which the pod lacks'
                 )
                 hint = suggestions.hint(listed.name, known, "the pod's claims are") or "add it to resourceClaims"
                 yield Wrong(Finding(what, hint, (*place, "resources", "claims", at, "name")))
-            elif counted.pop(listed.name, 1) > 1:
+            elif counted.pop((listed.name, listed.request), 1) > 1 or (listed.request and listed.name in whole):
                 what = f'{workload.called}, container "{container.name}" lists claim "{listed.name}" twice'
                 yield Wrong(Finding(what, "remove one of them", (*place, "resources", "claims", at, "name")))
+
+
+def _requested(workload: Workload, found: Mapping[str, Claim]) -> Iterator[Wrong]:
+    """Requests that containers name and the claim lacks: the container gets no device."""
+    for container, place in workload.containers():
+        for at, listed in enumerate(container.listed):
+            claim = found.get(listed.name)
+            known = [request.name for request in device_claim(claim)[0].requests] if claim is not None else []
+            if known and names.is_label(listed.request) and listed.request not in known:
+                what = (
+                    f'{workload.called}, container "{container.name}": claim "{listed.name}" has no request '
+                    f"{_quoted(listed.request)}, so the container gets no device of it"
+                )
+                hint = suggestions.hint(listed.request, known, "its requests are")
+                yield Wrong(Finding(what, hint, (*place, "resources", "claims", at, "request")), certain=False)
+
+
+def _quoted(text: str) -> str:
+    return f'"{ascii(text[:80])[1:-1]}"'
 
 
 def _claim(workload: Workload, entry: PodClaim, place: Path, objects: Objects) -> tuple[Claim | None, Sequence[Wrong]]:
     """The object of an entry, or why there is none."""
     if bool(entry.resource_claim_name) == bool(entry.resource_claim_template_name):
         return None, ()
+    if not names.is_subdomain(entry.resource_claim_name or entry.resource_claim_template_name or ""):
+        return None, ()  # `_entries` reports it
     kind, field = (
         (_CLAIM, "resourceClaimName") if entry.resource_claim_name else (_TEMPLATE, "resourceClaimTemplateName")
     )

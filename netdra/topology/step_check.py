@@ -19,8 +19,6 @@ RESERVED_KEYS = ("cniVersion", "type", "prevResult")
 """Keys of a CNI configuration that netdra itself writes, so a step's config must not."""
 
 _TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
-# k8s.io/apimachinery IsQualifiedName with the domain that extended resources need.
-_EXTENDED_RESOURCE = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?\Z")
 
 
 def examine_step(topology: str, at: int, step: Step) -> Iterator[Finding]:
@@ -89,7 +87,7 @@ def _root_or_derived(topology: str, shown: str, step: Step, path: Path) -> Itera
             "only a step without dependOn can have an extendedResourceName",
             path=(*path, "extendedResourceName"),
         )
-    if resource and not is_extended_resource(resource):
+    if resource and not names.is_extended_resource(resource):
         yield about(
             topology,
             shown,
@@ -102,13 +100,6 @@ def _root_or_derived(topology: str, shown: str, step: Step, path: Path) -> Itera
 def is_plugin_name(text: str) -> bool:
     """Whether a text can be the name of a program in the CNI path: no path, and no sign outside of ASCII."""
     return _TYPE.match(text) is not None and ".." not in text
-
-
-def is_extended_resource(name: str) -> bool:
-    """Whether Kubernetes takes the name for an extended resource (pkg/apis/core/v1/helper IsExtendedResourceName)."""
-    domain = name.split("/", 1)[0]
-    native = domain == "kubernetes.io" or domain.endswith(".kubernetes.io") or name.startswith("requests.")
-    return _EXTENDED_RESOURCE.match(name) is not None and names.is_subdomain(domain) and not native
 
 
 def shown_name(name: str) -> str:

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from netdra.model.errors import InvalidInputError
 from netdra.model.meta import ObjectMeta
+from netdra.model.names import is_extended_resource
 from netdra.model.policy import PolicySelector
 from netdra.model.topology import MAX_STEPS, NetworkTopology, NetworkTopologySpec, Step
 from netdra.topology.graph import compile_topology, examine
-from netdra.topology.step_check import is_extended_resource
 
 Topology = Callable[..., NetworkTopology]
 
