@@ -70,6 +70,8 @@ class Api:
         self._patience = patience
         self._connection: http.client.HTTPSConnection | None = None
         self._resources: dict[str, tuple[str, bool]] = {}
+        self.warnings: tuple[str, ...] = ()
+        """Those of the last answer, as the server writes them in its headers."""
 
     def close(self) -> None:
         """Close the connection; the next request opens another."""
@@ -105,6 +107,7 @@ class Api:
             connection.close()
             raise
         self._connection = connection
+        self.warnings = tuple(response.headers.get_all("Warning") or ())
         answer = json.loads(content) if response.headers.get_content_type() == "application/json" else {}
         if response.status >= http.HTTPStatus.BAD_REQUEST:
             raise ApiError(

@@ -21,7 +21,8 @@ from netdra.model.errors import UNREADABLE
 from netdra.model.findings import Finding, Path
 from netdra.model.names import DRIVER
 from netdra.model.policy import DeviceExposurePolicy
-from netdra.rules.claims import check_claim
+from netdra.model.topology import NetworkTopology
+from netdra.rules.claims import check_claim, check_repeated
 from netdra.topology.selectors import Written, device_claim, expressions
 
 MAX_GUESSES, MAX_COMPARED, MAX_DIFFERENCE = 8, 200, 3
@@ -115,12 +116,20 @@ def _guesses(claim: ResourceClaim | ResourceClaimTemplate, cluster: Cluster) -> 
         derived = False
         for topology in (name[:at] for at, letter in enumerate(name) if letter == "-"):
             written = cluster.topologies.get(topology)
-            if written is not None and any(name == f"{topology}-{step.name}" for step in written.spec.steps):
-                roots = ", ".join(f"{topology}-{step.name}" for step in written.spec.steps if step.is_root)
+            made = [f"{topology}-{step.name}" for step in written.spec.steps if step.is_root] if written else []
+            if name in made:
+                derived = True  # the topology itself is wrong, which its author is told
+            elif written is not None and any(name == f"{topology}-{step.name}" for step in written.spec.steps):
+                roots = ", ".join(made)
                 what = f'{missing}, because that step of NetworkTopology "{topology}" is no device'
                 yield Finding(what=what, hint=f"request {roots}", path=place)
                 derived = True
-        if not derived and (meant := _meant(name, cluster)):
+        if not derived and name in cluster.topologies:
+            steps = cluster.topologies[name].spec.steps
+            roots = ", ".join(f"{name}-{step.name}" for step in steps if step.is_root)
+            what = f"{missing}: this is the name of a NetworkTopology"
+            yield Finding(what=what, hint=f"request the classes of its root steps: {roots}", path=place)
+        elif not derived and (meant := _meant(name, cluster)):
             yield Finding(what=missing, hint=f'did you mean "{meant}"?', path=place)
 
 
@@ -158,9 +167,18 @@ def warnings(claim: ResourceClaim | ResourceClaimTemplate, cluster: Cluster) -> 
         if device_class is not None and topologies_of_class(device_class):
             what = f'{named}, request "{request.name}": with adminAccess the device is looked at, and never attached'
             yield Finding(what=what, path=(*path, "requests", at, "exactly", "adminAccess"))
+    yield from check_repeated(claim, _asked(wanted, cluster))
     yield from of_single_vfs(claim, cluster.policies.values())
     yield from of_left_out_facts(claim, cluster.policies.values())
     yield from _guesses(claim, cluster)
+
+
+def _asked(wanted: DeviceClaim, cluster: Cluster) -> Iterator[NetworkTopology]:
+    """The topologies whose classes a claim names."""
+    classes = (cluster.classes[name] for name in _classes(wanted) if name in cluster.classes)
+    for name in dict.fromkeys(topology for each in classes for topology in topologies_of_class(each)):
+        if name in cluster.topologies:
+            yield cluster.topologies[name]
 
 
 def of_left_out_facts(value: Written, policies: Iterable[DeviceExposurePolicy]) -> Iterator[Finding]:

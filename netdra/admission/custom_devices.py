@@ -46,4 +46,9 @@ def problems(new: CustomDevice) -> Iterator[str]:
     yield from errors(spec.provider, spec.attributes, spec.capacity, within="spec.")
     if not spec.attributes and not spec.capacity and not spec.add_if_not_exist:
         yield "spec: says nothing; give attributes, capacity, or addIfNotExist"
+    chosen = spec.selector or CustomDeviceSelector()
+    if chosen.node_name and not names.is_subdomain(chosen.node_name):
+        yield f'spec.selector.nodeName: "{chosen.node_name}" must be a node\'s name: a DNS subdomain'
+    if chosen.pool_name and not all(names.is_subdomain(part) for part in chosen.pool_name.split("/")):
+        yield f'spec.selector["pool.name"]: "{chosen.pool_name}" must be a pool\'s name, e.g. node-1/enp1s0f0'
     yield from node_errors("spec.selector.nodeSelector", (spec.selector or CustomDeviceSelector()).node_selector)

@@ -23,7 +23,9 @@ class CelCompileError(InvalidInputError):
     def __init__(self, expression: str, line: int, column: int, message: str) -> None:
         self.expression, self.line, self.column, self.message = expression, line, column, message
         place = f" at line {line}, column {column}" if line else ""
-        super().__init__(f"CEL expression does not compile{place}: {message}\n{marked(expression, line, column)}")
+        advice = _advice(expression, line, column, message)
+        what = f"{message}; {advice}" if advice else message
+        super().__init__(f"CEL expression does not compile{place}: {what}\n{marked(expression, line, column)}")
 
 
 class CelEvaluationError(NetdraError):
@@ -45,6 +47,38 @@ class CelEvaluationError(NetdraError):
         place = f" at line {self.line}, column {self.column}" if self.line else ""
         shown = marked(expression, self.line, self.column)
         super().__init__(f"CEL expression fails on this device{place}: {message}\n{shown}")
+
+
+_UNDECLARED = re.compile(r"undeclared reference to '([A-Za-z_]\w*)'")
+_UNKNOWN_SIGN = re.compile(r"token recognition error at: '(.)")
+_METHODS = {
+    name.lower(): name for name in ("startsWith", "endsWith", "contains", "matches", "compareTo", "isGreaterThan")
+}
+
+
+def _advice(expression: str, line: int, column: int, message: str) -> str:
+    """The next step after a mistake that many make; "" after others."""
+    lines = expression.splitlines()
+    before = lines[line - 1][: max(0, column - 1)].rstrip() if 0 < line <= len(lines) else ""
+    if name := _UNDECLARED.search(message):
+        word = name[1]
+        meant = _METHODS.get(word.lower(), "")
+        if meant and meant != word:
+            return f'did you mean "{meant}"?'
+        if before.endswith(("==", "!=")):
+            return f'put a text in quotes: "{word}"'
+        if word in {"attributes", "capacity", "driver"}:
+            return f"did you mean device.{word}?"
+        return f'an attribute is written device.attributes["<domain>"].{word}' if not before.endswith(".") else ""
+    if sign := _UNKNOWN_SIGN.search(message):
+        return {
+            "=": "compare with ==",
+            '"': "close the quotes",
+            "'": "close the quotes",
+            "&": "write &&",
+            "|": "write ||",
+        }.get(sign[1], "")
+    return ""
 
 
 def marked(expression: str, line: int, column: int) -> str:

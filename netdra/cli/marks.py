@@ -13,7 +13,7 @@ from netdra.model import documents, yaml_text
 from netdra.model.errors import InvalidInputError
 from netdra.model.findings import Path
 
-_PART = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
+_PART = re.compile(r"""\["([^"]*)"\]|\.?([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]""")
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -54,7 +54,8 @@ def read(text: str) -> Iterator[Document]:
         mark = problem.problem_mark or problem.context_mark
         line = f"line {mark.line + 1}: " if mark is not None else ""
         what = f"{line}not YAML: {problem.problem or problem.context}"
-        raise InvalidInputError(what, hint=yaml_text.SYNTAX) from None
+        written = text.splitlines()[mark.line : mark.line + 1] if mark is not None else []
+        raise InvalidInputError(what, hint=yaml_text.syntax_hint(*written) if written else yaml_text.SYNTAX) from None
     except (yaml.YAMLError, ValueError, RecursionError) as problem:
         raise InvalidInputError(f"not YAML: {yaml_text.described(problem)}", hint=yaml_text.SYNTAX) from None
     finally:
@@ -62,15 +63,34 @@ def read(text: str) -> Iterator[Document]:
 
 
 def parsed(path: str) -> Path:
-    """A path as errors write it (`$.spec.steps[2].name`, `spec.selector.cel`) in its parts."""
+    """A path as errors write it (`$.spec.steps[2].name`, `spec.exposure.capacity["a"].value`) in its parts."""
     parts: list[str | int] = []
     for part in _PART.finditer(path.removeprefix("$")):
-        if part[1] is not None:
-            parts.append(part[1])
-        elif part[2] is not None:
-            parts.append(int(part[2]))
+        if part[1] is not None or part[2] is not None:
+            parts.append(part[2] if part[1] is None else part[1])
+        elif part[3] is not None:
+            parts.append(int(part[3]))
         else:
             break
+    return tuple(parts)
+
+
+def numbered(path: Path, value: Any) -> Path:
+    """A path whose names of a list's entries are their numbers: `supportedCNIPlugins["macvlan"]` is the entry's."""
+    parts: list[str | int] = []
+    for part in path:
+        if isinstance(value, list) and isinstance(part, str):
+            named = (at for at, entry in enumerate(value) if isinstance(entry, dict) and entry.get("name") == part)
+            number = next(named, None)
+            if number is None:
+                break
+            parts.append(number)
+        else:
+            parts.append(part)
+        try:
+            value = value[parts[-1]]
+        except (KeyError, IndexError, TypeError):
+            value = None
     return tuple(parts)
 
 

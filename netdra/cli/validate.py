@@ -12,6 +12,7 @@ import msgspec
 from netdra.cli import inputs, marks, shared, terminal
 from netdra.model import claim_rules, documents, suggestions, workload
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
+from netdra.model.cni_plugin import CNIPlugin
 from netdra.model.custom_device import CustomDevice
 from netdra.model.documents import Document
 from netdra.model.errors import InvalidInputError
@@ -161,7 +162,7 @@ def _read(path: str, file: str) -> Iterator[_Object | _Pods | FileProblem]:
                 document, findings = documents.examine(marked.value, file)
             except InvalidInputError as problem:
                 what = problem.what.removeprefix(f"{file}: ")
-                yield FileProblem(file=file, line=marked.line(), message=what, hint=problem.hint)
+                yield _problem(file, marked, Finding(what, problem.hint, problem.path))
                 continue
             yield from (_problem(file, marked, finding) for finding in findings)
             if document is not None:
@@ -222,12 +223,15 @@ def _of(objects: Iterable[_Object], kind: type[Kind]) -> list[tuple[_Object, Kin
 def _findings(objects: Sequence[_Object]) -> Iterator[tuple[_Object, Finding]]:
     """The errors of the objects, each by itself and all together."""
     from netdra.admission import custom_devices
+    from netdra.exposure.check import check
     from netdra.rules import contract
+    from netdra.rules.classes import check_config
+    from netdra.rules.cni_plugins import check_plugin
     from netdra.rules.config import mistyped
     from netdra.rules.topologies import check_together, check_topology
 
     for item, policy in _of(objects, DeviceExposurePolicy):
-        yield from ((item, finding) for finding in _policy(policy))
+        yield from ((item, finding) for finding in _placed(item, check(policy)))
     schemas: list[CNIPluginSchema] = []
     for item, schema in _of(objects, CNIPluginSchema):
         _, wrong = contract.examine(schema)
@@ -235,12 +239,16 @@ def _findings(objects: Sequence[_Object]) -> Iterator[tuple[_Object, Finding]]:
         schemas += [] if wrong else [schema]
     for item, topology in _of(objects, NetworkTopology):
         yield from ((item, finding) for finding in check_topology(topology, schemas))
+    for item, plugin in _of(objects, CNIPlugin):
+        yield from ((item, finding) for finding in check_plugin(plugin))
     topologies = {topology.name: (item, topology) for item, topology in _of(objects, NetworkTopology)}
     written = {name: topology for name, (_, topology) in topologies.items()}
     for name, finding in check_together(written):
         yield topologies[name][0], finding
     for item, device in _of(objects, CustomDevice):
-        yield from ((item, finding) for finding in _placed(device, custom_devices.problems(device)))
+        yield from ((item, finding) for finding in _placed(item, custom_devices.problems(device)))
+    for item, device_class in _of(objects, DeviceClass):
+        yield from ((item, finding) for finding in check_config(device_class, schemas))
     yield from _claims(objects, written)
 
 
@@ -287,6 +295,7 @@ def _named(objects: Sequence[_Object]) -> Iterator[tuple[_Object, Finding, bool]
     from netdra.cel import CelCompileError
     from netdra.cel.analysis import examine
     from netdra.rules.asks import check_asks
+    from netdra.rules.classes import check_reference
     from netdra.rules.topologies import check_names
     from netdra.vocabulary import added, of_interfaces
 
@@ -299,6 +308,9 @@ def _named(objects: Sequence[_Object]) -> Iterator[tuple[_Object, Finding, bool]
                 yield item, Finding(what=what, path=("spec", "selector", "cel")), remark.wrong
     for item, topology in _of(objects, NetworkTopology):
         yield from ((item, finding, wrong) for finding, wrong in check_names(topology, given) if wrong)
+    topologies = {topology.name: topology for _, topology in _of(objects, NetworkTopology)}
+    for item, device_class in _of(objects, DeviceClass):
+        yield from ((item, finding, wrong) for finding, wrong in check_reference(device_class, topologies))
     asking: list[tuple[_Object, Written]]
     asking = [*_of(objects, ResourceClaim), *_of(objects, ResourceClaimTemplate), *_of(objects, DeviceClass)]
     for item, value in asking:
@@ -322,7 +334,7 @@ def _unwise(objects: Sequence[_Object]) -> Iterator[FileProblem]:
     """Warnings for policies that are legal and hardly meant so."""
     from netdra.exposure.check import check
     from netdra.exposure.ranks import RankIndex
-    from netdra.exposure.unwise import misspelt_plugins, warnings
+    from netdra.exposure.unwise import hidden, misspelt_plugins, warnings
     from netdra.rules import shipped
 
     policies = _of(objects, DeviceExposurePolicy)
@@ -331,7 +343,11 @@ def _unwise(objects: Sequence[_Object]) -> Iterator[FileProblem]:
     for entry, policy in policies:
         if not check(policy):
             texts = [*warnings(policy, ranks.of(policy)), *misspelt_plugins(policy, types)]
-            yield from (entry.problem(finding, "warning") for finding in _placed(policy, texts))
+            yield from (entry.problem(finding, "warning") for finding in _placed(entry, texts))
+    entries = {policy.name: entry for entry, policy in policies}
+    for policy, text in hidden(policy for _, policy in policies if not check(policy)):
+        entry = entries[policy.name]
+        yield from (entry.problem(finding, "warning") for finding in _placed(entry, [text]))
 
 
 def _warned(objects: Sequence[_Object], let_through: Sequence[_Object]) -> Iterator[FileProblem]:
@@ -400,19 +416,26 @@ def _claims(objects: Sequence[_Object], topologies: Mapping[str, NetworkTopology
             yield from ((item, finding) for finding in check_claim(value, topologies, classes))
 
 
-def _policy(policy: DeviceExposurePolicy) -> Iterator[Finding]:
-    """The errors of a policy."""
-    from netdra.exposure.check import check
-
-    return _placed(policy, check(policy))
-
-
-def _placed(value: DeviceExposurePolicy | CustomDevice, texts: Iterable[str]) -> Iterator[Finding]:
+def _placed(item: _Object, texts: Iterable[str]) -> Iterator[Finding]:
     """The errors or warnings of a policy or a custom device, at the place with which a text begins."""
+    named = f'{item.value.kind} "{item.value.metadata.name}"'
     for text in texts:
         place, _, what = text.partition(": ")
         path = marks.parsed(place) if place.startswith("spec") else ()
-        yield Finding(what=f'{value.kind} "{value.name}": {what if path else text}', path=path)
+        shown = _about_field(path[-1], what) if path else text
+        yield Finding(what=f"{named}: {shown}", path=marks.numbered(path, item.marked.value))
+
+
+_PREDICATES = frozenset({"has", "is", "must", "moves", "needs"})
+_STATEMENTS = ("true, ", "a claim would", "spec.exposure.capacity has no such entry", "0 values", "2 values")
+
+
+def _about_field(field: str | int, what: str) -> str:
+    """What is wrong with a field as a whole sentence: texts begin with the field's path, which is shown at the end."""
+    first, _, rest = what.partition(" ")
+    if first in _PREDICATES and field != "spec":
+        return f"{field} {what}"
+    return f"{field}: {what}" if what.startswith(_STATEMENTS) or rest.startswith("is more than") else what
 
 
 def _print(problems: Sequence[FileProblem], objects: int) -> None:

@@ -55,6 +55,23 @@ def warnings(policy: DeviceExposurePolicy, rivals: Rivals = NO_RIVALS) -> Iterat
     yield from _shadows(policy, rivals)
 
 
+def hidden(policies: Iterable[DeviceExposurePolicy]) -> Iterator[tuple[DeviceExposurePolicy, str]]:
+    """Warnings for policies that offer what an exclude policy hides: one of the same selector, whatever the priorities.
+
+    Args:
+        policies: those that are written together and can be used.
+    """
+    given = tuple(policies)
+    excluding = {policy.spec.selector.cel.strip(): policy for policy in given if policy.spec.action == "exclude"}
+    for policy in given:
+        other = excluding.get(policy.spec.selector.cel.strip())
+        if policy.spec.action == "expose" and other is not None:
+            nodes = other.spec.node_selector
+            if nodes is None or nodes == policy.spec.node_selector:
+                what = f'is also the selector of exclude policy "{other.name}", which hides all that this policy offers'
+                yield policy, f"spec.selector.cel: {what}; change one of the two"
+
+
 def of_lanes(result: ExposureResult) -> Iterator[str]:
     """Warnings for the devices of pooled VFs of a node: VFs that the bandwidth does not reach for, and idle lanes."""
     lanes: dict[tuple[str, tuple[str, ...]], list[ExposedDevice]] = {}

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from netdra.model import crd, kinds
+from netdra.model import crd, kinds, quantity
 from netdra.model.findings import Finding, Path
 from netdra.model.openapi import Schema
 from netdra.model.reasons import MAX_FINDINGS
@@ -54,6 +54,27 @@ def _of_plugin(value: dict[str, Any]) -> Iterator[Finding]:
             yield Finding(f"{_text(path)} has . or .. in it", f"write {field} without them", ("spec", field))
 
 
+_SENTENCE = re.compile(r"(?<!e\.g)\. ")
+_ENDS = "letters or digits at both ends"
+_RULES: Mapping[str, str] = {
+    kinds.LABEL["pattern"]: f"a DNS label: up to 63 of a-z, 0-9 and -, {_ENDS}",
+    kinds.SUBDOMAIN["pattern"]: f"a DNS subdomain: a-z, 0-9, - and ., {_ENDS}",
+    kinds.PLUGIN_NAME["pattern"]: "a plugin's name, e.g. macvlan: letters, digits, -, _ and ., no path",
+    kinds.PCI_ADDRESS["pattern"]: "a PCI address, e.g. 0000:3b:00.1",
+    kinds.PARAMETER_NAME["pattern"]: "letters, digits, -, _ and .",
+    kinds.IMAGE[
+        "pattern"
+    ]: "an image, e.g. registry.example.com/ovs-cni:v1.2.0: no scheme, no blanks, lower-case paths, "
+    "a digest of 64 hexadecimal digits",
+    kinds.BINARY_PATH["pattern"]: "an absolute path of a file, e.g. /usr/bin/ovs",
+    kinds.SCHEMA_PATH["pattern"]: "an absolute path of a file, e.g. /usr/share/ovs/schema.yaml",
+    kinds.DIGEST["pattern"]: "64 hexadecimal digits in lower case, with or without sha256: before them",
+    kinds.NODES["pattern"]: "a number from 1, without quotes, or a percentage from 1% to 100%",
+    f"^{quantity.PATTERN}$": "a quantity, e.g. 64, 10Gi or 500m",
+}
+"""What the patterns of the definitions ask for; RE2's syntax helps no author."""
+
+
 @cache
 def _schemas() -> Mapping[str, Schema]:
     manifests = {kind.type.__name__: crd.manifest(kind) for kind in kinds.KINDS}
@@ -65,8 +86,7 @@ def _findings(value: Any, schema: Schema, path: Path) -> Iterator[Finding]:
         return
     what = _broken(value, schema)
     if what:
-        hint = f"{path[-1]}: {schema['description'].partition('. ')[0]}" if "description" in schema else ""
-        yield Finding(what, hint, path)
+        yield Finding(what, "" if "must be" in what else _described(path[-1], schema), path)
     if isinstance(value, dict):
         inner = schema.get("properties", {})
         others = schema.get("additionalProperties", {})
@@ -82,21 +102,33 @@ def _broken(value: Any, schema: Schema) -> str:
     """The first rule for one value that it breaks, or ""."""
     quoted = _text(value)
     if isinstance(value, str) and not _matches(schema.get("pattern", ""), value):
-        return f"{quoted} does not match {schema['pattern']}"
+        rule = _RULES.get(schema["pattern"])
+        return f"{quoted} must be {rule}" if rule else f"{quoted} does not match {schema['pattern']}"
     if "enum" in schema and value not in schema["enum"]:
-        return f"{quoted} is none of {', '.join(map(_text, schema['enum']))}"
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        if value < schema.get("minimum", value):
-            return f"{quoted} is less than {schema['minimum']}"
-        if value > schema.get("maximum", value):
-            return f"{quoted} is more than {schema['maximum']}"
+        return f"{quoted} is not supported; supported: {', '.join(map(_text, schema['enum']))}"
+    if isinstance(value, int | float) and not isinstance(value, bool) and (what := _out_of_range(value, schema)):
+        return f"{quoted} {what}"
     for least, most, kind, unit in _LENGTHS:
         if isinstance(value, kind):
             if len(value) < schema.get(least, 0):
-                return f"{len(value)} {unit}, and at least {schema[least]} are needed"
+                return f"{len(value)} {unit}; at least {schema[least]} are required"
             if len(value) > schema.get(most, len(value)):
-                return f"{len(value)} {unit}, and at most {schema[most]} are possible"
+                return f"{len(value)} {unit}; at most {schema[most]} are supported"
     return ""
+
+
+def _out_of_range(value: float, schema: Schema) -> str:
+    if schema.get("type") == "integer" and isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return "does not fit into 64 bits"
+    if value < schema.get("minimum", value):
+        return f"is less than the minimum, {schema['minimum']}"
+    return f"is more than the maximum, {schema['maximum']}" if value > schema.get("maximum", value) else ""
+
+
+def _described(field: str | int, schema: Schema) -> str:
+    """What a field is for: the first sentence of its description."""
+    description = schema.get("description", "")
+    return f"{field}: {_SENTENCE.split(description)[0].removesuffix('.')}" if description else ""
 
 
 def _matches(pattern: str, value: str) -> bool:
@@ -115,7 +147,9 @@ def _repeated(value: list[Any], schema: Schema, path: Path) -> Iterator[Finding]
         text = json.dumps(key_values, sort_keys=True)
         if text in seen:
             place = (*path, at, keys[0]) if keys else (*path, at)
-            yield Finding(f"{_text(key_values[0] if keys else key_values)} is there twice", "remove one of them", place)
+            yield Finding(
+                f"{_text(key_values[0] if keys else key_values)} is listed twice", "remove one of them", place
+            )
         seen.add(text)
 
 

@@ -70,6 +70,12 @@ OBJECT = "an object begins with apiVersion and kind"
 PLAN = "make one with: netdra render TOPOLOGY --claim CLAIM --output plan"
 NAME_RULE = "a name is a DNS subdomain: up to 253 of a-z, 0-9, - and ., letters or digits at both ends"
 
+_OPAQUE = {
+    "ParameterValues": "write it in a claim's spec.devices.config, in opaque.parameters",
+    "DeviceParameters": "write it in a DeviceClass's spec.config, in opaque.parameters",
+}
+"""Kinds that stand only inside other objects, and where."""
+
 T = TypeVar("T")
 
 
@@ -130,18 +136,26 @@ def examine(value: Any, origin: str, *, strict: bool = True) -> tuple[Document |
     kind = value.get("kind")
     if kind is None:
         raise InvalidInputError(
-            f'{origin}: the field "kind" is missing', hint=f"known kinds: {suggestions.listed(KINDS)}"
+            f'{origin}: the field "kind" is missing',
+            hint=f"known kinds: {suggestions.listed(KINDS)}",
+            path=("kind",),
         )
     if not isinstance(kind, str) or kind not in KINDS:
         quoted = ascii(kind)[:MAX_QUOTED] if isinstance(kind, str) else f"of type {type(kind).__name__}"
+        if isinstance(kind, str) and kind in _OPAQUE:
+            raise InvalidInputError(f"{origin}: kind {quoted} is not an object", hint=_OPAQUE[kind], path=("kind",))
         hint = suggestions.hint(kind if isinstance(kind, str) else "", KINDS, "known kinds:")
-        raise InvalidInputError(f"{origin}: kind {quoted} is not known here", hint=hint)
+        raise InvalidInputError(f"{origin}: kind {quoted} is not known here", hint=hint, path=("kind",))
     try:
         document, found = fitted(value, KINDS[kind], strict=strict and kind not in WRITTEN_BY_DRIVERS)
     except RecursionError:
         return None, (Finding(f'{kind} "{_name(value)}": nested too deeply'),)
     findings = [
-        msgspec.structs.replace(finding, what=f"{_subject(value, kind, finding.path)}: {finding.what}")
+        msgspec.structs.replace(
+            finding,
+            what=f"{_subject(value, kind, finding.path)}: {finding.what}",
+            path=finding.path or _missing(finding.what),
+        )
         for finding in found
     ]
     if document is not None and not isinstance(document, NetworkTopology):  # a topology has stricter rules of its own
@@ -150,15 +164,29 @@ def examine(value: Any, origin: str, *, strict: bool = True) -> tuple[Document |
             what = f'{kind} "{_name(value)}": no object can have this name'
             findings.append(Finding(what, NAME_RULE, ("metadata", "name")))
             return None, tuple(findings)
-    if strict and document is not None and kind not in WRITTEN_BY_DRIVERS:
-        rejected = [*metadata_rules.findings(document.metadata)]
-        if isinstance(document, ResourceClaim | ResourceClaimTemplate | DeviceClass):
-            rejected += claim_rules.findings(document)
+    if strict and document is not None:
         findings += [
             msgspec.structs.replace(finding, what=f"{_subject(value, kind, ())}: {finding.what}")
-            for finding in rejected
+            for finding in _rejected(value, document)
         ]
     return document, tuple(findings)
+
+
+def _missing(what: str) -> tuple[str, ...]:
+    """The place of a field of the object itself that is missing."""
+    field = what.removeprefix('the field "').removesuffix('" is missing')
+    return (field,) if field in {"apiVersion", "metadata", "spec"} else ()
+
+
+def _rejected(value: dict[str, Any], document: Document) -> Iterator[Finding]:
+    """What the API server rejects in an object of a file, beyond the types of its fields."""
+    if "apiVersion" not in value:
+        yield Finding('the field "apiVersion" is missing', f"write apiVersion: {document.api_version}", ("apiVersion",))
+    if document.kind in WRITTEN_BY_DRIVERS:
+        return
+    yield from metadata_rules.findings(document.metadata)
+    if isinstance(document, ResourceClaim | ResourceClaimTemplate | DeviceClass):
+        yield from claim_rules.findings(document)
 
 
 def _subject(value: dict[str, Any], kind: str, path: Sequence[str | int]) -> str:
@@ -190,6 +218,26 @@ def convert(value: Any, kind: type[T], origin: str) -> T:
         raise InvalidInputError(f"{origin}: {reason(problem, kind)}") from None
     except RecursionError:
         raise InvalidInputError(f"{origin}: nested too deeply") from None
+
+
+def fit(value: Any, kind: type[T], origin: str) -> T:
+    """A part of an object as a type of the model, as `convert`, in words for the object's author.
+
+    Raises:
+        InvalidInputError: it does not fit; the text has the first reason, and the error its place in the value.
+    """
+    try:
+        read, findings = fitted(value, kind)
+    except RecursionError:
+        raise InvalidInputError(f"{origin}: nested too deeply") from None
+    if read is None or findings:
+        first = findings[0]
+        is_named = bool(first.path) and first.what.startswith(("unknown field ", f"{first.path[-1]} "))
+        shown = first.path[:-1] if is_named else first.path
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in shown).removeprefix(".")
+        where = f"{origin}, {place}" if place else origin
+        raise InvalidInputError(f"{where}: {first.what}", hint=first.hint, path=first.path)
+    return read
 
 
 def inventory(text: str, origin: str) -> Inventory:

@@ -30,7 +30,15 @@ class NetdraError(Exception):
 
 
 class InvalidInputError(NetdraError):
-    """Something that a user or an administrator wrote breaks a rule; trying again changes nothing."""
+    """Something that a user or an administrator wrote breaks a rule; trying again changes nothing.
+
+    Attributes:
+        path: the place in the value that was read, from its top; () where it is not known.
+    """
+
+    def __init__(self, what: str, *, hint: str = "", path: tuple[str | int, ...] = ()) -> None:
+        super().__init__(what, hint=hint)
+        self.path = path
 
 
 class PermanentError(NetdraError):

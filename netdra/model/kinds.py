@@ -254,10 +254,14 @@ CUSTOM_DEVICE_ROLLOUT = CustomKind(
 )
 
 # A reference as github.com/distribution/reference has it: host and port, path, tag, digest.
-_IMAGE = (
-    r"^[A-Za-z0-9]([-.A-Za-z0-9]*[A-Za-z0-9])?(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
+IMAGE: Extension = {
+    "pattern": r"^[A-Za-z0-9]([-.A-Za-z0-9]*[A-Za-z0-9])?(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
     r"(:[A-Za-z0-9_][-.A-Za-z0-9_]{0,127})?(@sha256:[0-9a-f]{64})?$"
-)
+}
+BINARY_PATH: Extension = {"pattern": r"^/([^\s/]+/)*[^\s/]+$"}
+SCHEMA_PATH: Extension = {"pattern": r"^(/([^\s/]+/)*[^\s/]+)?$"}
+DIGEST: Extension = {"pattern": "^((sha256:)?[0-9a-f]{64})?$"}
+NODES: Extension = {"pattern": "^0*([1-9][0-9]?|100)%$"}
 
 
 def _path_in_image(field: str) -> Extension:
@@ -285,12 +289,12 @@ CNI_PLUGIN = CustomKind(
                 "at both ends",
             )
         ),
-        "spec.image": {"pattern": _IMAGE},
-        "spec.binaryPath": {"pattern": r"^/([^\s/]+/)*[^\s/]+$", **_path_in_image("binaryPath")},
-        "spec.schemaPath": {"pattern": r"^(/([^\s/]+/)*[^\s/]+)?$", **_path_in_image("schemaPath")},
-        "spec.digest": {"pattern": "^((sha256:)?[0-9a-f]{64})?$"},
+        "spec.image": IMAGE,
+        "spec.binaryPath": {**BINARY_PATH, **_path_in_image("binaryPath")},
+        "spec.schemaPath": {**SCHEMA_PATH, **_path_in_image("schemaPath")},
+        "spec.digest": DIGEST,
         # As a DaemonSet takes it (pkg/apis/apps/validation): some nodes at least, and at most all.
-        "spec.maxUnavailable": {"pattern": "^0*([1-9][0-9]?|100)%$", "minimum": 1},
+        "spec.maxUnavailable": {**NODES, "minimum": 1},
         "spec.imagePullSecrets": SET,
         **CONDITIONS,
     },

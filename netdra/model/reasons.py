@@ -105,7 +105,9 @@ def _fields(
             word = key if isinstance(key, str) else str(key)
             there = [name for name in types if name not in value]
             likely = suggestions.closest(word, there) or _SYNONYMS.get(word, "")
+            inner_place = "" if likely else _inside(info, word)
             hint = suggestions.hint(word, there or types, "fields:", others=_SYNONYMS)
+            hint = f"it is a field of {inner_place}" if inner_place else hint
             quoted = ascii(word[:80])[1:-1]
             findings.append(Finding(f'unknown field "{quoted}"', hint, (*path, word)))
             if likely in there:
@@ -113,30 +115,88 @@ def _fields(
     return mended
 
 
+def _inside(info: mi.StructType, name: str) -> str:
+    """The field of a type that has a field of this name, for authors who wrote it one level too high; "" if none."""
+    for field in info.fields:
+        for kind in _plain(field.type):
+            if isinstance(kind, mi.StructType) and any(inner.encode_name == name for inner in kind.fields):
+                return field.encode_name
+    return ""
+
+
 def _finding(problem: msgspec.MsgspecError, kind: type, value: Any) -> Finding:
     """What msgspec objects to in a value."""
     text, words = str(problem), list(_few(problem, kind))
     place = _PLACE.match(text)
     what, where = (place["what"], place["path"]) if place else (text, "")
-    # Which value of a map it is, msgspec does not tell.
-    parts = _PART.finditer(where.partition("[...]")[0] if where.startswith("$") else "")
-    path = tuple(part[1] if part[1] is not None else int(part[2]) for part in parts)
     kinds = _KINDS.match(what)
+    path = _path(where, value, kinds["found"] if kinds else "") if where.startswith("$") else ()
     unquoted = kinds is not None and kinds["wanted"] == "str" and kinds["found"] in {"bool", "int", "float"}
     what = _in_words(what, _at_path(value, path))
-    hint = _QUOTES if unquoted else ""
+    hint = _QUOTES if unquoted else _fields_of(kind, path) if kinds and "object" in kinds["wanted"] else ""
     if words:
-        word = what.partition(" ")[0].strip("'")
-        likely = suggestions.closest(word, [word.strip('"') for word in words])
-        hint = f"one of {', '.join(words)}"
-        hint = f'did you mean "{likely}"? It is {hint}' if likely and len(words) > 1 else hint
+        likely = suggestions.closest(what.removesuffix(_UNSUPPORTED).strip('"'), [word.strip('"') for word in words])
+        what = f"{path[-1]} {what}" if path and isinstance(path[-1], str) else what
+        listed = ", ".join(words)
+        hint = f"use {listed}" if len(words) == 1 else f"supported: {listed}"
+        hint = f'did you mean "{likely}"? Supported: {listed}' if likely and len(words) > 1 else hint
+    if not path and (missing := _MISSING.match(_PLACE.sub(r"\g<what>", str(problem)))):
+        hint = _REQUIRED.get(missing[1], "")
     return Finding(what, hint, path)
+
+
+def _path(where: str, value: Any, found: str) -> Path:
+    """A path as msgspec writes it. It does not write which value of a map is meant: the first of the wrong type."""
+    first, *others = where.split("[...]")
+    path = _parts(first)
+    for text in others:
+        entries, rest = _at_path(value, path), _parts(text)
+        wrong = (key for key, entry in _entries(entries) if _is_found(_at_path(entry, rest), found))
+        key = next(wrong, None)
+        if key is None:
+            return path
+        path = (*path, key, *rest)
+    return path
+
+
+def _entries(value: Any) -> list[tuple[str | int, Any]]:
+    if isinstance(value, dict):
+        return list(value.items())
+    return list(enumerate(value)) if isinstance(value, list) else []
+
+
+def _parts(text: str) -> Path:
+    return tuple(part[1] if part[1] is not None else int(part[2]) for part in _PART.finditer(text))
+
+
+_TYPES: dict[str, type] = {"array": list, "str": str, "object": dict, "int": int, "float": float, "bool": bool}
+
+
+def _is_found(value: Any, found: str) -> bool:
+    """Whether a value is of the type that msgspec found."""
+    return type(value) is _TYPES.get(found, type(None))
+
+
+def _fields_of(kind: type, path: Path) -> str:
+    """The fields of the object that belongs at a path, for authors who wrote something else."""
+    where = "".join("[...]" if isinstance(part, int) else f".{part}" for part in path)
+    for expected in _at(_info(kind), where):
+        if isinstance(expected, mi.StructType):
+            return f"fields: {suggestions.listed(field.encode_name for field in expected.fields)}"
+    return ""
 
 
 _WORDS = {
     "array": "a list", "str": "text", "object": "an object", "int": "an integer", "float": "a number",
     "bool": "true or false", "null": "nothing",
 }  # fmt: skip
+_UNSUPPORTED = " is not supported"
+_REQUIRED = {
+    "apiVersion": "an object begins with apiVersion and kind",
+    "metadata": "write metadata: {name: …}",
+    "spec": "write spec below metadata, with its fields indented below it",
+}
+"""What is written where a field of the object itself is missing."""
 _QUOTES = "put it in quotes: without them YAML reads y, no, on and digits as something else than text"
 _KINDS = re.compile(r"Expected `(?P<wanted>[a-z| ]+)`, got `(?P<found>[a-z]+)`\Z")
 
@@ -157,12 +217,15 @@ def _in_words(what: str, value: Any) -> str:
         found = f", found {value}" if isinstance(value, int | float) else ""
         return f"expected {_SIGNS[parts['sign']]} {parts['bound']}{found}"
     if parts := _KINDS.match(what):
-        wanted = " or ".join(_WORDS.get(entry, entry) for entry in parts["wanted"].split(" | "))
+        kinds = [entry for entry in parts["wanted"].split(" | ") if entry != "null"] or ["null"]
+        wanted = " or ".join(_WORDS.get(entry, entry) for entry in kinds)
         return f"expected {wanted}, found {_WORDS.get(parts['found'], parts['found'])}"
     if parts := _MISSING.match(what):
         return f'the field "{parts[1]}" is missing'
     if what.startswith("Invalid enum value "):
-        return f"{what.removeprefix('Invalid enum value ')} is none of the words that it may be"
+        word = what.removeprefix("Invalid enum value ")
+        quoted = f'"{word[1:-1]}"' if word[:1] == word[-1:] == "'" else word
+        return f"{quoted}{_UNSUPPORTED}"
     return what
 
 

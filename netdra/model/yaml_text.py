@@ -43,6 +43,15 @@ _BLANK_BEFORE_COLON = re.compile(r'"[ \t\r\n]+:')
 _INDENTED = re.compile(rf"^(?:[ ]|[-?:][ \t]){{{MAX_NESTING},}}", re.MULTILINE)
 
 
+def syntax_hint(line: str) -> str:
+    """What to do about a line that is not YAML, where the mistake is one that many make."""
+    if "\t" in line[: len(line) - len(line.lstrip())]:
+        return "indent with spaces: YAML does not allow tabs"
+    if re.search(r":\s*\{\{|[\[,]\s*\{\{", line):
+        return 'put a text that begins with {{ in quotes: "{{ … }}"'
+    return SYNTAX
+
+
 class KeyProblem(yaml.YAMLError):
     """A key that stands twice in a mapping, or that is no text.
 

@@ -7,7 +7,7 @@ finds the same errors at Prepare, when the claim's author is no longer there to 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -106,7 +106,9 @@ def _given(named: str, wanted: DeviceClaim, path: Path) -> tuple[list[_Given], l
         try:
             values = parameters_of.values_of(config.opaque, named)
         except InvalidInputError as problem:
-            wrong.append(Finding(what=problem.what, hint=problem.hint, path=(*place, "opaque", "parameters")))
+            wrong.append(
+                Finding(what=problem.what, hint=problem.hint, path=(*place, "opaque", "parameters", *problem.path))
+            )
             continue
         given += [] if values is None else [_Given(config.requests, values, place)]
     return given, wrong
@@ -123,6 +125,7 @@ def _values(
     lists = [len(every) for value in values for every in value.per_pod.values()]
     path = given[0].path if given else ("spec",) * (1 + is_template) + ("devices",)
     complete: dict[str, Any] = {}
+    yield from _per_pod(claim, given)
     for ordinal in range(min(lists, default=1)) if is_template else (parameters_of.ordinal_of(claim.metadata),):
         try:
             complete = parameters_of.complete(topology.name, declared, parameters_of.together(values, ordinal))
@@ -134,6 +137,40 @@ def _values(
     # One pod's values stand for all: this compiles the topology, and a webhook waits for it.
     for finding in check_plans([unbound(topology, complete)])[:1] if complete else ():
         yield Finding(what=f'{claim.kind} "{claim.metadata.name}": {finding.what}', hint=finding.hint, path=path)
+
+
+def _per_pod(claim: ResourceClaim | ResourceClaimTemplate, given: Sequence[_Given]) -> Iterator[Finding]:
+    """Lists of values that no pod can take one from."""
+    for entry in given:
+        for name, every in entry.values.per_pod.items():
+            if not every:
+                what = f'{claim.kind} "{claim.metadata.name}": perPod has no values of parameter "{name}"'
+                place = (*entry.path, "opaque", "parameters", "perPod", name)
+                yield Finding(what=what, hint="add a value for each pod, the first is that of pod 0", path=place)
+
+
+def check_repeated(
+    claim: ResourceClaim | ResourceClaimTemplate, topologies: Iterable[NetworkTopology]
+) -> Iterator[Finding]:
+    """Addresses that two pods of a StatefulSet get; for warnings.
+
+    Args:
+        claim: as its author wrote it.
+        topologies: those whose devices it may ask for.
+    """
+    formats = {entry.name: entry.format for topology in topologies for entry in topology.spec.parameters}
+    wanted, path = device_claim(claim)
+    named = f'{claim.kind} "{claim.metadata.name}"'
+    for entry in _given(named, wanted, path)[0]:
+        for name, every in entry.values.per_pod.items():
+            if formats.get(name) not in {"cidr", "ip", "mac"}:
+                continue
+            for at, value in enumerate(every):
+                if value in every[:at]:
+                    what = f'{named}: perPod gives {value} of parameter "{name}" to pods {every.index(value)} and {at}'
+                    place = (*entry.path, "opaque", "parameters", "perPod", name, at)
+                    yield Finding(what=what, hint="give each pod an address of its own", path=place)
+                    break
 
 
 def _for_nothing(

@@ -5,13 +5,21 @@ Called at admission and by `netdra validate`. Pure. Classes without parameters f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
+import msgspec
+
+from netdra.model import suggestions
 from netdra.model.claim import DeviceClass
 from netdra.model.errors import InvalidInputError
 from netdra.model.findings import Finding, Path
+from netdra.model.meta import ObjectMeta
+from netdra.model.policy import PolicySelector
+from netdra.model.schema import CNIPluginSchema
+from netdra.model.topology import NetworkTopology, NetworkTopologySpec, Step
+from netdra.rules.topologies import check_topology
 from netdra.topology import plain
-from netdra.topology.classes import only_topology
+from netdra.topology.classes import only_topology, parameters
 
 
 def check_class(device_class: DeviceClass) -> tuple[Finding, ...]:
@@ -26,10 +34,73 @@ def check_class(device_class: DeviceClass) -> tuple[Finding, ...]:
     return ()
 
 
+def check_config(device_class: DeviceClass, schemas: Sequence[CNIPluginSchema]) -> Iterator[Finding]:
+    """What the step of a class's DeviceParameters would fail with in a pod: its config by the plugin's schema.
+
+    Args:
+        device_class: as administrators wrote it.
+        schemas: the plugin schemas of the files, which stand above those that netdra ships.
+    """
+    for at, config in enumerate(device_class.spec.config):
+        try:
+            given = plain.parameters(config.opaque, "")
+        except InvalidInputError:
+            continue  # `check_class` reports it
+        if given is None:
+            continue
+        alone = NetworkTopology(
+            metadata=ObjectMeta(name="class"),
+            spec=NetworkTopologySpec(
+                steps=(Step(name="step", selector=PolicySelector(cel="true"), **msgspec.structs.asdict(given.step)),)
+            ),
+            api_version="networking.dra.io/v1alpha1",
+            kind="NetworkTopology",
+        )
+        place: Path = ("spec", "config", at, "opaque", "parameters", "step")
+        for finding in check_topology(alone, schemas):
+            _, _, what = finding.what.partition('step "step": ')
+            yield Finding(
+                what=f'DeviceClass "{device_class.metadata.name}": {what or finding.what}',
+                hint=finding.hint,
+                path=(*place, *finding.path[3:]),
+            )
+
+
+def check_reference(
+    device_class: DeviceClass, topologies: Mapping[str, NetworkTopology]
+) -> Iterator[tuple[Finding, bool]]:
+    """What is wrong with the topology and step that a class is of, and whether that is certain.
+
+    Args:
+        device_class: as administrators wrote it.
+        topologies: those of the files, by name; the cluster may have more.
+    """
+    named = f'DeviceClass "{device_class.metadata.name}"'
+    for at, config in enumerate(device_class.spec.config):
+        try:
+            meant = parameters(config.opaque, named)
+        except InvalidInputError:
+            continue  # `check_class` reports it
+        if meant is None:
+            continue
+        place: Path = ("spec", "config", at, "opaque", "parameters")
+        name = meant.network_topology_ref.name
+        if name not in topologies:
+            near = suggestions.closest(name, topologies)
+            hint = f'did you mean "{near}"?' if near else "check its file, too, unless the cluster has it already"
+            what = f'{named}: NetworkTopology "{name}" is not in these files'
+            yield Finding(what, hint, (*place, "networkTopologyRef", "name")), False
+            continue
+        roots = [step.name for step in topologies[name].spec.steps if step.is_root]
+        if meant.step not in roots:
+            what = f'{named}: NetworkTopology "{name}" has no root step "{meant.step}"'
+            yield Finding(what, suggestions.hint(meant.step, roots, "its root steps are"), (*place, "step")), True
+
+
 def _wrong(device_class: DeviceClass) -> Iterator[Path]:
     """The places of configurations that cannot be understood, each by itself."""
     for at, config in enumerate(device_class.spec.config):
         try:
             plain.parameters(config.opaque, "")
-        except InvalidInputError:
-            yield ("spec", "config", at, "opaque", "parameters")
+        except InvalidInputError as problem:
+            yield ("spec", "config", at, "opaque", "parameters", *problem.path)

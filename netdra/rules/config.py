@@ -188,6 +188,22 @@ def mistyped(schema: CNIPluginSchema) -> Iterator[Finding]:
                         what=f'CNIPluginSchema "{schema.metadata.name}": {what}',
                         path=("spec", "configParameters", part, at, field),
                     )
+                elif field == "default" and (outside := _outside(value, shape)):
+                    what = f"default {value} of parameter {quoted(parameter.name)} is {outside}"
+                    yield Finding(
+                        what=f'CNIPluginSchema "{schema.metadata.name}": {what}',
+                        hint="correct one of the two",
+                        path=("spec", "configParameters", part, at, field),
+                    )
+
+
+def _outside(value: Any, shape: Shape) -> str:
+    """By which of its bounds a number is not supported, or ""."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return ""
+    if shape.minimum is not None and value < shape.minimum:
+        return f"less than the minimum, {shape.minimum}"
+    return f"more than the maximum, {shape.maximum}" if shape.maximum is not None and value > shape.maximum else ""
 
 
 def _of_type(value: Any, shape: Shape) -> bool:
@@ -221,7 +237,8 @@ def _limits(value: Any, shape: Shape, path: Path) -> Iterator[Finding]:
         accepted = [
             choice if isinstance(choice, str) else msgspec.json.encode(choice).decode() for choice in shape.enum
         ]
-        yield Finding(f"does not accept {shown} for parameter {called}.", guess(str(value), accepted), path)
+        hint = f"Write {value} without quotes." if value in accepted else guess(str(value), accepted)
+        yield Finding(f"does not accept {shown} for parameter {called}.", hint, path)
     if isinstance(value, int | float) and not isinstance(value, bool):
         if shape.minimum is not None and value < shape.minimum:
             yield Finding(f"expects parameter {called} to be at least {shape.minimum}, found {value}.", path=path)

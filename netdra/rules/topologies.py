@@ -109,6 +109,9 @@ def check_unwise(topology: NetworkTopology) -> Iterator[Finding]:
     if compiled is None or interfaces.examine([compiled])[1]:
         return
     yield from _of_ports(compiled)
+    yield from _of_masters(compiled)
+    yield from _of_destinations(compiled)
+    yield from _of_rdma(compiled)
     plan = bind.unbound(topology)
     yield from _placed(_true(check_mtus([plan]), plan, compiled), plan, compiled)
 
@@ -141,6 +144,7 @@ def check_together(topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[
 
 
 _MOST_VARIANTS = 64
+_NETWORK_WITHOUT_PREFIX = re.compile(r"\d+\.\d+\.\d+\.0\Z", re.ASCII)
 _PHYSNET = re.compile(r"\bphysnet\b")
 
 
@@ -198,6 +202,41 @@ def _of_ports(compiled: Graph) -> Iterator[Finding]:
             what = f'neutron: the VF gets the addresses of its port, but the bond of step "{bond.name}" is made of it'
             hint = f'set assignAddresses: false, and give "{bond.name}" the address: {{{{ {name}.ips[0].address }}}}'
             yield compiled.about(name, what, hint=hint, path=("neutron",))
+
+
+def _of_masters(compiled: Graph) -> Iterator[Finding]:
+    """Root steps that name an interface of the node: they get the allocated one, whatever it is called there."""
+    for step in compiled.roots:
+        master = step.config.get("master")
+        assert step.selector is not None
+        if isinstance(master, str) and master and "{{" not in master and master not in step.selector.cel:
+            what = f'master "{master}" is not named by the selector, and a root step must use its allocated device'
+            hint = "leave master out: it is set to the allocated device"
+            yield compiled.about(step.name, what, hint=hint, path=("config", "master"))
+
+
+def _of_rdma(compiled: Graph) -> Iterator[Finding]:
+    """RDMA devices of VFs that a userspace driver has: such a VF has none."""
+    types = {step.name: step.type for step in compiled.steps}
+    for step in (step for step in compiled.steps if step.type == "rdma" and not step.is_root):
+        roots = sorted(name for name in compiled.ancestors[step.name] if types[name] == "vfio-pci")
+        if roots and all(types[name] == "vfio-pci" for name in compiled.ancestors[step.name]):
+            what = f'step "{roots[0]}" (vfio-pci) takes the device from its driver, so it has no RDMA device'
+            hint = "let the step depend on one of type sriov or host-device"
+            yield compiled.about(step.name, what, hint=hint, path=("dependOn",))
+
+
+def _of_destinations(compiled: Graph) -> Iterator[Finding]:
+    """Routes of `tuning` to a network whose prefix length is missing: the kernel takes them for one address."""
+    for step in (step for step in compiled.steps if step.type == "tuning"):
+        routes = step.config.get("routes")
+        for at, route in enumerate(routes if isinstance(routes, list | tuple) else ()):
+            for key in ("destination", "dst") if isinstance(route, Mapping) else ():
+                text = route.get(key)
+                if isinstance(text, str) and _NETWORK_WITHOUT_PREFIX.match(text):
+                    what = f"{key} {text} has no prefix length, so the route is to that one address"
+                    hint = f"write {text}/24, with the prefix length of the network, or {text}/32"
+                    yield compiled.about(step.name, what, hint=hint, path=("config", "routes", at, key))
 
 
 def _selectors(compiled: Graph) -> Iterator[Finding]:

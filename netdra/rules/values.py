@@ -355,6 +355,7 @@ def _bond(step: PlannedStep, name_of: Callable[[str], str]) -> Iterator[Finding]
         if primary and all(members) and primary not in members:
             hint = f"name one of {', '.join(members)}"
             yield Finding(f'primary "{primary}" is not one of its links', hint, ("config", "primary"))
+    yield from _of_mode(step.config)
     for key in _BOND_NUMBERS:
         value = step.config.get(key)
         if isinstance(value, str) and not (value.isascii() and value.isdecimal() and len(value) < 10):
@@ -365,6 +366,39 @@ def _bond(step: PlannedStep, name_of: Callable[[str], str]) -> Iterator[Finding]
         if not isinstance(entry, str) or not texts.fits(entry.strip(), "ip") or ":" in entry:
             shown = quoted(entry) if isinstance(entry, str) else str(entry)
             yield Finding(f"arpIpTarget {shown} is no IPv4 address", "write e.g. 10.0.0.1", ("config", "arpIpTarget"))
+
+
+# bond_opts of drivers/net/bonding/bond_options.c, unsuppmodes: the kernel refuses the option whatever its value.
+_BALANCERS = ("balance-tlb", "balance-alb")
+_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "lacpRate": ("802.3ad",),
+    "primary": ("active-backup", *_BALANCERS),
+    "packetsPerSlave": ("balance-rr",),
+    "tlbDynamicLb": _BALANCERS,
+    "arpInterval": ("balance-rr", "active-backup", "balance-xor", "broadcast"),
+    "arpValidate": ("balance-rr", "active-backup", "balance-xor", "broadcast"),
+}
+_MODES = ("balance-rr", "active-backup", "balance-xor", "broadcast", "802.3ad", *_BALANCERS)
+
+
+def _of_mode(config: Mapping[str, Any]) -> Iterator[Finding]:
+    """Options of a bond that its mode does not have."""
+    given = config.get("mode")
+    number = int(given) if isinstance(given, int | str) and str(given) in {"0", "1", "2", "3", "4", "5", "6"} else None
+    mode = given if number is None else _MODES[number]
+    if mode in _MODES:
+        for key, modes in _OPTIONS.items():
+            if config.get(key) is not None and mode not in modes:
+                what = f"{key} is not supported by mode {mode}"
+                yield Finding(what, f"remove it, or set mode to {' or '.join(modes)}", ("config", key))
+    if _is_above_0(config.get("miimon")) and _is_above_0(config.get("arpInterval")):
+        yield Finding(
+            "miimon and arpInterval must not both be set", "set one of the two to 0", ("config", "arpInterval")
+        )
+
+
+def _is_above_0(value: Any) -> bool:
+    return str(value).isdecimal() and int(value) > 0
 
 
 def _sriov(step: PlannedStep) -> Iterator[Finding]:

@@ -114,7 +114,7 @@ def parameters(opaque: OpaqueDeviceConfiguration | None, origin: str) -> Topolog
         return None
     if "networkTopologyRef" not in opaque.parameters:
         return None
-    return documents.convert(opaque.parameters, TopologyParameters, f"{origin}: opaque parameters")
+    return documents.fit(opaque.parameters, TopologyParameters, f"{origin}: opaque parameters")
 
 
 def only_topology(configs: Iterable[OpaqueDeviceConfiguration | None], origin: str) -> TopologyParameters | None:

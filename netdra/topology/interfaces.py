@@ -199,9 +199,9 @@ def last_maker(graph: Graph, step: Step) -> str:
 def unfit(name: str) -> str:
     """Why a name cannot be that of a new interface in a pod, or ""."""
     if len(name.encode(errors="replace")) > MAX_IF_NAME:
-        return f"interface name {quoted(name)} is longer than {MAX_IF_NAME} bytes"
+        return f"interface name {quoted(name)} is longer than {MAX_IF_NAME} bytes; shorten config.name"
     if name in _TAKEN:
-        return f"interface name {quoted(name)} is not free in a pod"
+        return f"interface name {quoted(name)} is not free in a pod; use another config.name"
     if not name.isascii() or not name.isprintable() or " " in name or _NEVER.intersection(name):
         return f"interface name {quoted(name)} has a sign that the kernel or a reader would take for something else"
     return ""

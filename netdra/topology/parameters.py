@@ -17,7 +17,7 @@ import msgspec
 
 from netdra.model import names
 from netdra.model.claim import OpaqueDeviceConfiguration
-from netdra.model.documents import convert
+from netdra.model.documents import fit
 from netdra.model.errors import InvalidInputError
 from netdra.model.findings import Finding, Path
 from netdra.model.meta import ObjectMeta
@@ -59,8 +59,8 @@ def examine(topology: NetworkTopology) -> Iterator[Finding]:
         path: Path = ("spec", "parameters", at)
         shown = f'NetworkTopology "{topology.name}", parameter {quoted(parameter.name)}'
         if _NAME.match(parameter.name) is None:
-            hint = "use at most 63 letters and digits, a small letter first"
-            yield Finding(what=f"{shown}: the name is none", hint=hint, path=(*path, "name"))
+            hint = "use at most 63 letters and digits, the first a lower-case letter"
+            yield Finding(what=f"{shown}: the name is not valid", hint=hint, path=(*path, "name"))
         if parameter.name in seen:
             yield Finding(what=f"{shown}: the name appears twice", path=(*path, "name"))
         seen.add(parameter.name)
@@ -154,7 +154,7 @@ def values_of(opaque: OpaqueDeviceConfiguration | None, origin: str) -> Paramete
         return None
     if opaque.parameters.get("kind") != VALUES_KIND:
         return None
-    return convert(opaque.parameters, ParameterValues, f"{origin}: {VALUES_KIND}")
+    return fit(opaque.parameters, ParameterValues, f"{origin}: {VALUES_KIND}")
 
 
 def covers(requests: Sequence[str], named: Iterable[str]) -> bool:

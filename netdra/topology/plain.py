@@ -15,7 +15,7 @@ import msgspec
 from netdra.model import names
 from netdra.model.claim import OpaqueDeviceConfiguration, ResourceClaim
 from netdra.model.device_parameters import KIND, DeviceParameters, DeviceStep
-from netdra.model.documents import convert
+from netdra.model.documents import fit
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import DEVICE_FILE
 from netdra.model.meta import ObjectMeta
@@ -55,7 +55,7 @@ def parameters(opaque: OpaqueDeviceConfiguration | None, origin: str) -> DeviceP
             f"{origin}: the opaque parameters for {names.DRIVER} are neither a networkTopologyRef nor {KIND}",
             hint=f"docs/claims.md shows what a DeviceClass can say; kind is {_shown(kind)}",
         )
-    converted = convert(value, DeviceParameters, f"{origin}: opaque parameters")
+    converted = fit(value, DeviceParameters, f"{origin}: opaque parameters")
     _check(converted.step, f"{origin}: opaque parameters, step")
     return converted
 
@@ -140,18 +140,23 @@ def _check(step: DeviceStep, origin: str) -> None:
         raise InvalidInputError(
             f"{origin}: type {quoted(step.type)} is no CNI plugin's name",
             hint="a type is the name of a program in the CNI path: no slash, no path",
+            path=("step", "type"),
         )
     for key in RESERVED_KEYS:
         if key in step.config:
-            raise InvalidInputError(f"{origin}: config.{key} is written by netdra", hint="remove it")
+            raise InvalidInputError(
+                f"{origin}: config.{key} is written by netdra", hint="remove it", path=("step", "config", key)
+            )
     try:
         reference = next(iter(references.find(step.config)), None)
     except ConfigError as problem:
-        raise InvalidInputError(f"{origin}: {problem.what}", hint=problem.hint) from None
+        path = ("step", "config")
+        raise InvalidInputError(f"{origin}: {problem.what}", hint=problem.hint, path=path) from None
     if reference is not None:
         raise InvalidInputError(
             f"{origin}: {reference[1]} refers to another step, and there is none",
             hint="write a NetworkTopology for a network of several steps",
+            path=("step", "config", *reference[0]),
         )
 
 

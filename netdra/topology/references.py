@@ -249,8 +249,13 @@ def _reference(inside: str) -> Reference:
     if field not in _FIELDS or index is not None:
         hint = _MEANT.get(field) or suggestions.hint(field, _FIELDS, "fields:")
         hint = hint if hint.startswith("did") else f"fields: {', '.join(FIELDS)}"
+        if step != PARAMETERS and suggestions.closest(step, [PARAMETERS], _LIKE_PARAMETERS):
+            hint = f'did you mean "{{{{ {PARAMETERS}.{field} }}}}"?'
         raise BadReferenceError(f"{quoted('{{' + inside + '}}')}: a result has no such field", hint=hint)
     return Reference(step, field)
+
+
+_LIKE_PARAMETERS = 0.8
 
 
 def _rewritten(inside: str) -> str:

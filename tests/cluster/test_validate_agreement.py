@@ -22,12 +22,15 @@ from netdra.model.topology import NetworkTopology
 from netdra.topology.classes import device_classes
 from testbed.api import Api, ApiError, Object
 from testbed.control_plane import ControlPlane
-from tests.cluster.daemons import running_webhook
+from testbed.objects import manifest
+from tests import validation
+from tests.cluster.daemons import DENIED, running_webhook
+from tests.custom_objects import GOOD
 
 pytestmark = pytest.mark.usefixtures("webhook")
 
 ROOT = Path(__file__).parents[2]
-SEED, EDITS = 20261126, 100
+SEED, EDITS = 20261126, 200
 FILES = sorted(path for path in (ROOT / "examples").rglob("*.yaml") if path.name not in {"wrong.yaml", "slices.yaml"})
 NAMESPACED = {"ResourceClaim", "ResourceClaimTemplate", "Pod"}
 READ_OF_PODS = {"resourceClaims", "claims"}
@@ -100,6 +103,8 @@ def objects() -> list[Object]:
         ],
     }
     found.append({**rich, "apiVersion": "v1", "kind": "Pod", "spec": pod})
+    for kind, spec in GOOD.items():
+        found.append(manifest(kind, "good", spec=copy.deepcopy(spec)))
     for each in found:
         place = {"namespace": "default"} if each["kind"] in NAMESPACED else {}
         each["metadata"] = {key: inner for key, inner in each["metadata"].items() if key != "namespace"} | place
@@ -195,3 +200,47 @@ def test_what_the_cluster_rejects_is_reported(api: Api, tmp_path: Path) -> None:
     print(f"{rejected} of {EDITS} edits are rejected")
     assert silent == [], "\n".join(silent)
     assert rejected > EDITS // 3
+
+
+FOLDER = ROOT / "tests" / "mistakes"
+MISTAKES = (
+    []
+    if not FOLDER.exists()
+    else [
+        (path.stem, validation.text_of(written, mistake), mistake["by"])
+        for path in sorted(FOLDER.glob("*.yaml"))
+        if isinstance(written := yaml.safe_load(path.read_text()), dict)
+        for mistake in written["mistakes"]
+    ]
+)
+
+
+def rejecting(api: Api, text: str) -> str:
+    """Who rejects one of a file's objects, or warns of it: the API server or the webhook; "" for nobody."""
+    try:
+        values = [value for value in yaml.safe_load_all(text) if value is not None]
+    except yaml.YAMLError:
+        return ""
+    for value in values:
+        if not isinstance(value, dict) or not {"apiVersion", "kind"} <= value.keys():
+            return ""
+        namespaced = value["kind"] in NAMESPACED
+        if namespaced and isinstance(value.get("metadata"), dict):
+            value["metadata"]["namespace"] = "default"
+        if why := rejection(api, value):
+            return "webhook" if why.startswith(DENIED) else "apiserver"
+        if api.warnings:
+            return "webhook"
+    return ""
+
+
+def test_the_mistakes_are_reported_by_the_named_component(api: Api) -> None:
+    """An object whose mistake shows only beside another object of its file is accepted alone."""
+    wrong = []
+    for name, text, by in MISTAKES:
+        found = rejecting(api, text)
+        accepted = {"prepare", "validate"} | ({"webhook"} if text.count("kind:") > 1 else set())
+        if by != found if found else by not in accepted:
+            wrong.append(f"{name}: by {by}, found {found or 'nobody'}:\n{text}")
+    assert wrong == [], "\n".join(wrong)
+    assert len(MISTAKES) > 100

@@ -207,7 +207,9 @@ spec: {devices: {requests: [{name: nic, exactly: {deviceClassName: nics}}]}}
     )
     code, out, err = run("validate", str(file))
     assert code == 1
-    assert out.startswith(f'{file}:8: DeviceClass "nics": opaque parameters: Expected `object`, got `str`')
+    assert out.startswith(
+        f'{file}:8: DeviceClass "nics": opaque parameters, networkTopologyRef: expected an object, found text'
+    )
     assert err == "netdra: 2 objects checked, 1 problem\n"
 
 

@@ -107,7 +107,7 @@ def test_a_number_of_nodes_is_what_a_daemon_set_takes(validate: Any) -> None:
     for value in (1, 3, "1%", "10%", "100%"):
         assert validate(changed(CNI_PLUGIN, "maxUnavailable", value))[0] == 0
     _, said = validate(changed(CNI_PLUGIN, "maxUnavailable", "110%"))
-    assert 'CNIPlugin "bad": "110%" does not match' in said
+    assert 'CNIPlugin "bad": "110%" must be a number from 1, without quotes, or a percentage from 1% to 100%' in said
     assert "[spec.maxUnavailable]" in said
 
 

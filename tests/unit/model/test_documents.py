@@ -162,7 +162,7 @@ status: {ofANewerVersion: 1, conditions: []}
         (
             CLAIM % "{name: lan, deviceClassName: net-lan}",
             "spec.devices.requests[0].deviceClassName",
-            'unknown field "deviceClassName"; fields: exactly, firstAvailable',
+            'unknown field "deviceClassName"; it is a field of exactly',
         ),
         (CLAIM % f"{LAN}, {LAN}", "spec.devices.requests[1].name", 'request "lan" is there twice'),
         (CLAIM % LAN.replace("name: lan", "name: Lan"), "spec.devices.requests[0].name", 'request "Lan"'),

@@ -15,6 +15,7 @@ from netdra.topology.bind import bind
 
 STEP = {"apiVersion": "networking.dra.io/v1alpha1", "kind": "DeviceParameters", "step": {"type": "macvlan"}}
 REFERENCE = {"networkTopologyRef": {"name": "net"}, "step": "vf"}
+FIRST, SECOND = (("config", at, "opaque", "parameters") for at in (0, 1))
 
 
 def step(**changes: Any) -> dict[str, Any]:
@@ -52,13 +53,13 @@ def prepare(*said: Any) -> None:
 @pytest.mark.parametrize(
     ("said", "path"),
     [
-        (["text"], ("config", 0, "opaque", "parameters")),
-        ([{"kind": "Other"}], ("config", 0, "opaque", "parameters")),
-        ([step(type="../bin/sh")], ("config", 0, "opaque", "parameters")),
-        ([step(unknown=1)], ("config", 0, "opaque", "parameters")),
-        ([STEP, step(config={"a": "{{ vf.interfaceName }}"})], ("config", 1, "opaque", "parameters")),
-        ([step(config={"name": "x", "cniVersion": "1.1.0"})], ("config", 0, "opaque", "parameters")),
-        ([{"networkTopologyRef": "net"}], ("config", 0, "opaque", "parameters")),
+        (["text"], FIRST),
+        ([{"kind": "Other"}], FIRST),
+        ([step(type="../bin/sh")], (*FIRST, "step", "type")),
+        ([step(unknown=1)], (*FIRST, "step", "unknown")),
+        ([STEP, step(config={"a": "{{ vf.interfaceName }}"})], (*SECOND, "step", "config", "a")),
+        ([step(config={"name": "x", "cniVersion": "1.1.0"})], (*FIRST, "step", "config", "cniVersion")),
+        ([{"networkTopologyRef": "net"}], (*FIRST, "networkTopologyRef")),
         ([STEP, step(type="bridge")], ("config",)),
         ([REFERENCE, {**REFERENCE, "step": "other"}], ("config",)),
     ],

@@ -151,5 +151,5 @@ def test_only_our_parameters_about_a_topology_are_read() -> None:
     assert parameters(OpaqueDeviceConfiguration(driver="gpu.nvidia.com", parameters=meant), "here") is None
     assert parameters(OpaqueDeviceConfiguration(driver=OURS, parameters={"mtu": 1}), "here") is None
     assert parameters(OpaqueDeviceConfiguration(driver=OURS, parameters=[]), "here") is None
-    with pytest.raises(InvalidInputError, match=r"here: opaque parameters: .*`step`"):
+    with pytest.raises(InvalidInputError, match=r'here: opaque parameters: .*"step"'):
         parameters(OpaqueDeviceConfiguration(driver=OURS, parameters={"networkTopologyRef": {"name": "t"}}), "here")

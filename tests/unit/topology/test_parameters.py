@@ -267,7 +267,7 @@ def test_every_pod_s_value_in_a_template_is_looked_at() -> None:
         ("[{name: x, enum: [a], format: ip}]", "both a format and an enum"),
         ("[{name: x, enum: ['{{ nic.mac }}']}]", "can be no value"),
         ("[{name: x, enum: ['']}]", "can be no value"),
-        ("[{name: X-1, format: ip}]", "the name is none"),
+        ("[{name: X-1, format: ip}]", "the name is not valid"),
         ("[{name: x, format: ip}, {name: x, format: ip}]", "the name appears twice"),
         ("[{name: x, type: integer}]", "without bounds"),
         ("[{name: x, type: integer, minimum: 5, maximum: 4}]", "nothing is between"),

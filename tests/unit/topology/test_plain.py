@@ -146,8 +146,8 @@ def test_the_plugins_are_read_from_a_slice_in_both_forms() -> None:
         (parameters(config={"type": "x"}), "config.type is written by netdra"),
         (parameters(config={"a": ["{{ vf0.interfaceName }}"]}), "refers to another step, and there is none"),
         (parameters(config={"a": "{{ nonsense"}), "opens a reference that is not closed"),
-        (parameters(unknown=1), "unknown field `unknown`"),
-        ({**parameters(), "step": None}, "Expected `object`"),
+        (parameters(unknown=1), 'unknown field "unknown"'),
+        ({**parameters(), "step": None}, "expected an object"),
         (parameters("tuning"), '"tuning" is not among the plugins .* lists \\(host-device\\)'),
     ],
 )

@@ -1,0 +1,46 @@
+"""`netdra validate` on the mistakes of tests/mistakes: each is reported at its line and place, in the same words."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests import validation
+
+FOLDER = Path(__file__).parents[2] / "mistakes"
+FILES = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(FOLDER.glob("*.yaml"))}
+WRITTEN = {name: written for name, written in FILES.items() if isinstance(written, dict)}
+MISTAKES = [(name, written, mistake) for name, written in WRITTEN.items() for mistake in written["mistakes"]]
+OBJECTS = [(name, each) for name, written in WRITTEN.items() for each in written.get("objects", {})]
+PLACE = re.compile(r"\d+: (warning: )?.+", re.DOTALL)
+
+
+@pytest.mark.parametrize(("name", "of"), OBJECTS)
+def test_what_is_right_has_no_problem(tmp_path: Path, name: str, of: str) -> None:
+    assert validation.lines(tmp_path, WRITTEN[name]["objects"][of]) == (0, [])
+
+
+@pytest.mark.parametrize(("name", "written", "mistake"), MISTAKES, ids=[name for name, _, _ in MISTAKES])
+def test_mistakes(tmp_path: Path, name: str, written: dict[str, Any], mistake: dict[str, Any]) -> None:
+    code, said = validation.lines(tmp_path, validation.text_of(written, mistake))
+    assert said == mistake["says"]
+    assert code == any(not re.match(r"\d+: warning: ", line) for line in said)
+
+
+def test_every_mistake_is_reported_at_a_line_and_names_who_reports_it() -> None:
+    for name, _, mistake in MISTAKES:
+        assert mistake["by"] in {"apiserver", "webhook", "prepare", "validate"}, mistake
+        assert mistake["says"], mistake
+        assert all(PLACE.match(line) for line in mistake["says"]), mistake
+        # Only a text that is not YAML, or no object, has no place in one.
+        placed = all(line.endswith("]") for line in mistake["says"])
+        assert placed or "text" in mistake or "not YAML" in mistake["says"][0], (name, mistake)
+
+
+def test_there_are_many() -> None:
+    lists = [written if isinstance(written, list) else written["mistakes"] for written in FILES.values()]
+    assert sum(map(len, lists)) >= 400
