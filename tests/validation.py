@@ -30,5 +30,6 @@ def lines(folder: Path, text: str) -> tuple[int, list[str]]:
     path = folder / "x.yaml"
     path.write_text(text)
     result = CliRunner().invoke(command, [str(path)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), text
     printed = [line.replace(str(path), "x.yaml") for line in result.stdout.splitlines() if ".yaml:" in line]
     return result.exit_code, [line.removeprefix("x.yaml:") for line in printed]

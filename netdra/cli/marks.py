@@ -16,11 +16,21 @@ from netdra.model.findings import Path
 _PART = re.compile(r"""\["([^"]*)"\]|\.?([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]""")
 
 
+_BOUNDARY = re.compile(r"---(\s|\Z)")
+_ON_LINE = re.compile(r"(?<=already )on line (\d+)\Z")
+_NO_CONTENT = re.compile(r"\s*(#|\Z)|---\s*(#|\Z)")
+
+
 class Document(msgspec.Struct, frozen=True):
-    """One document of a file, or one item of a list in it: its value, and the YAML node that has its lines."""
+    """One document of a file, or one item of a list in it: its value, and the YAML node that has its lines.
+
+    Attributes:
+        offset: the lines of the file before the text that the node was read from.
+    """
 
     value: Any
     node: Any
+    offset: int = 0
 
     def line(self, path: Sequence[str | int] = ()) -> int:
         """The line, from 1, of a path's place, or of the nearest place around it that is there."""
@@ -30,34 +40,72 @@ class Document(msgspec.Struct, frozen=True):
             if inner is None:
                 break
             line, node = inner
-        return int(line) + 1
+        return int(line) + 1 + self.offset
 
 
-def read(text: str) -> Iterator[Document]:
+class Unreadable(msgspec.Struct, frozen=True):
+    """A document that is not YAML, or not what is read: where, and why."""
+
+    line: int
+    what: str
+    hint: str = ""
+
+
+def read(text: str) -> Iterator[Document | Unreadable]:
     """The documents of a text; lists are opened and empty documents passed over, as `netdra.model.documents` does.
 
-    Raises:
-        InvalidInputError: the text is no YAML; the message is YAML's own, with the line.
+    A document that cannot be read does not keep those after it from being read.
     """
     if len(text) > yaml_text.MAX_TEXT or yaml_text.nests_too_deeply(text):
-        raise InvalidInputError("larger or nested deeper than is read")
+        yield Unreadable(1, "larger or nested deeper than is read")
+        return
+    lines, begun = text.splitlines(keepends=True), 0
+    for found in _documents(text, 0):
+        if isinstance(found, Unreadable):
+            break
+        begun = found.node.end_mark.line
+        yield from _opened(found)
+    else:
+        return
+    # The reader cannot go on after a mistake, which may also reach into the documents that follow: each is read alone.
+    for first, last in _segments(lines, begun):
+        for found in _documents("".join(lines[first:last]), first):
+            yield from [found] if isinstance(found, Unreadable) else _opened(found)
+
+
+def _segments(lines: Sequence[str], begun: int) -> Iterator[tuple[int, int]]:
+    """The lines of each document from a line on, as the first and the one after the last."""
+    first, has_content = begun, False
+    for at in range(begun, len(lines)):
+        if _BOUNDARY.match(lines[at]) and has_content:
+            yield first, at
+            first, has_content = at, False
+        has_content = has_content or _NO_CONTENT.match(lines[at]) is None
+    yield first, len(lines)
+
+
+def _documents(text: str, offset: int) -> Iterator[Document | Unreadable]:
+    """The documents of a text up to the first that cannot be read; `offset` is the number of lines before it."""
     loader: Any = yaml_text.StrictLoader(text)
     try:
         while loader.check_node():
             node = loader.get_node()
             value = loader.construct_document(node)
-            yaml_text.refuse_many_values(value, f"line {node.start_mark.line + 1}")
-            yield from _opened(Document(value, node))
+            yaml_text.refuse_many_values(value, "the document")
+            yield Document(value, node, offset)
     except yaml_text.KeyProblem as problem:
-        raise InvalidInputError(f"line {problem.line}: {problem}", hint=problem.hint) from None
+        what = _ON_LINE.sub(lambda at: f"on line {int(at[1]) + offset}", str(problem))
+        yield Unreadable(problem.line + offset, what, problem.hint)
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark or problem.context_mark
-        line = f"line {mark.line + 1}: " if mark is not None else ""
-        what = f"{line}not YAML: {problem.problem or problem.context}"
-        written = text.splitlines()[mark.line : mark.line + 1] if mark is not None else []
-        raise InvalidInputError(what, hint=yaml_text.syntax_hint(*written) if written else yaml_text.SYNTAX) from None
+        at = mark.line if mark is not None else 0
+        written = text.splitlines()[at : at + 1]
+        hint = yaml_text.syntax_hint(*written) if written else yaml_text.SYNTAX
+        yield Unreadable(at + 1 + offset, f"not YAML: {problem.problem or problem.context}", hint)
+    except InvalidInputError as problem:
+        yield Unreadable(1 + offset, problem.what, problem.hint)
     except (yaml.YAMLError, ValueError, RecursionError) as problem:
-        raise InvalidInputError(f"not YAML: {yaml_text.described(problem)}", hint=yaml_text.SYNTAX) from None
+        yield Unreadable(1 + offset, f"not YAML: {yaml_text.described(problem)}", yaml_text.SYNTAX)
     finally:
         loader.dispose()
 
@@ -106,17 +154,20 @@ def _step(node: Any, part: str | int) -> tuple[int, Any] | None:
     return None
 
 
-def _opened(document: Document) -> Iterator[Document]:
+def _opened(document: Document) -> Iterator[Document | Unreadable]:
     value = document.value
     if value is None:
         return
     try:
         items = documents.list_items(value)
     except InvalidInputError as problem:
-        raise InvalidInputError(f"line {document.line(('items',))}: {problem.what}", hint=problem.hint) from None
+        yield Unreadable(document.line(("items",)), problem.what, problem.hint)
+        return
     if items is None:
         yield document
         return
     listed = _step(document.node, "items")
     if listed is not None and isinstance(listed[1], yaml.SequenceNode):
-        yield from (Document(item, node) for item, node in zip(items, listed[1].value, strict=True) if item is not None)
+        for item, node in zip(items, listed[1].value, strict=True):
+            if item is not None:
+                yield Document(item, node, document.offset)

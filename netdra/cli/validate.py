@@ -145,34 +145,34 @@ def command(context: click.Context, paths: tuple[str, ...], output: str, strict:
 
 def _read(path: str, file: str) -> Iterator[_Object | _Pods | FileProblem]:
     """The objects of a file, and the problems of documents that are none; `file` is the path as it is shown."""
-    text = inputs.text(path)
-    try:
-        for marked in marks.read(text):
-            try:
-                if documents.is_inventory(marked.value):
-                    yield from (
-                        _problem(file, marked, finding) for finding in documents.examine_inventory(marked.value)
-                    )
-                    continue
-                if inputs.is_foreign(marked.value):
-                    pods, findings = workload.examine(marked.value)
-                    yield from (_problem(file, marked, finding) for finding in findings)
-                    yield from _misversioned(file, marked) if pods is None else [_Pods(file, marked, pods)]
-                    continue
-                document, findings = documents.examine(marked.value, file)
-            except InvalidInputError as problem:
-                what = problem.what.removeprefix(f"{file}: ")
-                yield _problem(file, marked, Finding(what, problem.hint, problem.path))
-                continue
-            yield from (_problem(file, marked, finding) for finding in findings)
-            if document is not None:
-                yield _Object(file, marked, document, tuple(finding.path for finding in findings))
-    except InvalidInputError as problem:
-        number, _, rest = problem.what.removeprefix("line ").partition(": ")
-        if number.isdecimal():
-            yield FileProblem(file=file, line=int(number), message=rest, hint=problem.hint)
-        else:
-            yield FileProblem(file=file, line=1, message=problem.what, hint=problem.hint)
+    for marked in marks.read(inputs.text(path)):
+        if isinstance(marked, marks.Unreadable):
+            yield FileProblem(file=file, line=marked.line, message=marked.what, hint=marked.hint)
+            continue
+        try:
+            yield from _examined(file, marked)
+        except InvalidInputError as problem:
+            what = problem.what.removeprefix(f"{file}: ")
+            yield _problem(file, marked, Finding(what, problem.hint, problem.path))
+
+
+def _examined(file: str, marked: marks.Document) -> Iterator[_Object | _Pods | FileProblem]:
+    """The object of a document, and what is wrong with how it is written.
+
+    Raises:
+        InvalidInputError: it is of no kind that is known.
+    """
+    if documents.is_inventory(marked.value):
+        yield from (_problem(file, marked, finding) for finding in documents.examine_inventory(marked.value))
+    elif inputs.is_foreign(marked.value):
+        pods, findings = workload.examine(marked.value)
+        yield from (_problem(file, marked, finding) for finding in findings)
+        yield from _misversioned(file, marked) if pods is None else [_Pods(file, marked, pods)]
+    else:
+        document, findings = documents.examine(marked.value, file)
+        yield from (_problem(file, marked, finding) for finding in findings)
+        if document is not None:
+            yield _Object(file, marked, document, tuple(finding.path for finding in findings))
 
 
 def _problem(file: str, marked: marks.Document, finding: Finding) -> FileProblem:

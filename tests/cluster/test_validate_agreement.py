@@ -1,71 +1,31 @@
-"""What the API server or the webhook rejects, `netdra validate` reports: random single edits of correct objects.
+"""What the API server or the webhook rejects, `netdra validate` reports: drawn single edits, and people's mistakes.
 
-The edits are drawn from a fixed seed. An edit that validate reports and the cluster accepts is no disagreement: it may
-fail only later.
+An edit that validate reports and the cluster accepts is no disagreement: it may fail only later.
 """
 
 from __future__ import annotations
 
-import copy
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner
 
-from netdra.cli.validate import command
-from netdra.model import documents
-from netdra.model.topology import NetworkTopology
-from netdra.topology.classes import device_classes
 from testbed.api import Api, ApiError, Object
 from testbed.control_plane import ControlPlane
-from testbed.objects import manifest
-from tests import validation
+from tests import draws, edits, validation
 from tests.cluster.daemons import DENIED, running_webhook
-from tests.custom_objects import GOOD
 
 pytestmark = pytest.mark.usefixtures("webhook")
 
-ROOT = Path(__file__).parents[2]
-SEED, EDITS = 20261126, 200
-FILES = sorted(path for path in (ROOT / "examples").rglob("*.yaml") if path.name not in {"wrong.yaml", "slices.yaml"})
-NAMESPACED = {"ResourceClaim", "ResourceClaimTemplate", "Pod"}
-READ_OF_PODS = {"resourceClaims", "claims"}
-"""The fields of a pod that validate reads in full; others are the business of the API server alone."""
-RICH: Object = {
-    "requests": [
-        {
-            "name": "nic",
-            "exactly": {
-                "deviceClassName": "any-nic",
-                "selectors": [{"cel": {"expression": 'device.driver == "dra.networking"'}}],
-                "allocationMode": "ExactCount",
-                "count": 2,
-                "adminAccess": False,
-                "tolerations": [
-                    {"key": "dra.networking/link-down", "operator": "Exists", "effect": "NoSchedule"},
-                    {"key": "example.com/spare", "operator": "Equal", "value": "yes", "tolerationSeconds": 30},
-                ],
-                "capacity": {"requests": {"dra.networking/bandwidth": "10"}},
-            },
-        },
-        {
-            "name": "gpu",
-            "firstAvailable": [
-                {"name": "big", "deviceClassName": "gpu.example.com", "count": 1},
-                {"name": "small", "deviceClassName": "gpu.example.com", "allocationMode": "All"},
-            ],
-        },
-    ],
-    "constraints": [
-        {"requests": ["nic", "gpu"], "matchAttribute": "resource.kubernetes.io/pcieRoot"},
-        {"requests": ["gpu/big"], "distinctAttribute": "gpu.example.com/model"},
-    ],
-    "config": [{"requests": ["gpu"], "opaque": {"driver": "gpu.example.com", "parameters": {"a": 1}}}],
-}
+EDITS = draws.count(200, 8000)
+MISTAKES = [
+    (path.stem, validation.text_of(written, mistake), mistake["by"])
+    for path in sorted((Path(__file__).parents[1] / "mistakes").glob("*.yaml"))
+    if isinstance(written := yaml.safe_load(path.read_text()), dict)
+    for mistake in written["mistakes"]
+]
 
 
 @pytest.fixture(scope="module")
@@ -75,144 +35,14 @@ def webhook(control_plane: ControlPlane, api: Api, custom_kinds: None) -> Iterat
         yield
 
 
-def objects() -> list[Object]:
-    """The objects of the examples, the classes of their topologies, and claims and a class with every field."""
-    found: list[Object] = []
-    for path in FILES:
-        found += [each for each in yaml.safe_load_all(path.read_text()) if each and "kind" in each]
-    for topology in [each for each in found if each["kind"] == "NetworkTopology"]:
-        read = documents.decode(topology, "example")
-        assert isinstance(read, NetworkTopology)
-        found += [documents.plain(each) for each in device_classes(read)]
-    metadata = {"name": "rich", "labels": {"app": "web"}, "annotations": {"example.com/note": "x"}}
-    rich: Object = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata}
-    found.append({**rich, "spec": {"devices": RICH}})
-    found.append({**rich, "kind": "ResourceClaimTemplate", "spec": {"metadata": {}, "spec": {"devices": RICH}}})
-    spec = {
-        "selectors": [{"cel": {"expression": 'device.driver == "gpu.example.com"'}}],
-        "config": [{"opaque": {"driver": "gpu.example.com", "parameters": {"a": 1}}}],
-        "extendedResourceName": "example.com/gpu",
-    }
-    found.append({**rich, "kind": "DeviceClass", "spec": spec})
-    claims = [{"name": "net", "request": "a"}, {"name": "net", "request": "b"}, {"name": "own"}]
-    pod = {
-        "containers": [{"name": "main", "image": "web", "resources": {"claims": claims}}],
-        "resourceClaims": [
-            {"name": "net", "resourceClaimName": "shared"},
-            {"name": "own", "resourceClaimTemplateName": "each"},
-        ],
-    }
-    found.append({**rich, "apiVersion": "v1", "kind": "Pod", "spec": pod})
-    for kind, spec in GOOD.items():
-        found.append(manifest(kind, "good", spec=copy.deepcopy(spec)))
-    for each in found:
-        place = {"namespace": "default"} if each["kind"] in NAMESPACED else {}
-        each["metadata"] = {key: inner for key, inner in each["metadata"].items() if key != "namespace"} | place
-    return [each for each in found if editable(each)]
-
-
-def places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """All places in an object, apart from its kind and its namespace."""
-    if path and path not in {("kind",), ("apiVersion",), ("metadata",), ("metadata", "namespace")}:
-        yield path
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from places(inner, (*path, key))
-    elif isinstance(value, list):
-        for at, inner in enumerate(value):
-            yield from places(inner, (*path, at))
-
-
-def editable(value: Object) -> list[tuple[str | int, ...]]:
-    """The places in an object that are edited."""
-    if value["kind"] != "Pod":
-        return list(places(value))
-    return [path for path in places(value) if READ_OF_PODS & set(path[:-1])]
-
-
-def other_values(draw: random.Random, value: Any) -> Any:
-    """A value of another type, or out of a value's range."""
-    texts = ["", "x" * 300, "A b_", "-", "a/b/c", "0", "true"]
-    numbers: list[Any] = [-1, 0, 33, 10**6, 2**63, 1.5]
-    if isinstance(value, bool):
-        return draw.choice(["yes", 1, [value], None])
-    if isinstance(value, int):
-        return draw.choice([*numbers, str(value), f"{value}x", [value], None])
-    if isinstance(value, str):
-        return draw.choice([*texts, *texts, f"{value}.", value.upper(), value[:-1], 7, True, [value], {"a": value}])
-    if isinstance(value, list):
-        return draw.choice([{}, "x", [[]], value * 33, {str(at): each for at, each in enumerate(value)}])
-    return draw.choice(["x", [], [value], 5])
-
-
-def edited(draw: random.Random, value: Object) -> tuple[str, Object]:
-    """An object with one edit, and what the edit was."""
-    new = copy.deepcopy(value)
-    path = draw.choice(editable(new))
-    *way, last = path
-    parent: Any = new
-    for part in way:
-        parent = parent[part]
-    action = draw.choice(["remove", "rename", "change", "change", "change", "repeat"])
-    if isinstance(parent, list) and action in {"rename", "repeat"}:
-        parent.append(copy.deepcopy(parent[int(last)]))
-        action = "repeat"
-    elif action == "rename":
-        wrong = draw.choice([f"{last}s", str(last)[:-1], str(last).capitalize(), "unknown"])
-        parent[wrong] = parent.pop(last)
-        action = f"rename to {wrong}"
-    elif action == "remove":
-        del parent[last]
-    else:
-        parent[last] = other_values(draw, parent[last])
-        action = f"change to {str(parent[last])[:60]}"
-    return f"{value['kind']} {value['metadata']['name']}: {'.'.join(map(str, path))}: {action}", new
-
-
 def rejection(api: Api, value: Object) -> str:
     """Why the cluster rejects an object, as kubectl asks it; "" if it accepts it."""
-    kind, namespace = f"{value['apiVersion']}/{value['kind']}", "default" if value["kind"] in NAMESPACED else ""
+    kind, namespace = f"{value['apiVersion']}/{value['kind']}", edits.namespace_of(value)
     try:
         api.request("POST", api.path(kind, namespace), value, dryRun="All", fieldValidation="Strict")
     except ApiError as problem:
         return problem.message
     return ""
-
-
-def reports(folder: Path, *values: Object) -> tuple[bool, str]:
-    """Whether validate finds an error, and what it prints."""
-    (folder / "x.yaml").write_text(yaml.safe_dump_all(values, sort_keys=False))
-    result = CliRunner().invoke(command, [str(folder / "x.yaml")])
-    return result.exit_code == 1, result.output
-
-
-def test_what_the_cluster_rejects_is_reported(api: Api, tmp_path: Path) -> None:
-    draw = random.Random(SEED)
-    known, silent, rejected = objects(), [], 0
-    by_kind = {kind: [each for each in known if each["kind"] == kind] for kind in {each["kind"] for each in known}}
-    for _ in range(EDITS):
-        what, new = edited(draw, draw.choice(by_kind[draw.choice(sorted(by_kind))]))
-        if why := rejection(api, new):
-            rejected += 1
-            is_error, said = reports(tmp_path, new)
-            if not is_error:
-                silent.append(f"{what}\n  cluster: {why}\n  validate: {said}")
-    print(f"{rejected} of {EDITS} edits are rejected")
-    assert silent == [], "\n".join(silent)
-    assert rejected > EDITS // 3
-
-
-FOLDER = ROOT / "tests" / "mistakes"
-MISTAKES = (
-    []
-    if not FOLDER.exists()
-    else [
-        (path.stem, validation.text_of(written, mistake), mistake["by"])
-        for path in sorted(FOLDER.glob("*.yaml"))
-        if isinstance(written := yaml.safe_load(path.read_text()), dict)
-        for mistake in written["mistakes"]
-    ]
-)
 
 
 def rejecting(api: Api, text: str) -> str:
@@ -224,14 +54,26 @@ def rejecting(api: Api, text: str) -> str:
     for value in values:
         if not isinstance(value, dict) or not {"apiVersion", "kind"} <= value.keys():
             return ""
-        namespaced = value["kind"] in NAMESPACED
-        if namespaced and isinstance(value.get("metadata"), dict):
-            value["metadata"]["namespace"] = "default"
+        if isinstance(value.get("metadata"), dict) and (namespace := edits.namespace_of(value)):
+            value["metadata"]["namespace"] = namespace
         if why := rejection(api, value):
             return "webhook" if why.startswith(DENIED) else "apiserver"
         if api.warnings:
             return "webhook"
     return ""
+
+
+def test_what_the_cluster_rejects_is_reported(api: Api, tmp_path: Path) -> None:
+    draw = random.Random(draws.seed())
+    silent, rejected = [], 0
+    for what, new in edits.drawn(draw, EDITS):
+        if why := rejection(api, new):
+            rejected += 1
+            code, said = validation.lines(tmp_path, yaml.safe_dump(new, sort_keys=False))
+            if code != 1:
+                silent.append(f"{what}\n  cluster: {why}\n  validate: {said}")
+    assert silent == [], "\n".join(silent)
+    assert rejected > EDITS // 3
 
 
 def test_the_mistakes_are_reported_by_the_named_component(api: Api) -> None:
@@ -243,4 +85,4 @@ def test_the_mistakes_are_reported_by_the_named_component(api: Api) -> None:
         if by != found if found else by not in accepted:
             wrong.append(f"{name}: by {by}, found {found or 'nobody'}:\n{text}")
     assert wrong == [], "\n".join(wrong)
-    assert len(MISTAKES) > 100
+    assert len(MISTAKES) > 300

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests import validation
+from tests import draws, edits, validation
 
 FOLDER = Path(__file__).parents[2] / "mistakes"
 FILES = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(FOLDER.glob("*.yaml"))}
@@ -39,6 +40,34 @@ def test_every_mistake_is_reported_at_a_line_and_names_who_reports_it() -> None:
         # Only a text that is not YAML, or no object, has no place in one.
         placed = all(line.endswith("]") for line in mistake["says"])
         assert placed or "text" in mistake or "not YAML" in mistake["says"][0], (name, mistake)
+
+
+WRONG = "apiVersion: networking.dra.io/v1alpha1\nkind: NetworkTopology\nmetadata: {name: w}\nspec: {steps: []}\n"
+
+
+def test_an_object_does_not_keep_others_from_being_checked(tmp_path: Path) -> None:
+    """Whatever is wrong with the first of two objects, the second one's problem is reported at its line."""
+    for what, new in edits.drawn(random.Random(draws.seed()), draws.count(200, 5000)):
+        text = yaml.safe_dump(new, sort_keys=False)
+        code, said = validation.lines(tmp_path, f"{text}---\n{WRONG}")
+        line = text.count("\n") + 5
+        assert code == 1, what
+        assert f'{line}: NetworkTopology "w": expected at least 1 entry, found 0 [spec.steps]' in said, (what, said)
+
+
+BROKEN = ["a: [1\n", 'a: "b\n', "a: 1\na: 2\n", "\ta: 1\n", "a: {{ b }}\n", "{a: 1\n", "- 1\n b: c\n"]
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+@pytest.mark.parametrize("before", ["", f"{WRONG}---\n", "# a comment\n---\n"])
+def test_a_document_that_is_not_yaml_does_not_keep_others_from_being_checked(
+    tmp_path: Path, broken: str, before: str
+) -> None:
+    text = f"{before}{broken}---\n{WRONG}---\n{broken}---\n# the last one\n{WRONG}"
+    _, said = validation.lines(tmp_path, text)
+    wrong = {at for at, line in enumerate(text.splitlines(), 1) if line.startswith("spec: ")}
+    assert len(said) == len(wrong) + 2
+    assert wrong <= {int(line.partition(":")[0]) for line in said}
 
 
 def test_there_are_many() -> None:
