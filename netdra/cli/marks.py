@@ -43,7 +43,7 @@ class Document(msgspec.Struct, frozen=True):
         return int(line) + 1 + self.offset
 
 
-class Unreadable(msgspec.Struct, frozen=True):
+class UnreadableDocument(msgspec.Struct, frozen=True):
     """A document that is not YAML, or not what is read: where, and why."""
 
     line: int
@@ -51,17 +51,17 @@ class Unreadable(msgspec.Struct, frozen=True):
     hint: str = ""
 
 
-def read(text: str) -> Iterator[Document | Unreadable]:
+def read(text: str) -> Iterator[Document | UnreadableDocument]:
     """The documents of a text; lists are opened and empty documents passed over, as `netdra.model.documents` does.
 
     A document that cannot be read does not keep those after it from being read.
     """
     if len(text) > yaml_text.MAX_TEXT or yaml_text.nests_too_deeply(text):
-        yield Unreadable(1, "larger or nested deeper than is read")
+        yield UnreadableDocument(1, "larger or nested deeper than is read")
         return
     lines, begun = text.splitlines(keepends=True), 0
     for found in _documents(text, 0):
-        if isinstance(found, Unreadable):
+        if isinstance(found, UnreadableDocument):
             break
         begun = found.node.end_mark.line
         yield from _opened(found)
@@ -70,7 +70,7 @@ def read(text: str) -> Iterator[Document | Unreadable]:
     # The reader cannot go on after a mistake, which may also reach into the documents that follow: each is read alone.
     for first, last in _segments(lines, begun):
         for found in _documents("".join(lines[first:last]), first):
-            yield from [found] if isinstance(found, Unreadable) else _opened(found)
+            yield from [found] if isinstance(found, UnreadableDocument) else _opened(found)
 
 
 def _segments(lines: Sequence[str], begun: int) -> Iterator[tuple[int, int]]:
@@ -84,7 +84,7 @@ def _segments(lines: Sequence[str], begun: int) -> Iterator[tuple[int, int]]:
     yield first, len(lines)
 
 
-def _documents(text: str, offset: int) -> Iterator[Document | Unreadable]:
+def _documents(text: str, offset: int) -> Iterator[Document | UnreadableDocument]:
     """The documents of a text up to the first that cannot be read; `offset` is the number of lines before it."""
     loader: Any = yaml_text.StrictLoader(text)
     try:
@@ -95,17 +95,17 @@ def _documents(text: str, offset: int) -> Iterator[Document | Unreadable]:
             yield Document(value, node, offset)
     except yaml_text.KeyProblem as problem:
         what = _ON_LINE.sub(lambda at: f"on line {int(at[1]) + offset}", str(problem))
-        yield Unreadable(problem.line + offset, what, problem.hint)
+        yield UnreadableDocument(problem.line + offset, what, problem.hint)
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark or problem.context_mark
         at = mark.line if mark is not None else 0
         written = text.splitlines()[at : at + 1]
         hint = yaml_text.syntax_hint(*written) if written else yaml_text.SYNTAX
-        yield Unreadable(at + 1 + offset, f"not YAML: {problem.problem or problem.context}", hint)
+        yield UnreadableDocument(at + 1 + offset, f"not YAML: {problem.problem or problem.context}", hint)
     except InvalidInputError as problem:
-        yield Unreadable(1 + offset, problem.what, problem.hint)
+        yield UnreadableDocument(1 + offset, problem.what, problem.hint)
     except (yaml.YAMLError, ValueError, RecursionError) as problem:
-        yield Unreadable(1 + offset, f"not YAML: {yaml_text.described(problem)}", yaml_text.SYNTAX)
+        yield UnreadableDocument(1 + offset, f"not YAML: {yaml_text.described(problem)}", yaml_text.SYNTAX)
     finally:
         loader.dispose()
 
@@ -154,14 +154,14 @@ def _step(node: Any, part: str | int) -> tuple[int, Any] | None:
     return None
 
 
-def _opened(document: Document) -> Iterator[Document | Unreadable]:
+def _opened(document: Document) -> Iterator[Document | UnreadableDocument]:
     value = document.value
     if value is None:
         return
     try:
         items = documents.list_items(value)
     except InvalidInputError as problem:
-        yield Unreadable(document.line(("items",)), problem.what, problem.hint)
+        yield UnreadableDocument(document.line(("items",)), problem.what, problem.hint)
         return
     if items is None:
         yield document

@@ -146,7 +146,7 @@ def command(context: click.Context, paths: tuple[str, ...], output: str, strict:
 def _read(path: str, file: str) -> Iterator[_Object | _Pods | FileProblem]:
     """The objects of a file, and the problems of documents that are none; `file` is the path as it is shown."""
     for marked in marks.read(inputs.text(path)):
-        if isinstance(marked, marks.Unreadable):
+        if isinstance(marked, marks.UnreadableDocument):
             yield FileProblem(file=file, line=marked.line, message=marked.what, hint=marked.hint)
             continue
         try:
