@@ -7,6 +7,7 @@ server.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -188,3 +189,10 @@ LIMITS = {
     "the longest strings": long_names,
 }
 """Inputs at the API's limits, by what they are; the API server must take all that they give."""
+
+
+def with_config(found: NetworkTopology, config: Mapping[str, Any]) -> NetworkTopology:
+    """The topology with this config in its last step."""
+    *others, last = found.spec.steps
+    steps = (*others, msgspec.structs.replace(last, config=config))
+    return msgspec.structs.replace(found, spec=msgspec.structs.replace(found.spec, steps=steps))

@@ -30,14 +30,15 @@ def review(
 ) -> Verdict:
     """The errors of a topology, or the warnings for its author; `in_time` is as for `Allocator.foresee`."""
     schemas = sound(cluster.schemas)
-    # What rules that are newer than it refuse can be corrected while pods have it: they keep their networks (D52).
-    is_sound = old is None or not check_topology(old, schemas)
-    if is_sound and (used := _frozen(new, old, cluster.users)):
+    # What rules that are newer than it reject can be corrected while pods have it: they keep their networks (D52).
+    used = _frozen(new, old, cluster.users)
+    if used is not None and (old is None or not check_topology(old, schemas)):
         return Verdict((used.text,))
     findings = [*check_topology(new, schemas)]
     others = {name: cluster.topologies[name] for name in sorted(cluster.topologies) if name != new.name}
     findings += [finding for name, finding in check_together({**others, new.name: new}) if name == new.name]
     findings += [finding for finding, wrong in check_names(new, cluster.added) if wrong]
+    findings += addresses.default_routes(new)
     near = [finding for name, finding in overlaps([*others.values(), new]) if name == new.name]
     remarks = [*_waiting(new, cluster), *warnings(new, cluster), *near]
     remarks += [] if findings else searches.of_topology(new, cluster.policies, cluster.offers, in_time)
@@ -65,8 +66,10 @@ def sound(schemas: Mapping[str, CNIPluginSchema]) -> list[CNIPluginSchema]:
 
 
 def shape(topology: NetworkTopology) -> NetworkTopologySpec:
-    """The part of a topology that running pods depend on: all but the choice of devices for new pods."""
-    steps = tuple(replace(step, selector=None, extended_resource_name="") for step in topology.spec.steps)
+    """The part of a topology that running pods depend on: not the choice of devices, nor what its author permits."""
+    steps = tuple(
+        replace(step, selector=None, extended_resource_name="", default_route=False) for step in topology.spec.steps
+    )
     return replace(topology.spec, steps=steps)
 
 

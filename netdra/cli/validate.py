@@ -225,6 +225,7 @@ def _findings(objects: Sequence[_Object]) -> Iterator[tuple[_Object, Finding]]:
     from netdra.admission import custom_devices
     from netdra.exposure.check import check
     from netdra.rules import contract
+    from netdra.rules.addresses import default_routes
     from netdra.rules.classes import check_config
     from netdra.rules.cni_plugins import check_plugin
     from netdra.rules.config import mistyped
@@ -239,6 +240,7 @@ def _findings(objects: Sequence[_Object]) -> Iterator[tuple[_Object, Finding]]:
         schemas += [] if wrong else [schema]
     for item, topology in _of(objects, NetworkTopology):
         yield from ((item, finding) for finding in check_topology(topology, schemas))
+        yield from ((item, finding) for finding in default_routes(topology))
     for item, plugin in _of(objects, CNIPlugin):
         yield from ((item, finding) for finding in check_plugin(plugin))
     topologies = {topology.name: (item, topology) for item, topology in _of(objects, NetworkTopology)}

@@ -24,6 +24,7 @@ from netdra.model.claim import (
 )
 from netdra.model.core import BareObject, PodClaim
 from netdra.model.meta import ObjectMeta
+from netdra.model.names import IMPLICIT_RESOURCE
 from netdra.model.resource import QuantityText, ResourceSlice, Wire
 from netdra.model.topology import NetworkTopology
 from netdra.slices.allocator import Allocator, claim_key
@@ -31,9 +32,6 @@ from netdra.topology.classes import known_classes, plain_claim
 from netdra.topology.selectors import is_about_driver, is_for
 
 CHECK = "searches of the scheduler"
-IMPLICIT = "deviceclass.resource.kubernetes.io/"
-"""What an extended resource's name begins with that means a DeviceClass by its name (KEP-5004)."""
-
 
 Claims = tuple[ResourceClaim, ...]
 """The claims of one pod."""
@@ -122,7 +120,7 @@ def _asked(facts: SchedulingFacts, classes: Collection[DeviceClass]) -> Iterator
         for claim in claims:
             if claim.status.allocation is None and is_for(claim.spec.devices, ours):
                 yield f'{kind} "{claim_key(claim)}"', (claim,)
-    by_resource = {f"{IMPLICIT}{name}": name for name in ours}
+    by_resource = {f"{IMPLICIT_RESOURCE}{name}": name for name in ours}
     by_resource |= {
         entry.spec.extended_resource_name: entry.metadata.name
         for entry in classes

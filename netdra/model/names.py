@@ -33,6 +33,9 @@ GONE = f"{DRIVER}/gone"
 TROUBLE = f"{DRIVER}/trouble"
 WITHDRAWN = f"{DRIVER}/withdrawn"
 
+IMPLICIT_RESOURCE = "deviceclass.resource.kubernetes.io/"
+"""The prefix of an extended resource that names a DeviceClass (KEP-5004)."""
+
 MAX_LABEL = 63
 MAX_SUBDOMAIN = 253
 MAX_IF_NAME = 15

@@ -84,6 +84,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
         network: The network of the step, by a name of the author's choice, e.g. `storage`: all steps of one network
             share the leases of their IPAM plugins, also those of other topologies. If absent, the step is a network of
             its own.
+        default_route: Whether the step may give the pod a default route of the same priority as that of `eth0`. With
+            `false`, the default, such a route is rejected: the pod could no longer reach the cluster's services.
         extended_resource_name: A resource name, e.g. `example.com/vf`, by which containers can request the root step's
             device in their limits, without a claim. If absent, a claim is required.
         neutron: The port of OpenStack's Neutron that the VF gets its MAC address, VLAN, rates and addresses from, e.g.
@@ -97,6 +99,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     config: Mapping[str, Any] = {}
     execution: Execution = "Auto"
     network: str = ""
+    default_route: bool = False
     extended_resource_name: str = ""
     neutron: NeutronRequest | None = None
 

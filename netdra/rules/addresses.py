@@ -1,8 +1,8 @@
-"""Addresses that a topology's steps hand out and that will not work as written: warnings for its author. Pure.
+"""Addresses and routes of a topology's steps that do not work as written. Pure.
 
-IPAM plugins take much of this and give a pod a network that reaches nobody, or refuse it when the first pod begins.
-What is a parameter's or a step's is passed over. Called by admission and `netdra validate`; what has another form than
-an address is found by the plugins' schemas (`netdra.rules.config`), and ranges that overlap by `netdra.rules.networks`.
+IPAM plugins accept many of these mistakes and configure a network that reaches nobody, or fail when the first pod
+starts. References to parameters and steps are skipped. Called by admission and `netdra validate`. Values that are not
+addresses are found by the plugins' schemas (`netdra.rules.config`), and ranges that overlap by `netdra.rules.networks`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from netdra.model import suggestions
 from netdra.model.findings import Finding, Path, about
-from netdra.model.topology import NetworkTopology
+from netdra.model.topology import NetworkTopology, Step
 from netdra.rules.networks import host_local
 
 IPAM_PLUGINS = ("dhcp", "host-local", "static", "whereabouts")
@@ -39,10 +39,44 @@ def unwise(topology: NetworkTopology) -> Iterator[Finding]:
         meant = "" if kind in IPAM_PLUGINS else suggestions.closest(kind, IPAM_PLUGINS)
         remarks = [*_OF_TYPE.get(kind, _nothing)(ipam), *_dns(ipam)]
         if meant:
-            remarks.append(_Remark(f'"{kind}" is no IPAM plugin that is known', f'did you mean "{meant}"?', ("type",)))
+            remarks.append(_Remark(f'IPAM plugin "{kind}" is unknown', f'did you mean "{meant}"?', ("type",)))
         for remark in remarks:
             path = ("spec", "steps", at, "config", "ipam", *remark.path)
             yield about(topology.name, step.name, remark.what, hint=remark.hint, path=path)
+
+
+def default_routes(topology: NetworkTopology) -> Iterator[Finding]:
+    """Default routes that take a pod's traffic from `eth0`, and that the author did not request.
+
+    A route with a metric of its own, or in another table, is a request, as `defaultRoute: true` is.
+    """
+    for at, step in enumerate(topology.spec.steps):
+        for path in () if step.default_route else _default_routes(step):
+            yield about(
+                topology.name,
+                step.name,
+                "a second default route takes the traffic of eth0, so the pod cannot reach the cluster's services",
+                hint="name the networks behind this interface, or set a metric, or request it: defaultRoute: true",
+                path=("spec", "steps", at, "config", *path),
+            )
+
+
+def _default_routes(step: Step) -> Iterator[Path]:
+    if step.config.get("isDefaultGateway") is True:
+        yield ("isDefaultGateway",)
+    ipam = step.config.get("ipam")
+    for place, config in ((), step.config), (("ipam",), ipam if isinstance(ipam, Mapping) else {}):
+        listed = config.get("routes")
+        for at, entry in enumerate(listed if isinstance(listed, list | tuple) else ()):
+            if isinstance(entry, Mapping) and _is_first_default(entry):
+                yield (*place, "routes", at, "destination" if "destination" in entry else "dst")
+
+
+def _is_first_default(route: Mapping[str, Any]) -> bool:
+    destination = route.get("destination", route.get("dst"))
+    network, _ = _network(destination)
+    is_default = destination == "default" or (network is not None and not network.prefixlen)
+    return is_default and not any(route.get(key) for key in ("metric", "priority", "table"))
 
 
 def _nothing(_: Mapping[str, Any]) -> Iterator[_Remark]:
@@ -144,7 +178,7 @@ def _of_nobody(interface: ipaddress.IPv4Interface | ipaddress.IPv6Interface, pat
 
 
 def _routes(ipam: Mapping[str, Any], networks: Sequence[_Network]) -> Iterator[_Remark]:
-    """Routes that the kernel refuses, and those that take all traffic from the pod's first interface.
+    """Routes that the kernel refuses.
 
     Args:
         networks: those that the pod has an address in; none if they are not all known.
@@ -159,11 +193,6 @@ def _routes(ipam: Mapping[str, Any], networks: Sequence[_Network]) -> Iterator[_
         if network is not None and host:
             what = f"route {entry['dst']} has an address for its network"
             yield _Remark(what, f"write {network}", (*place, "dst"))
-        elif network is not None and not network.prefixlen:
-            what = (
-                f"route {network} is a default route beside eth0's: the pod may no longer reach the cluster's services"
-            )
-            yield _Remark(what, "name the networks behind this interface instead", (*place, "dst"))
         if gateway is not None and networks and not any(gateway in each for each in networks):
             yield _outside("gw", gateway, networks, (*place, "gw"))
 

@@ -24,8 +24,6 @@ from netdra.topology.bind import unbound
 from netdra.topology.classes import known_classes, parameters
 from netdra.topology.selectors import choices, device_claim, is_about_driver, is_for
 
-IMPLICIT = "deviceclass.resource.kubernetes.io/"
-"""What an extended resource's name begins with that means a DeviceClass by its name (KEP-5004)."""
 _USERSPACE = frozenset({"vfio-pci"})
 """Types of steps that give a device to a driver in userspace."""
 _HUGEPAGES = "hugepages-"
@@ -287,8 +285,7 @@ def _last_ordinal(workload: Workload) -> int | None:
     """The ordinal of the last pod; None of pods without."""
     if workload.kind == "StatefulSet":
         return workload.first + max(0, (workload.pods or 1) - 1)
-    last = workload.metadata.name.rpartition("-")[2] if workload.kind == "Pod" else ""
-    return int(last) if last.isascii() and last.isdecimal() else None
+    return parameters_of.ordinal_in(workload.metadata.name) if workload.kind == "Pod" else None
 
 
 def _addresses(topology: NetworkTopology, given: Mapping[str, object]) -> set[str]:
@@ -353,10 +350,10 @@ def _resources(workload: Workload, ours: Mapping[str, Claim], objects: Objects) 
     asked = ""
     for container, place in workload.containers():
         for resource in container.amounts:
-            name = names_of_resources.get(resource, resource.removeprefix(IMPLICIT))
+            name = names_of_resources.get(resource, resource.removeprefix(names.IMPLICIT_RESOURCE))
             if name in objects.classes:
                 asked = asked or (resource if _is_ours(objects.classes[name]) else "")
-            elif resource.startswith(IMPLICIT) and objects.classes:
+            elif resource.startswith(names.IMPLICIT_RESOURCE) and objects.classes:
                 asks = f'{workload.called}, container "{container.name}" asks for {resource}'
                 what = f'{asks}, and there is no DeviceClass "{name}"{objects.where}'
                 hint = suggestions.hint(name, objects.classes, "the classes are")

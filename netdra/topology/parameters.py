@@ -190,7 +190,12 @@ def ordinal_of(metadata: ObjectMeta) -> int | None:
     owners = [owner_reference for owner_reference in metadata.owner_references if owner_reference.controller]
     if [(owner.api_version, owner.kind) for owner in owners] != [("v1", "Pod")]:
         return None
-    _, _, last = owners[0].name.rpartition("-")
+    return ordinal_in(owners[0].name)
+
+
+def ordinal_in(pod: str) -> int | None:
+    """The ordinal at the end of a StatefulSet pod's name; None if the name has none."""
+    _, _, last = pod.rpartition("-")
     return int(last) if last.isascii() and last.isdecimal() and len(last) < 10 and str(int(last)) == last else None
 
 

@@ -45,3 +45,19 @@ def test_an_object_that_is_right_gets_no_error(request_of: Request, topology: To
     assert not review(request_of(wrong, policy("p", "true")), Cluster()).allowed
     assert review(request_of(policy("p", "true"), wrong), Cluster()).allowed
     assert not review(request_of(policy("p", "device.driver !="), wrong), Cluster()).allowed
+
+
+DEFAULT = "- name: br\n  type: bridge\n  config: {isDefaultGateway: true}\n"
+
+
+def test_a_stored_default_route_stays_and_can_be_requested_while_pods_have_it(
+    request_of: Request, topology: Topology
+) -> None:
+    (error,) = review(request_of(topology("t", DEFAULT)), Cluster()).errors
+    assert "a second default route takes the traffic of eth0" in error
+    chosen = topology("t", DEFAULT + "  selector: {cel: 'true'}\n")
+    verdict = review(request_of(chosen, topology("t", DEFAULT)), USED)
+    assert verdict.allowed
+    assert error in verdict.warnings[0]
+    requested = topology("t", DEFAULT + "  defaultRoute: true\n")
+    assert review(request_of(requested, topology("t", DEFAULT)), USED) == review(request_of(requested), Cluster())

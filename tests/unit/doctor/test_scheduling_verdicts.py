@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from netdra.doctor.diagnosis import Unseen
-from netdra.doctor.scheduling_verdicts import IMPLICIT, PendingPod, SchedulingFacts, verdicts
+from netdra.doctor.scheduling_verdicts import PendingPod, SchedulingFacts, verdicts
 from netdra.model.claim import DeviceClass, ResourceClaimTemplate, ResourceClaimTemplateSpec
 from netdra.model.meta import ObjectMeta
+from netdra.model.names import IMPLICIT_RESOURCE
 from netdra.model.resource import ResourceSlice
 from netdra.model.topology import NetworkTopology
 from tests.unit.slices.making import claim, class_of, device, request, shared, slice_of
@@ -85,7 +86,7 @@ def test_templates_and_claims_that_ask_for_the_same_have_one_finding() -> None:
     assert found.seen.startswith('ResourceClaimTemplate "apps/t" and 3 more: ')
 
 
-@pytest.mark.parametrize("resource", [RESOURCE, f"{IMPLICIT}vf"])
+@pytest.mark.parametrize("resource", [RESOURCE, f"{IMPLICIT_RESOURCE}vf"])
 def test_a_pod_whose_limit_is_above_the_pooled_devices_is_pending_for_ever(resource: str) -> None:
     waiting = msgspec.convert(
         {

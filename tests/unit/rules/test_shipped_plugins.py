@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
 import pytest
 
 from netdra.model.plan import PlannedDevice
@@ -13,6 +12,7 @@ from netdra.model.topology import NetworkTopology
 from netdra.rules import confine
 from netdra.rules.topologies import check_topology
 from netdra.topology.bind import unbound
+from tests.builders import with_config
 from tests.plans import plan, step
 
 Topology = Callable[..., NetworkTopology]
@@ -52,13 +52,6 @@ BOND_CNI = {
     "xmitHashPolicy": "layer2+3",
     "links": [{"name": "{{ vf0.interfaceName }}"}, {"name": "{{ vf1.interfaceName }}"}],
 }
-
-
-def with_config(found: NetworkTopology, config: Mapping[str, Any]) -> NetworkTopology:
-    """The topology with this config in its last step."""
-    *others, last = found.spec.steps
-    steps = (*others, msgspec.structs.replace(last, config=config))
-    return msgspec.structs.replace(found, spec=msgspec.structs.replace(found.spec, steps=steps))
 
 
 @pytest.mark.parametrize("kind", sorted(ROOTS))
