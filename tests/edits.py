@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +58,16 @@ RICH: Object = {
 }
 
 
-def drawn(draw: random.Random, count: int) -> Iterator[tuple[str, Object]]:
-    """Edits, each with a description; every kind is drawn as often as another."""
+def drawn(draw: random.Random, count: int, known: Sequence[Object] = ()) -> Iterator[tuple[str, Object]]:
+    """Edits, each with a description; every kind is drawn as often as another.
+
+    Args:
+        draw: where they are drawn from.
+        count: how many.
+        known: the objects that are edited; all if there are none.
+    """
     by_kind: dict[str, list[Object]] = {}
-    for each in objects():
+    for each in known or objects():
         by_kind.setdefault(each["kind"], []).append(each)
     for _ in range(count):
         yield edited(draw, draw.choice(by_kind[draw.choice(sorted(by_kind))]))
@@ -100,8 +106,10 @@ def objects() -> list[Object]:
         ],
     }
     found.append({**rich, "apiVersion": "v1", "kind": "Pod", "spec": pod})
+    present = {each["kind"] for each in found}
     for kind, spec in GOOD.items():
-        found.append(manifest(kind, "good", spec=copy.deepcopy(spec)))
+        if kind.rpartition("/")[2] not in present:
+            found.append(manifest(kind, "good", spec=copy.deepcopy(spec)))
     for each in found:
         place = {"namespace": namespace_of(each)} if namespace_of(each) else {}
         each["metadata"] = {key: inner for key, inner in each["metadata"].items() if key != "namespace"} | place

@@ -59,7 +59,7 @@ def read(text: str) -> Iterator[Document | UnreadableDocument]:
     if len(text) > yaml_text.MAX_TEXT or yaml_text.nests_too_deeply(text):
         yield UnreadableDocument(1, "larger or nested deeper than is read")
         return
-    lines, begun = text.splitlines(keepends=True), 0
+    begun = 0
     for found in _documents(text, 0):
         if isinstance(found, UnreadableDocument):
             break
@@ -68,6 +68,7 @@ def read(text: str) -> Iterator[Document | UnreadableDocument]:
     else:
         return
     # The reader cannot go on after a mistake, which may also reach into the documents that follow: each is read alone.
+    lines = text.splitlines(keepends=True)
     for first, last in _segments(lines, begun):
         for found in _documents("".join(lines[first:last]), first):
             yield from [found] if isinstance(found, UnreadableDocument) else _opened(found)

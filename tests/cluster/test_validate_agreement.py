@@ -9,17 +9,23 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 
+from netdra.model.topology import DeclaredParameter
+from netdra.topology import parameters
 from testbed.api import Api, ApiError, Object
 from testbed.control_plane import ControlPlane
+from testbed.objects import manifest
+from testbed.waiting import until
+from testbed.workspace import Workspace
 from tests import draws, edits, validation
 from tests.cluster.daemons import DENIED, running_webhook
 
 pytestmark = pytest.mark.usefixtures("webhook")
 
-EDITS = draws.count(200, 8000)
+EDITS, EDITS_OF_CLAIMS = draws.count(200, 8000), draws.count(60, 1000)
 MISTAKES = [
     (path.stem, validation.text_of(written, mistake), mistake["by"])
     for path in sorted((Path(__file__).parents[1] / "mistakes").glob("*.yaml"))
@@ -74,6 +80,53 @@ def test_what_the_cluster_rejects_is_reported(api: Api, tmp_path: Path) -> None:
                 silent.append(f"{what}\n  cluster: {why}\n  validate: {said}")
     assert silent == [], "\n".join(silent)
     assert rejected > EDITS // 3
+
+
+def test_what_is_rejected_beside_the_cluster_s_topologies_is_reported_beside_those_of_files(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    """Claims and templates of topologies, and what requests, parameters and values there must be."""
+    given = [each for each in edits.objects() if each["kind"] == "NetworkTopology"]
+    names = {each["metadata"]["name"]: each for each in given}
+    made = [*names.values()]
+    for topology in made:
+        workspace.create(topology)
+    wanted = [each for each in edits.objects() if each["kind"] in {"ResourceClaim", "ResourceClaimTemplate"}]
+    claims = [each for each in wanted if any(f"{name}-" in yaml.safe_dump(each) for name in names)]
+    claims += [claim_of(topology, kind) for topology in made for kind in ("ResourceClaim", "ResourceClaimTemplate")]
+    until(lambda: all(is_known(workspace.api, topology) for topology in made), "the webhook to know the topologies")
+    draw = random.Random(draws.seed())
+    silent, rejected = [], 0
+    for what, new in edits.drawn(draw, EDITS_OF_CLAIMS, claims):
+        if why := rejection(workspace.api, new):
+            rejected += 1
+            code, said = validation.lines(tmp_path, yaml.safe_dump_all([new, *made], sort_keys=False))
+            if code != 1:
+                silent.append(f"{what}\n  cluster: {why}\n  validate: {said}")
+    assert silent == [], "\n".join(silent)
+    assert rejected > EDITS_OF_CLAIMS // 3
+
+
+def claim_of(topology: Object, kind: str) -> Object:
+    """A claim, or a template, for a topology, with the values that its parameters need."""
+    name = topology["metadata"]["name"]
+    roots = [step["name"] for step in topology["spec"]["steps"] if not step.get("dependOn")]
+    devices: Object = {"requests": [{"name": root, "exactly": {"deviceClassName": f"{name}-{root}"}} for root in roots]}
+    needed = [each for each in topology["spec"].get("parameters", ()) if "default" not in each]
+    values = {each["name"]: parameters.examples(msgspec.convert(each, DeclaredParameter))[0] for each in needed}
+    if values:
+        given = {"apiVersion": "networking.dra.io/v1alpha1", "kind": "ParameterValues", "values": values}
+        devices["config"] = [{"opaque": {"driver": "dra.networking", "parameters": given}}]
+    spec: Object = {"devices": devices}
+    spec = spec if kind == "ResourceClaim" else {"spec": spec}
+    return manifest(f"resource.k8s.io/v1/{kind}", f"of-{name}", "default", spec=spec)
+
+
+def is_known(api: Api, topology: Object) -> bool:
+    """Whether the webhook judges claims by a topology: it rejects one with a request too few or of a wrong name."""
+    claim = claim_of(topology, "ResourceClaim")
+    claim["spec"]["devices"]["requests"][0]["name"] = "other"
+    return rejection(api, claim).startswith(DENIED)
 
 
 def test_the_mistakes_are_reported_by_the_named_component(api: Api) -> None:
