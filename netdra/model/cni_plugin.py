@@ -58,7 +58,7 @@ class CNIPluginSpec(
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     image_pull_secrets: Annotated[tuple[str, ...], msgspec.Meta(max_length=16)] = ()
     node_selector: Mapping[str, str] = {}
-    tolerations: tuple[Any, ...] | None = None
+    tolerations: tuple[Mapping[str, Any], ...] | None = None
     max_unavailable: str | int = "10%"
 
 

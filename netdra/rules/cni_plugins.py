@@ -5,7 +5,7 @@ Called by `netdra validate`. The API server accepts these objects, and only thei
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -43,11 +43,8 @@ def _nodes(plugin: CNIPlugin) -> Iterator[Finding]:
         yield from _toleration(toleration, ("spec", "tolerations", at))
 
 
-def _toleration(value: Any, path: Path) -> Iterator[Finding]:
+def _toleration(value: Mapping[str, Any], path: Path) -> Iterator[Finding]:
     """Follows ValidateTolerations of k8s.io/kubernetes (pkg/apis/core/validation)."""
-    if not isinstance(value, dict):
-        yield Finding("a toleration must be an object", "write {key: …, operator: Exists}", path)
-        return
     for field in value:
         if field not in _FIELDS:
             hint = suggestions.hint(str(field), _FIELDS, "fields:")
