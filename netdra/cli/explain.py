@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import click
 import msgspec
 
 from netdra.cli import devices, inputs, shared, terminal
+from netdra.model import names
 from netdra.model.device import Decision, ExposedCounterSet, ExposedDevice, ExposureResult, PolicyVerdict, Problem
 from netdra.model.errors import InvalidInputError
-from netdra.model.inventory import Interface, Inventory
+from netdra.model.inventory import Interface, Inventory, attributes
+from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.registration import DeviceFile, Registration, RegistrationOutcome
 from netdra.model.suggestions import listed
 
@@ -74,7 +76,8 @@ def command(
     devices_of_files = registered.file_devices(inventory.interfaces, lambda path: files[path])
     inventory = msgspec.structs.replace(inventory, interfaces=(*inventory.interfaces, *devices_of_files))
     result = expose(inventory, policies, features=features, registered=registered)
-    explanations = [_explanation(decision, result) for decision in _decisions(interface, inventory, result)]
+    decisions = _with_reasons(_decisions(interface, inventory, result), inventory, policies)
+    explanations = [_explanation(decision, result) for decision in decisions]
     if output != "text":
         terminal.print_data(explanations, output, apart=True)
     else:
@@ -119,6 +122,27 @@ def _decisions(wanted: str, inventory: Inventory, result: ExposureResult) -> lis
             what, hint=_meant(wanted, interface_names, [interface.device_name for interface in inventory.interfaces])
         )
     return decisions
+
+
+def _with_reasons(
+    decisions: Iterable[Decision], inventory: Inventory, policies: Iterable[DeviceExposurePolicy]
+) -> Iterator[Decision]:
+    """The decisions, in which each policy that does not match names the part of its selector that is false."""
+    from netdra.cel.reasons import why_false
+
+    interfaces = {_key(interface): attributes(interface) for interface in inventory.interfaces}
+    selectors = {policy.name: policy.spec.selector.cel for policy in policies}
+    for decision in decisions:
+        facts = interfaces.get((decision.interface, decision.device_name), {})
+        verdicts = tuple(
+            msgspec.structs.replace(verdict, detail=f"false: {why}")
+            if verdict.outcome == "no-match"
+            and not verdict.detail
+            and (why := why_false(selectors.get(verdict.policy, ""), names.DRIVER, facts))
+            else verdict
+            for verdict in decision.verdicts
+        )
+        yield msgspec.structs.replace(decision, verdicts=verdicts)
 
 
 def _meant(wanted: str, interface_names: Sequence[str], there: Sequence[str]) -> str:

@@ -49,13 +49,20 @@ enp3s0f0 (0000:03:00.0)
 
 Policies
   bridge-br-data       expose, priority 150: does not match
+                         false: device.attributes["dra.networking"].type == "bridge"; type is "pf"
   exclude-cluster-cni  exclude, priority 1000: does not match
+                         false: device.attributes["dra.networking"].ifName in \
+["br-int", "ovn-k8s-mp0", "breth0", "ovn-k8s-gw0"]; ifName is "enp3s0f0"
   exclude-management   exclude, priority 1000: does not match
+                         false: device.attributes["dra.networking"].ifName == "eno1"; ifName is "enp3s0f0"
   pf0-macvlan          expose, priority 200: matches and wins
   pf0-passthrough      expose, priority 200: matches and wins
   pf0-vfs              expose, priority 200: does not match
+                         false: device.attributes["dra.networking"].type == "vf"; type is "pf"
   pf1-passthrough      expose, priority 200: does not match
+                         false: device.attributes["dra.networking"].ifName == "enp3s0f1"; ifName is "enp3s0f0"
   pf1-vfs              expose, priority 200: does not match
+                         false: device.attributes["dra.networking"].type == "vf"; type is "pf"
 
 Device enp3s0f0-macvlan of pool worker-1/sriov-enp3s0f0, shared, by policy "pf0-macvlan"
   CNI plugins: macvlan
