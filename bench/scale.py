@@ -81,7 +81,7 @@ class Cost:
 
 
 def run() -> list[Figure]:
-    """For each way to offer VFs, what 5,000 nodes come to by the line through the sizes."""
+    """The figures for 5,000 nodes, extrapolated from the measured sizes, for each way to offer VFs."""
     figures: list[Figure] = []
     for mode, exposure in MODES.items():
         costs = [_of_size(size, exposure) for size in SIZES]

@@ -58,7 +58,7 @@ def warnings(
 
     Args:
         claims: those of the claims and templates that it names that are there.
-        trusted: whether the API server asks; other clients are told no values of claims.
+        trusted: whether the request comes from the API server; other clients get no values of claims.
     """
     objects = Objects(
         claims={(claim.kind, workload.metadata.namespace, claim.metadata.name): claim for claim in claims},

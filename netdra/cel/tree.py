@@ -210,7 +210,7 @@ Condition = Needs | NeedsAll | NeedsOne
 
 
 def condition(node: Node) -> Condition | None:
-    """What must hold of attributes, or the expression is false whatever the rest of it comes to; None if nothing.
+    """A necessary condition on attributes: if it does not hold, the whole expression is false; None if none is known.
 
     Of `a && b`, CEL needs one part that is false, also where the other has no answer (language definition, "Logical
     Operators"); of `a || b` both. Values are texts and whole numbers: those of other kinds are left to the engine.

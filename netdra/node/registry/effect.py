@@ -1,7 +1,7 @@
-"""What a registration can come to on the node as it is published now: the devices of that name, and their room.
+"""The effect of a registration on the devices that the node publishes now: their names, and their free slots.
 
-Asked by `netdra.node.registry.service` before a registration is granted. What became of it in the end is told by its
-outcome (`netdra.exposure.registered`): devices come and go, and other providers register meanwhile.
+Called by `netdra.node.registry.service` before it accepts a registration. The outcome (`netdra.exposure.registered`)
+may differ later, because devices come and go and other providers register.
 """
 
 from __future__ import annotations
