@@ -17,13 +17,18 @@ _PART = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
 
 
 class Document(msgspec.Struct, frozen=True):
-    """One document of a file, or one item of a list in it: its value, and the YAML node that has its lines."""
+    """One document of a file, or one item of a list in it: its value, and the YAML node that has its lines.
+
+    An object of a cluster has no node.
+    """
 
     value: Any
     node: Any
 
     def line(self, path: Sequence[str | int] = ()) -> int:
-        """The line, from 1, of a path's place, or of the nearest place around it that is there."""
+        """The line, from 1, of a path's place, or of the nearest place around it that is there; 0 without a file."""
+        if self.node is None:
+            return 0
         node, line = self.node, self.node.start_mark.line
         for part in path:
             inner = _step(node, part)

@@ -127,15 +127,9 @@ def examine(value: Any, origin: str, *, strict: bool = True) -> tuple[Document |
     """
     if not isinstance(value, dict):
         raise InvalidInputError(f"{origin}: expected an object, found {_called(value)}", hint=OBJECT)
-    kind = value.get("kind")
-    if kind is None:
-        raise InvalidInputError(
-            f'{origin}: the field "kind" is missing', hint=f"known kinds: {suggestions.listed(KINDS)}"
-        )
-    if not isinstance(kind, str) or kind not in KINDS:
-        quoted = ascii(kind)[:MAX_QUOTED] if isinstance(kind, str) else f"of type {type(kind).__name__}"
-        hint = suggestions.hint(kind if isinstance(kind, str) else "", KINDS, "known kinds:")
-        raise InvalidInputError(f"{origin}: kind {quoted} is not known here", hint=hint)
+    if finding := unknown_kind(value):
+        raise InvalidInputError(f"{origin}: {finding.what}", hint=finding.hint)
+    kind = value["kind"]
     try:
         document, found = fitted(value, KINDS[kind], strict=strict and kind not in WRITTEN_BY_DRIVERS)
     except RecursionError:
@@ -156,6 +150,18 @@ def examine(value: Any, origin: str, *, strict: bool = True) -> tuple[Document |
             for finding in claim_rules.findings(document)
         ]
     return document, tuple(findings)
+
+
+def unknown_kind(value: dict[str, Any]) -> Finding | None:
+    """The error of an object whose kind is missing or unknown; None if `decode` knows the kind."""
+    kind = value.get("kind")
+    if kind is None:
+        return Finding('the field "kind" is missing', f"known kinds: {suggestions.listed(KINDS)}", ("kind",))
+    if isinstance(kind, str) and kind in KINDS:
+        return None
+    quoted = ascii(kind)[:MAX_QUOTED] if isinstance(kind, str) else f"of type {type(kind).__name__}"
+    hint = suggestions.hint(kind if isinstance(kind, str) else "", KINDS, "known kinds:")
+    return Finding(f"kind {quoted} is not known here", hint, ("kind",))
 
 
 def _subject(value: dict[str, Any], kind: str, path: Sequence[str | int]) -> str:
