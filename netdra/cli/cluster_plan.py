@@ -6,7 +6,6 @@ nothing is written. Facts that a node's report lacks are not guessed, but named 
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -15,7 +14,7 @@ import click
 import msgspec
 
 from netdra.cli import terminal
-from netdra.cli.shared import ClusterAccess
+from netdra.cli.objects import InputObjects
 from netdra.exposure.check import check
 from netdra.exposure.foresight import (
     UNCHANGED,
@@ -28,6 +27,7 @@ from netdra.exposure.foresight import (
 from netdra.exposure.grouping import pool_name
 from netdra.exposure.pooling import lane_names
 from netdra.model import names
+from netdra.model.core import ClusterNode
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import AttributeValue, Interface
 from netdra.model.node_network import InterfaceGroup, NodeNetwork
@@ -35,6 +35,8 @@ from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
 from netdra.model.suggestions import listed
 
+KINDS = (ClusterNode, NodeNetwork, DeviceExposurePolicy, ResourceSlice)
+"""What is read of the cluster."""
 _COLUMNS = ("NODE", "POOL", "DEVICE", "NOW", "AFTER", "IN USE")
 _PF_NAME = names.qualified("pfName")
 _ROOTS = frozenset({"pf", "nic", "representor"})
@@ -75,33 +77,24 @@ class ClusterNow(msgspec.Struct, frozen=True, kw_only=True):
     slices: Sequence[ResourceSlice]
 
 
-def show(
-    written: Sequence[DeviceExposurePolicy],
-    without: Sequence[str],
-    cluster: ClusterAccess,
-    nodes: Sequence[str],
-    *,
-    diff: bool,
-    output: str,
-) -> None:
-    """Print every node's devices, now and after the policies are written.
+def show(read: InputObjects, without: Sequence[str], nodes: Sequence[str], *, diff: bool, output: str) -> None:
+    """Print every node's devices, now and after the policies of the files are written.
 
     Args:
-        written: the policies that would be written.
+        read: the cluster's objects; the policies that would be written; other objects of files that override.
         without: the names of the policies that would be deleted.
-        cluster: the way to it.
         nodes: the nodes that are looked at; none means all of them.
         diff: whether only changes are printed.
         output: "table", or "json" or "yaml".
 
     Raises:
-        InvalidInputError: there is no such policy or node, or the cluster cannot be found.
-        ApiError: the cluster cannot be read.
+        InvalidInputError: there is no such policy or node, or the user has no right to a kind that is necessary.
     """
+    written = read.of(DeviceExposurePolicy, read.files)
     for policy in written:
         for text in check(policy):
             terminal.tell(f'policy "{policy.name}": {text}')
-    now = asyncio.run(_read(cluster))
+    now = _now(read)
     policies = {policy.name for policy in now.policies}
     for name in without:
         if name not in policies:
@@ -340,17 +333,17 @@ def _listed(choices: Iterable[str]) -> str:
     return listed(sorted(choices)) or "there is none"
 
 
-async def _read(cluster: ClusterAccess) -> ClusterNow:
-    from netdra.kube import resources
-    from netdra.kube.client import Selection
+def _now(read: InputObjects) -> ClusterNow:
+    """The cluster as it is, with the Nodes, NodeNetworks and slices of files instead of its own.
 
-    async with cluster.client() as client:
-        driver = Selection(field_selector=f"spec.driver={names.DRIVER}")
-        nodes, reports, policies, slices = await asyncio.gather(
-            client.list(resources.NODES),
-            client.list(resources.NODE_NETWORKS),
-            client.list(resources.POLICIES),
-            client.list(resources.RESOURCE_SLICES, driver),
-        )
-    labels = {node.metadata.name: node.metadata.labels for node in nodes}
-    return ClusterNow(labels=labels, reports=reports, policies=policies, slices=slices)
+    Raises:
+        InvalidInputError: one of the kinds could not be read.
+    """
+    assert read.cluster is not None
+    read.cluster.require(KINDS)
+    return ClusterNow(
+        labels={node.metadata.name: node.metadata.labels for node in read.nodes()},
+        reports=read.of(NodeNetwork),
+        policies=read.cluster.of(DeviceExposurePolicy),
+        slices=read.of(ResourceSlice),
+    )

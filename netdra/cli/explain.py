@@ -9,8 +9,10 @@ from pathlib import Path
 import click
 import msgspec
 
-from netdra.cli import devices, inputs, shared, terminal
+from netdra.cli import devices, inputs, objects, shared, terminal
 from netdra.model import names
+from netdra.model.core import ClusterNode
+from netdra.model.custom_device import CustomDevice
 from netdra.model.device import Decision, ExposedCounterSet, ExposedDevice, ExposureResult, PolicyVerdict, Problem
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import Interface, Inventory, attributes
@@ -45,13 +47,15 @@ class InterfaceExplanation(msgspec.Struct, frozen=True, kw_only=True, omit_defau
 
 @click.command(name="explain")
 @click.argument("interface")
-@inputs.policies_option(required=True)
+@objects.options()
+@inputs.policies_option
 @inputs.inventory_options
 @inputs.feature_option
 @shared.option("--registry-socket", "PATH", "Ask this node's device registry what programs say, too.", type=shared.PATH)
 @shared.output("text", "json", "yaml")
 def command(
     interface: str,
+    given: objects.InputOptions,
     policy_paths: tuple[str, ...],
     recorded: inputs.RecordedInventory,
     gates: tuple[str, ...],
@@ -61,14 +65,20 @@ def command(
     """Tell why INTERFACE is offered as devices or not: each policy, what it says and why, and what follows.
 
     INTERFACE is a name in the kernel, a PCI address, or the name of a device, also of one that is only a file.
+
+    PATHs are files, folders, or "-": policies, CustomDevices, an inventory (`netdra capture`), and Nodes, whose labels
+    policies select. Other kinds are ignored. Without an inventory, this machine's interfaces are used.
     """
     from netdra.exposure import expose
     from netdra.exposure.registered import Registered
 
     features = inputs.features(gates)
-    inputs.check_stdin(*policy_paths, recorded.inventory_path)
-    inventory = recorded.read()
-    policies, registrations = inputs.policies(policy_paths, inventory.node)
+    given.check(*policy_paths)
+    kinds = (DeviceExposurePolicy, CustomDevice, ClusterNode)
+    read = given.read(kinds, *policy_paths, recorded.inventory_path)
+    policies = read.require(DeviceExposurePolicy)
+    inventory = _only(recorded.choose(read.inventories(recorded.inventory_path)))
+    registrations = read.registrations(inventory.node)
     files: dict[str, DeviceFile] = {}
     if registry_socket is not None:
         registrations = (*registrations, *_read_registrations(registry_socket, files))
@@ -82,6 +92,18 @@ def command(
         terminal.print_data(explanations, output, apart=True)
     else:
         click.echo(terminal.printable("\n\n".join("\n".join(_lines(explanation)) for explanation in explanations)))
+
+
+def _only(inventories: Sequence[Inventory]) -> Inventory:
+    """The one inventory.
+
+    Raises:
+        InvalidInputError: there are several.
+    """
+    if len(inventories) > 1:
+        called = listed(inventory.node.name for inventory in inventories)
+        raise InvalidInputError(f"{len(inventories)} inventories: {called}", hint="choose one with --node NAME")
+    return inventories[0]
 
 
 def _read_registrations(path: Path, files: dict[str, DeviceFile]) -> Iterator[Registration]:

@@ -7,26 +7,29 @@ import sys
 
 import click
 
-from netdra.cli import inputs, shared, terminal
+from netdra.cli import objects, shared, terminal
 from netdra.model.errors import InvalidInputError
 from netdra.model.topology import NetworkTopology
 
 
 @click.command(name="graph")
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@objects.options()
 @shared.option("--topology", "NAME", "Draw this one of the topologies in the files.", "wanted")
 @shared.output("terminal", "mermaid", "svg")
-def command(paths: tuple[str, ...], wanted: str | None, output: str) -> None:
+def command(given: objects.InputOptions, wanted: str | None, output: str) -> None:
     """Draw the graph of NetworkTopologies: devices with heavy borders, and what is built on them.
 
-    A graph that is wider than the terminal is listed instead.
+    PATHs are files, folders, or "-"; other kinds are ignored. A graph that is wider than the terminal is listed
+    instead.
     """
-    topologies = inputs.objects(paths, NetworkTopology)
+    given.check()
+    read = given.read((NetworkTopology,))
+    topologies = read.require(NetworkTopology)
     if wanted is not None:
         there = f"there are {', '.join(topology.name for topology in topologies)}"
         topologies = [topology for topology in topologies if topology.name == wanted]
         if not topologies:
-            raise InvalidInputError(f'{inputs.sources(paths)}: no NetworkTopology "{wanted}"', hint=there)
+            raise InvalidInputError(f'{read.source}: no NetworkTopology "{wanted}"', hint=there)
     if output == "svg" and len(topologies) > 1:
         names = ", ".join(topology.name for topology in topologies)
         raise InvalidInputError("an SVG file shows one topology", hint=f"choose with --topology one of {names}")

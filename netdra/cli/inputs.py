@@ -7,26 +7,22 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TextIO, TypeVar
 
-import click
 import msgspec
 
 from netdra.cli import shared, terminal
-from netdra.model import documents, names, yaml_text
-from netdra.model.custom_device import CustomDevice
+from netdra.model import names, suggestions, yaml_text
 from netdra.model.device import Features
 from netdra.model.errors import InvalidInputError
-from netdra.model.inventory import Inventory, InventoryNode
-from netdra.model.policy import DeviceExposurePolicy
-from netdra.model.registration import Registration
-from netdra.model.resource import ResourceSlice
+from netdra.model.inventory import Inventory
 
 if TYPE_CHECKING:
-    from netdra.slices.nodes import SchedulerNode
+    pass
 
 Kind = TypeVar("Kind")
 
@@ -46,17 +42,6 @@ OURS = (f"{names.GROUP}/", f"{names.SCHEMA_GROUP_VERSION.split('/')[0]}/", "reso
 """The API groups whose objects are checked; all others are passed over, so that whole manifests can be given."""
 
 
-_MOST_LOOKED_AT = 100
-"""Slices in which fields are looked for that netdra does not read: those of one driver are alike."""
-
-
-class _NodeMetadata(msgspec.Struct, frozen=True):
-    """What is read of a Node."""
-
-    name: str
-    labels: Mapping[str, str] = {}
-
-
 class RecordedInventory(NamedTuple):
     """The options of an inventory: a recorded one or this machine's, and what of it is otherwise.
 
@@ -74,33 +59,44 @@ class RecordedInventory(NamedTuple):
     used: Sequence[str]
     physnets: Sequence[str]
 
-    def read(self) -> Inventory:
-        """The inventory.
+    def choose(self, recorded: Sequence[Inventory]) -> list[Inventory]:
+        """The inventories of the input, or this machine's if there is none, with the values of the options.
+
+        Args:
+            recorded: the inventories of the input. With several of them --node chooses one, with one it renames it.
 
         Raises:
-            InvalidInputError: the file cannot be read, or holds no inventory; a node cannot have the name.
+            InvalidInputError: no inventory has the name; a node cannot have it; there is no such interface.
             NetdraError: this machine's interfaces cannot be listed.
         """
-        path, node = self.inventory_path, self.node_name
-        if node is not None:
-            check_node(node)
-        scanned = _scanned() if path is None else documents.inventory(text(path), name(path))
+        name = self.node_name
+        if name is not None:
+            check_node(name)
+        if len(recorded) > 1 and name is not None:
+            names_there = [inventory.node.name for inventory in recorded]
+            recorded = [inventory for inventory in recorded if inventory.node.name == name]
+            if not recorded:
+                hint = f"inventories: {suggestions.listed(names_there)}"
+                raise InvalidInputError(f'--node "{name}": no inventory is of this node', hint=hint)
+        return [self._changed(inventory) for inventory in recorded or [_scanned()]]
+
+    def _changed(self, scanned: Inventory) -> Inventory:
         scanned = with_uses(scanned, self.uplinks, self.used)
-        if self.physnets:
+        if self.physnets or scanned.node.physnets:
             from netdra.discovery.overrides import with_physnets
             from netdra.exposure.physnets import read
 
-            scanned = with_physnets(scanned, read(self.physnets))
+            scanned = with_physnets(scanned, read(self.physnets) if self.physnets else scanned.node.physnets)
         facts = scanned.node
         if not facts.allocatable:
             facts = msgspec.structs.replace(facts, allocatable=ALLOCATABLE)
-        return msgspec.structs.replace(scanned, node=msgspec.structs.replace(facts, name=node or facts.name))
+        node = msgspec.structs.replace(facts, name=self.node_name or facts.name)
+        return msgspec.structs.replace(scanned, node=node)
 
 
-def policies_option(*, required: bool) -> shared.Decorator:
-    """The option --policies."""
-    what = "A file with DeviceExposurePolicies (and CustomDevices), or a folder of such; may be given several times."
-    return shared.option("--policies", "PATH", what, "policy_paths", required=required, multiple=True)
+policies_option = shared.option(
+    "--policies", "PATH", "A further PATH, of policies or of anything else.", "policy_paths", multiple=True
+)
 
 
 uplink_option = shared.option(
@@ -123,11 +119,14 @@ inventory_options = shared.group(
     shared.option(
         "--inventory",
         "FILE",
-        "An inventory that `netdra capture` recorded; without it, this machine's interfaces.",
+        "The inventory of this file, of all in PATHs. Without any, this machine's interfaces.",
         "inventory_path",
     ),
     shared.option(
-        "--node", "NAME", "The node's name in Kubernetes, if it is another than the inventory's.", "node_name"
+        "--node",
+        "NAME",
+        "The node's name in Kubernetes, if it is another than the inventory's; of several inventories this node's.",
+        "node_name",
     ),
     uplink_option,
     host_use_option,
@@ -206,113 +205,13 @@ def name(path: str) -> str:
     return "standard input" if path == "-" else terminal.path(path)
 
 
-def objects(paths: Sequence[str], kind: type[Kind]) -> list[Kind]:
-    """The objects of one kind in files and in folders of files; other kinds that netdra knows are passed over.
-
-    Raises:
-        InvalidInputError: a file cannot be read, or holds an object that breaks its schema; or none is of the kind.
-    """
-    there = everything(paths)
-    chosen: list[Kind] = [item for item in there if isinstance(item, kind)]
-    if not chosen:
-        raise missing(kind.__name__, paths, there)
-    return chosen
-
-
-def policies(paths: Sequence[str], node: InventoryNode) -> tuple[list[DeviceExposurePolicy], tuple[Registration, ...]]:
-    """The policies in files, and the registrations of the CustomDevices beside them for a node.
-
-    Args:
-        paths: files and folders.
-        node: the node.
-
-    Raises:
-        InvalidInputError: as `objects`.
-    """
-    from netdra.exposure.registered import of_custom_device
-
-    there = everything(paths)
-    written = [policy for policy in there if isinstance(policy, DeviceExposurePolicy)]
-    if not written:
-        raise missing(DeviceExposurePolicy.__name__, paths, there)
-    chosen = (of_custom_device(device, node.name, node.labels) for device in there if isinstance(device, CustomDevice))
-    return written, tuple(registration for registration in chosen if registration is not None)
-
-
-class ForAllocation(NamedTuple):
-    """What claims are allocated from and by.
-
-    Attributes:
-        objects: the objects of the kinds that netdra knows, in their order.
-        nodes: the Node objects among them: names and labels.
-        problems: what of the objects is not read, or the API server would refuse, with the file and the object.
-    """
-
-    objects: list[documents.Document]
-    nodes: list[SchedulerNode]
-    problems: list[str]
-
-
-def for_allocation(paths: Sequence[str]) -> ForAllocation:
-    """The objects of files and folders from which claims are allocated, and Nodes beside them.
-
-    Raises:
-        InvalidInputError: as `everything`; a Node has no name, or labels that are none.
-    """
-    from netdra.slices.nodes import SchedulerNode
-    from netdra.slices.written import misread
-
-    found = ForAllocation([], [], [])
-    looked = 0
-    with _without_collector():
-        for value, place in (pair for path in files(paths) for pair in documents.values(text(path), name(path))):
-            if isinstance(value, dict) and (value.get("kind"), value.get("apiVersion")) == ("Node", "v1"):
-                metadata = documents.convert(value.get("metadata"), _NodeMetadata, f"{place}: Node: metadata")
-                found.nodes.append(SchedulerNode(metadata.name, metadata.labels))
-                continue
-            document = documents.decode(value, place)
-            found.objects.append(document)
-            looked += isinstance(document, ResourceSlice)
-            if not isinstance(document, ResourceSlice) or looked <= _MOST_LOOKED_AT:
-                subject = f'{place}: {document.kind} "{document.metadata.name}"'
-                found.problems.extend(f"{subject}: {each.finding.text_at_path}" for each in misread(value))
-    return found
-
-
 def sources(paths: Sequence[str]) -> str:
     """The files' names, in messages."""
     return ", ".join(map(name, paths))
 
 
-def check_stdin(*paths: str | None) -> None:
-    """See that at most one input of a command is standard input.
-
-    Raises:
-        click.UsageError: several are.
-    """
-    if paths.count("-") > 1:
-        raise click.UsageError("standard input can be read once: only one input can be -")
-
-
-def missing(wanted: str, paths: Sequence[str], there: Sequence[documents.Document]) -> InvalidInputError:
-    """The error where files have none of the wanted objects; its hint has the kinds that are there instead."""
-    kinds = sorted({item.kind for item in there})
-    hint = f"found there: {', '.join(kinds)}" if kinds else "there is no object at all"
-    return InvalidInputError(f"{sources(paths)}: no {wanted}", hint=hint)
-
-
-def everything(paths: Sequence[str]) -> list[documents.Document]:
-    """The objects of all kinds that netdra knows in files and in folders of files, in their order.
-
-    Raises:
-        InvalidInputError: a file cannot be read, or holds an object of another kind, or one that breaks its schema.
-    """
-    with _without_collector():
-        return [document for path in files(paths) for document in documents.read(text(path), name(path))]
-
-
 @contextlib.contextmanager
-def _without_collector() -> Iterator[None]:
+def without_collector() -> Iterator[None]:
     """Files make hundreds of thousands of objects, none in a circle; the collector would look through all of them."""
     was_enabled = gc.isenabled()
     gc.disable()
@@ -351,17 +250,39 @@ def _scanned() -> Inventory:
     return scan()
 
 
+def once(paths: Sequence[str]) -> list[str]:
+    """The files that paths name, each one time."""
+    return list({identity(file): file for file in reversed(files(paths))}.values())[::-1]
+
+
+def identity(file: str) -> str:
+    """A file, however its path is written."""
+    return file if file == "-" else str(Path(file).resolve())
+
+
+def identities(paths: Sequence[str]) -> frozenset[str]:
+    """The files of paths, however these are written."""
+    return frozenset(map(identity, files(paths)))
+
+
 def files(paths: Sequence[str]) -> list[str]:
-    """The files of paths: a file itself, those of a folder by their names, "-" for standard input."""
+    """The files of paths: a file itself, those of a folder and of the folders in it by their names, "-" for stdin."""
     return [file for path in paths for file in ([path] if path == "-" or not Path(path).is_dir() else _inside(path))]
 
 
 def _inside(folder: str) -> list[str]:
+    paths: list[str] = []
     try:
-        paths = sorted(str(file) for file in Path(folder).iterdir() if file.suffix in SUFFIXES)
+        for inner, folders, names_there in os.walk(folder, onerror=_raise):
+            folders[:] = sorted(entry for entry in folders if not entry.startswith("."))
+            paths += (os.path.join(inner, entry) for entry in sorted(names_there) if entry.endswith(SUFFIXES))
     except OSError as problem:
         raise InvalidInputError(f"{name(folder)}: {problem.strerror}", hint=_unread(problem)) from None
     if not paths:
         what = f"{name(folder)}: no file in this folder ends in {', '.join(SUFFIXES)}"
-        raise InvalidInputError(what, hint="folders inside it are not looked into")
+        raise InvalidInputError(what, hint="name a folder with YAML or JSON files")
     return paths
+
+
+def _raise(problem: OSError) -> None:
+    raise problem

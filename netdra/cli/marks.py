@@ -24,6 +24,8 @@ _NO_CONTENT = re.compile(r"\s*(#|\Z)|---\s*(#|\Z)")
 class Document(msgspec.Struct, frozen=True):
     """One document of a file, or one item of a list in it: its value, and the YAML node that has its lines.
 
+    An object of a cluster has no node.
+
     Attributes:
         offset: the lines of the file before the text that the node was read from.
     """
@@ -33,7 +35,9 @@ class Document(msgspec.Struct, frozen=True):
     offset: int = 0
 
     def line(self, path: Sequence[str | int] = ()) -> int:
-        """The line, from 1, of a path's place, or of the nearest place around it that is there."""
+        """The line, from 1, of a path's place, or of the nearest place around it that is there; 0 without a file."""
+        if self.node is None:
+            return 0
         node, line = self.node, self.node.start_mark.line
         for part in path:
             inner = _step(node, part)

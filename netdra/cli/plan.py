@@ -2,47 +2,81 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import click
 
-from netdra.cli import devices, inputs, shared, terminal
+from netdra.cli import devices, inputs, node_slices, objects, shared, terminal
+from netdra.model import names
 from netdra.model.device import ExposedDevice, ExposureResult, Features
 from netdra.model.inventory import Inventory
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
 
+if TYPE_CHECKING:
+    from netdra.slices.pack import Packed
+
 _COLUMNS = ("POOL", "DEVICE", "KIND", "CNI PLUGINS", "CAPACITY", "TAKES", "SLOTS", "POLICY")
 
 
 @click.command(name="plan")
-@inputs.policies_option(required=False)
+@objects.options("Every node of the cluster, as it is now and as it would be with the policies of the PATHs.")
+@inputs.policies_option
 @inputs.inventory_options
 @inputs.feature_option
-@click.option(
-    "--cluster", "of_cluster", is_flag=True, help="Every node of the cluster, as it is now and as it would be."
-)
 @click.option("--diff", is_flag=True, help="With --cluster: only what changes.")
 @shared.option("--without", "NAME", "With --cluster: a policy that would be deleted.", multiple=True)
-@shared.cluster("With --cluster: where it is.", "With --cluster: the kubeconfig's context.")
 @shared.output("yaml", "json", "table", text="By default yaml, or table with --cluster.")
 def command(
+    given: objects.InputOptions,
     policy_paths: tuple[str, ...],
     recorded: inputs.RecordedInventory,
     gates: tuple[str, ...],
-    of_cluster: bool,
     diff: bool,
     without: tuple[str, ...],
-    cluster: shared.ClusterAccess,
     output: str | None,
 ) -> None:
     """Print the ResourceSlices that DeviceExposurePolicies make of a node's network interfaces.
 
-    Policies that cannot be used and devices that are left out are told on stderr, and why nothing is offered if so. The
-    slices are those that the node would publish in spite of that, so the exit code is 0; it is 2 if a file cannot be
-    read at all.
+    PATHs are files, folders, or "-": policies, CustomDevices, inventories (`netdra capture`), and Nodes, whose labels
+    policies select. Other kinds are ignored. Without an inventory, this machine's interfaces are used.
+
+    Policies that cannot be used and devices that are left out are reported on stderr, and the reason if nothing is
+    offered. The node would publish the slices in spite of that, so the exit code is 0; it is 2 if a file cannot be
+    read.
 
     With --cluster the devices of every node are printed as they are published now, and as they would be if the policies
-    were written (those of the same name changed) or deleted. What nodes have is read from their NodeNetworks; nothing
-    is written.
+    were written (those of the same name changed) or deleted. The interfaces of nodes are read from their NodeNetworks;
+    nothing is written.
+    """
+    _check(given, policy_paths, recorded, gates, diff=diff, without=without)
+    if given.of_cluster:
+        from netdra.cli import cluster_plan
+
+        nodes = () if recorded.node_name is None else (recorded.node_name,)
+        read = given.read(cluster_plan.KINDS, *policy_paths, driver=names.DRIVER)
+        cluster_plan.show(read, without, nodes, diff=diff, output=output or "table")
+        return
+    read = given.read((), *policy_paths, recorded.inventory_path)
+    read.require(DeviceExposurePolicy)
+    inventories = recorded.choose(read.inventories(recorded.inventory_path))
+    _print([_planned(read, inventory, inputs.features(gates)) for inventory in inventories], output or "yaml")
+
+
+def _check(
+    given: objects.InputOptions,
+    policy_paths: tuple[str, ...],
+    recorded: inputs.RecordedInventory,
+    gates: tuple[str, ...],
+    *,
+    diff: bool,
+    without: tuple[str, ...],
+) -> None:
+    """Check which options go together.
+
+    Raises:
+        click.UsageError: some do not.
     """
     only_here = {
         "--inventory": recorded.inventory_path,
@@ -51,39 +85,23 @@ def command(
         "--physnet": recorded.physnets,
         "--feature": gates,
     }
-    only_there = {
-        "--diff": diff,
-        "--without": without,
-        "--kubeconfig": cluster.kubeconfig,
-        "--context": cluster.context,
-    }
-    for option, given in (only_here if of_cluster else only_there).items():
-        if given:
-            why = "and --cluster exclude each other" if of_cluster else "needs --cluster"
+    only_there = {"--diff": diff, "--without": without}
+    for option, value in (only_here if given.of_cluster else only_there).items():
+        if value:
+            why = "and --cluster exclude each other" if given.of_cluster else "needs --cluster"
             raise click.UsageError(f"{option} {why}")
-    if not policy_paths and not (of_cluster and without):
-        raise click.UsageError("Missing option '--policies'.")
-    if of_cluster:
-        from netdra.cli import cluster_plan
-
-        policies = inputs.objects(policy_paths, DeviceExposurePolicy) if policy_paths else []
-        nodes = () if recorded.node_name is None else (recorded.node_name,)
-        cluster_plan.show(policies, without, cluster, nodes, diff=diff, output=output or "table")
-        return
-    inputs.check_stdin(*policy_paths, recorded.inventory_path)
-    _plan(policy_paths, recorded.read(), inputs.features(gates), output or "yaml")
+    given.check(*policy_paths)
+    if given.of_cluster and not (given.paths or policy_paths or without):
+        raise click.UsageError("Missing argument 'PATH...': name files with policies, or a policy with --without.")
 
 
-def _plan(policy_paths: tuple[str, ...], inventory: Inventory, features: Features, output: str) -> None:
-    from netdra.exposure import expose
-    from netdra.exposure.registered import Registered
+def _planned(read: objects.InputObjects, inventory: Inventory, features: Features) -> tuple[Packed, ExposureResult]:
+    """A node's slices; what is wrong is reported on stderr."""
     from netdra.exposure.unwise import misspelt_plugins, of_lanes
     from netdra.rules import shipped
-    from netdra.slices.pack import layout
 
-    policies, registrations = inputs.policies(policy_paths, inventory.node)
-    result = expose(inventory, policies, features=features, registered=Registered(registrations))
-    packed = layout(result, node=inventory.node.name, features=features)
+    policies = read.of(DeviceExposurePolicy)
+    packed, result = node_slices.plan(read, inventory, features)
     for text in devices.problem_texts((*result.problems, *packed.problems)):
         terminal.tell(text)
     for text in devices.unknown_use(result.decisions):
@@ -95,19 +113,24 @@ def _plan(policy_paths: tuple[str, ...], inventory: Inventory, features: Feature
             terminal.tell(f'policy "{policy.name}": {text}')
     if not packed.slices:
         terminal.tell(devices.nothing_offered(result.decisions))
+    return packed, result
+
+
+def _print(planned: Sequence[tuple[Packed, ExposureResult]], output: str) -> None:
+    slices = tuple(resource_slice for packed, _ in planned for resource_slice in packed.slices)
     if output == "table":
-        _print_table(packed.slices, result)
+        _print_table(slices, [device for _, result in planned for device in result.devices])
     else:
-        terminal.print_objects(packed.slices, output)
+        terminal.print_objects(slices, output)
 
 
-def _print_table(slices: tuple[ResourceSlice, ...], result: ExposureResult) -> None:
+def _print_table(slices: Sequence[ResourceSlice], exposed: Sequence[ExposedDevice]) -> None:
     published = {
         (resource_slice.spec.pool.name, device.name)
         for resource_slice in slices
         for device in resource_slice.spec.devices
     }
-    shown = (device for device in result.devices if (device.pool, device.name) in published)
+    shown = (device for device in exposed if (device.pool, device.name) in published)
     terminal.print_table(_COLUMNS, map(_row, shown))
     pools = len({pool for pool, _ in published})
     counted = (("pool", pools), ("device", len(published)), ("slice", len(slices)))

@@ -6,12 +6,12 @@ Used by `netdra render --pod`. Of Deployments, StatefulSets, DaemonSets and Jobs
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from netdra.cli import inputs
+from netdra.cli.objects import InputObjects
 from netdra.model import documents, suggestions
 from netdra.model.claim import ResourceClaim, ResourceClaimTemplate
 from netdra.model.core import BareObject, ClusterPod, PodClaim, PodSpec
@@ -80,42 +80,24 @@ _KINDS: dict[tuple[str, str], type[ClusterPod | _Workload]] = {
 _EXPECTED = "Pod, Deployment, StatefulSet, DaemonSet or Job"
 
 
-def read(path: str, others: Sequence[str]) -> tuple[ShownPod, list[Document]]:
-    """The pod of a file, and the objects that netdra knows in it and in other files; each file is read once.
-
-    Args:
-        path: the pod's file.
-        others: files, and folders of files. Pods there, and objects of other API groups anywhere, are passed over.
+def read(given: InputObjects, path: str) -> ShownPod:
+    """The pod of a file of the input. Pods of other files are ignored.
 
     Raises:
-        InvalidInputError: a file cannot be read, or holds an object that breaks its schema; or there is not one pod.
+        InvalidInputError: there is not one pod, or it breaks its schema.
     """
-    pods: list[ShownPod] = []
-    parsed: list[Document] = []
-    own = {_same(file) for file in inputs.files([path])}
-    for file in once([*others, path]):
-        for value, place in documents.values(inputs.text(file), inputs.name(file)):
-            version = value.get("apiVersion") if isinstance(value, dict) else None
-            kind = _KINDS.get((str(version), str(value.get("kind")))) if isinstance(value, dict) else None
-            if kind is not None:
-                pods += [_pod(value, kind, place)] if _same(file) in own else []
-            elif not inputs.is_foreign(value):
-                parsed.append(documents.decode(value, place))
-    if len(pods) != 1:
-        if not pods:
-            raise inputs.missing(_EXPECTED, [path], parsed)
+    own = inputs.identities([path])
+    pods = [
+        _pod(entry.value, kind, entry.place)
+        for entry in given.foreign
+        if entry.file in own and (kind := _KINDS.get((entry.value["apiVersion"], entry.value["kind"])))
+    ]
+    if not pods:
+        raise given.missing(_EXPECTED, path)
+    if len(pods) > 1:
         what = f"{inputs.name(path)}: one {_EXPECTED} can be shown, and there are {len(pods)} of them"
         raise InvalidInputError(what, hint="give one of them a file of its own")
-    return pods[0], parsed
-
-
-def once(paths: Sequence[str]) -> list[str]:
-    """The files that paths name, each one time."""
-    return list({_same(file): file for file in reversed(inputs.files(paths))}.values())[::-1]
-
-
-def _same(file: str) -> str:
-    return file if file == "-" else str(Path(file).resolve())
+    return pods[0]
 
 
 def _pod(value: dict[str, Any], kind: type[ClusterPod | _Workload], place: str) -> ShownPod:
@@ -194,7 +176,7 @@ def _object(
         there = [f"{item.metadata.namespace}/{item.metadata.name}".lstrip("/") for item in objects if item.kind == kind]
         raise InvalidInputError(
             f'{_entry(pod, at, entry)}: there is no {kind} "{named}" in the files',
-            hint=suggestions.hint(name, there, f"each {kind} there:") or "add its file with --claim",
+            hint=suggestions.hint(name, there, f"each {kind} there:") or "add a PATH that has it, or use --cluster",
         )
     return candidates[0]
 

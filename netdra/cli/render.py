@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from netdra.cli import inputs, pod, shared, terminal
+from netdra.cli import inputs, node_slices, objects, pod, shared, terminal
 from netdra.cni.config import NetworkConfig, request
 from netdra.model import documents, names
 from netdra.model.claim import (
@@ -26,7 +26,7 @@ from netdra.model.claim import (
     ResourceClaimStatus,
     ResourceClaimTemplate,
 )
-from netdra.model.documents import Document
+from netdra.model.core import ClusterNode
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import DEVICE_FILE
 from netdra.model.plan import Binding, Plan, PlannedDevice, PlannedStep
@@ -39,6 +39,8 @@ from netdra.topology.classes import device_classes, parameters
 from netdra.topology.devices import DeviceKey, from_slices
 
 NEWEST_CNI = "1.1.0"
+_KINDS = (NetworkTopology, DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice, ClusterNode)
+"""What is read of the cluster."""
 _WITHOUT_INTERFACE = frozenset({"vfio-pci", DEVICE_FILE})
 _OF_PORTS = ("mac", "vlan", "mtu", "spoofchk", "trust", "linkState", "minTxRate", "maxTxRate")
 _FIRST = ("cniVersion", "name", "type")
@@ -76,31 +78,25 @@ class Rendered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
 
 
 @click.command(name="render")
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@objects.options()
 @shared.option(
     "--claim",
     "PATH",
-    "The claims, or claim templates, of one pod in its order; several times for several files.",
+    "A further PATH, whose claims and claim templates are rendered, as those of one pod in its order.",
     "claim_paths",
     multiple=True,
 )
 @shared.option(
     "--pod",
     "PATH",
-    "A Pod, Deployment, StatefulSet, DaemonSet or Job: show its claims, in its order, with all that is known.",
+    "A further PATH with a Pod, Deployment, StatefulSet, DaemonSet or Job: its claims are rendered, in its order.",
     "pod_path",
 )
-@shared.option(
-    "--slices",
-    "PATH",
-    "ResourceSlices: claims that are not allocated are allocated from them, and devices are shown as they are.",
-    "slice_paths",
-    multiple=True,
-)
+@shared.option("--slices", "PATH", "A further PATH, of slices or of anything else.", "slice_paths", multiple=True)
 @shared.output("table", "json", "yaml", "plan")
 @click.option("--classes", is_flag=True, help="Show the DeviceClasses that the controller will make, in YAML or JSON.")
 def command(
-    paths: tuple[str, ...],
+    given: objects.InputOptions,
     claim_paths: tuple[str, ...],
     pod_path: str | None,
     slice_paths: tuple[str, ...],
@@ -109,38 +105,47 @@ def command(
 ) -> None:
     """Show the configuration that each step's plugin will read, in the order in which the steps run.
 
-    Without a claim every topology in the files is shown by itself. A claim without an allocation is allocated from the
-    slices; without slices too its devices are left open. `--output plan` is what `netdra attach --plan` takes.
+    PATHs are files, folders, or "-", in any mixture: NetworkTopologies, DeviceClasses, claims and templates, pods, and
+    ResourceSlices, or policies and an inventory of which slices are planned. Other kinds are ignored.
+
+    --claim and --pod choose the claims that are rendered. Without both, every topology is shown by itself, or, if there
+    is none, every claim. A claim without an allocation is allocated from the slices; without slices its devices are
+    left open. `--output plan` is what `netdra attach --plan` takes.
 
     With a pod, references are replaced by their values where these are known before anything runs: interface names and
     static addresses, with slices PCI addresses.
     """
-    inputs.check_stdin(pod_path, *slice_paths, *pod.once([*paths, *claim_paths]))
-    shown: pod.ShownPod | None = None
-    if pod_path is not None:
-        shown, objects = pod.read(pod_path, [*paths, *claim_paths])
-    else:
-        objects = inputs.everything(pod.once([*paths, *claim_paths]))
-    topologies = {topology.name: topology for topology in objects if isinstance(topology, NetworkTopology)}
-    if not topologies:
-        raise inputs.missing(NetworkTopology.__name__, paths, objects)
+    given.check(pod_path, *claim_paths, *slice_paths)
+    read = given.read(_KINDS, *slice_paths, *claim_paths, pod_path)
     if classes:
-        _print_classes(topologies.values(), output)
+        _print_classes(read.require(NetworkTopology), output)
         return
-    listed = pod.claims(shown, objects) if shown is not None else []
-    if shown is not None and shown.workload is not None:
-        for wrong in check(shown.workload, known_objects(objects)):
-            terminal.tell(wrong.finding.text)
-    if listed:
-        claims = list({id(entry.claim): entry.claim for entry in listed}.values())
-        bound = _bound(topologies, objects, claims, slice_paths, of_pod=True)
-    elif claim_paths:
-        bound = _bound(topologies, objects, list(_claims(objects, claim_paths)), slice_paths)
-    else:
-        bound = Binding(plans=tuple(bind.unbound(topology) for topology in topologies.values()))
+    bound, listed = _choose(read, claim_paths, pod_path)
     if not bound.plans:
         raise InvalidInputError("no claim requests a device of these topologies", hint="see why: netdra validate")
     _print(bound, listed, output)
+
+
+def _choose(
+    read: objects.InputObjects, claim_paths: Sequence[str], pod_path: str | None
+) -> tuple[Binding, Sequence[pod.ShownClaim]]:
+    """The plans of the claims that options choose, or of all topologies, or of all claims; and the pod's claims."""
+    if pod_path is not None:
+        shown = pod.read(read, pod_path)
+        listed = pod.claims(shown, read.claims())
+        if shown.workload is not None:
+            known = known_objects([*read.of(NetworkTopology), *read.of(DeviceClass), *read.claims()])
+            for wrong in check(shown.workload, known):
+                terminal.tell(wrong.finding.text)
+        claims = list({id(entry.claim): entry.claim for entry in listed}.values())
+        return _bound(read, [claims], of_pod=True), listed
+    if claim_paths:
+        return _bound(read, [_claims(read, claim_paths)]), ()
+    if topologies := read.of(NetworkTopology):
+        return Binding(plans=tuple(map(bind.unbound, topologies))), ()
+    if not (claims := [_claim_of(item) for item in read.claims()]):
+        raise read.missing("NetworkTopology and no claim")
+    return _bound(read, [[claim] for claim in claims], alone=True), ()
 
 
 def _print(bound: Binding, listed: Sequence[pod.ShownClaim], output: str) -> None:
@@ -197,44 +202,104 @@ def _print_classes(topologies: Iterable[NetworkTopology], output: str) -> None:
 
 
 def _bound(
-    topologies: Mapping[str, NetworkTopology],
-    objects: Sequence[Document],
-    claims: Sequence[ResourceClaim],
-    slice_paths: tuple[str, ...],
-    *,
-    of_pod: bool = False,
+    read: objects.InputObjects, pods: Sequence[Sequence[ResourceClaim]], *, of_pod: bool = False, alone: bool = False
 ) -> Binding:
-    """The plans of claims. A pod's claims may be other drivers', whose classes are not known here."""
-    made = (device_class for topology in topologies.values() for device_class in device_classes(topology))
-    classes = {entry.metadata.name: entry for entry in made}
-    classes |= {
-        device_class.metadata.name: device_class for device_class in objects if isinstance(device_class, DeviceClass)
-    }
-    slices = inputs.objects(slice_paths, ResourceSlice) if slice_paths else []
-    devices = from_slices(slices)
+    """The plans of the claims of pods.
+
+    Args:
+        read: the input.
+        pods: the claims of each pod.
+        of_pod: whether a pod's claims may be other drivers', whose classes are not known here.
+        alone: whether each pod is shown as if it were the only one; the devices of one that does not fit are left open.
+    """
+    topologies = {topology.name: topology for topology in read.of(NetworkTopology)}
+    classes = {name: entry for topology in topologies.values() for name, entry in _made(topology)}
+    classes |= {device_class.metadata.name: device_class for device_class in read.of(DeviceClass)}
+    slices, problems = node_slices.published(read)
+    for text in problems:
+        terminal.tell(text)
+    _tell_missing_classes([claim for claims in pods for claim in claims], classes)
+    bound = []
+    for claims in pods:
+        allotted = _allotted(read, claims, classes, slices, of_pod=of_pod, alone=alone)
+        final = [allotted.get(id(claim), claim) for claim in claims]
+        devices = _unknown(final) | (from_slices(slices) if slices else {})
+        bound.append(bind.bind(final, topologies, devices))
+    return Binding(
+        plans=tuple(plan for binding in bound for plan in binding.plans),
+        plain=tuple(plain for binding in bound for plain in binding.plain),
+    )
+
+
+def _made(topology: NetworkTopology) -> Iterator[tuple[str, DeviceClass]]:
+    return ((device_class.metadata.name, device_class) for device_class in device_classes(topology))
+
+
+def _allotted(
+    read: objects.InputObjects,
+    claims: Sequence[ResourceClaim],
+    classes: Mapping[str, DeviceClass],
+    slices: Sequence[ResourceSlice],
+    *,
+    of_pod: bool,
+    alone: bool,
+) -> dict[int, ResourceClaim]:
+    """A pod's claims without an allocation, by their ids, as they would be allocated; without slices left open.
+
+    Raises:
+        InvalidInputError: the claims do not fit, and are not shown alone.
+    """
     waiting = [claim for claim in claims if claim.status.allocation is None]
-    allotted: dict[int, ResourceClaim] = {}
-    if slices:
-        ours = [claim for claim in waiting if not of_pod or _classes_of(claim) & classes.keys()]
-        done = _allocated(ours, claims, list(classes.values()), slices) if ours else ()
-        allotted = {id(before): after for before, after in zip(ours, done, strict=True)}
-    if of_pod or not slices:
-        allotted = {id(claim): _imagined(claim, classes) for claim in waiting} | allotted
-    final = [allotted.get(id(claim), claim) for claim in claims]
-    if not slices:
-        devices = _unknown(final)
-    return bind.bind(final, topologies, devices)
+    open_ = {id(claim): _imagined(claim, classes) for claim in waiting} if of_pod or alone or not slices else {}
+    ours = [claim for claim in waiting if not (of_pod or alone) or _classes_of(claim) & classes.keys()]
+    if not (slices and ours):
+        return open_
+    try:
+        done = _allocated(read, ours, claims, list(classes.values()), slices)
+    except InvalidInputError as problem:
+        if not alone:
+            raise
+        terminal.tell(f"{problem.what}; its devices are left open; {problem.hint}")
+        return open_
+    return open_ | {id(before): after for before, after in zip(ours, done, strict=True)}
 
 
-def _claims(objects: Sequence[Document], paths: Sequence[str]) -> Iterator[ResourceClaim]:
-    claims = [item for item in objects if isinstance(item, ResourceClaim | ResourceClaimTemplate)]
-    for item in claims:
-        if isinstance(item, ResourceClaim):
-            yield item
-        else:  # as for the first pod of a StatefulSet
-            yield pod.of_template(item, f"{item.metadata.name}-0", item.metadata.name)
+def _tell_missing_classes(claims: Sequence[ResourceClaim], classes: Mapping[str, DeviceClass]) -> None:
+    """Report on stderr the classes of requests that are not in the input.
+
+    Raises:
+        InvalidInputError: none of the claims' classes is there.
+    """
+    waiting = [claim for claim in claims if claim.status.allocation is None]
+    wanted = {name: claim for claim in waiting for name in _classes_of(claim)}
+    texts = [
+        f'claim "{_called(claim)}": DeviceClass "{name}" is not in the input'
+        for name, claim in sorted(wanted.items())
+        if name not in classes
+    ]
+    hint = "add a PATH with the DeviceClass or its NetworkTopology, or use --cluster"
+    if texts and len(texts) == len(wanted) and len(waiting) == len(claims):
+        raise InvalidInputError("\n".join(texts), hint=hint)
+    for text in texts:
+        terminal.tell(f"{text}; {hint}")
+
+
+def _called(claim: ResourceClaim) -> str:
+    return f"{claim.metadata.namespace}/{claim.metadata.name}".lstrip("/")
+
+
+def _claims(read: objects.InputObjects, paths: Sequence[str]) -> list[ResourceClaim]:
+    claims = read.claims(inputs.identities(paths))
     if not claims:
-        raise inputs.missing("ResourceClaim and no ResourceClaimTemplate", paths, objects)
+        raise read.missing("ResourceClaim and no ResourceClaimTemplate", *paths)
+    return [_claim_of(item) for item in claims]
+
+
+def _claim_of(item: ResourceClaim | ResourceClaimTemplate) -> ResourceClaim:
+    """A claim, or that of a template as for the first pod of a StatefulSet."""
+    if isinstance(item, ResourceClaim):
+        return item
+    return pod.of_template(item, f"{item.metadata.name}-0", item.metadata.name)
 
 
 def _classes_of(claim: ResourceClaim) -> set[str]:
@@ -244,6 +309,7 @@ def _classes_of(claim: ResourceClaim) -> set[str]:
 
 
 def _allocated(
+    read: objects.InputObjects,
     waiting: Sequence[ResourceClaim],
     claims: Sequence[ResourceClaim],
     classes: Sequence[DeviceClass],
@@ -256,7 +322,9 @@ def _allocated(
     """
     from netdra.slices.allocator import Allocation, Allocator
 
-    answer = Allocator(slices, classes, allocated=claims).allocate(*waiting)
+    held = [*claims, *objects.others(read.of(ResourceClaim), claims)]
+    nodes = sorted(map(node_slices.scheduler_node, read.nodes()), key=lambda node: node.name)
+    answer = Allocator(slices, classes, allocated=held, nodes=nodes).allocate(*waiting)
     if not isinstance(answer, Allocation):
         raise InvalidInputError(answer.reason, hint="see why: netdra simulate")
     return answer.claims

@@ -11,7 +11,8 @@ from typing import Literal
 import click
 import msgspec
 
-from netdra.cli import inputs, shared, terminal
+from netdra.cli import node_slices, objects, shared, terminal
+from netdra.cli.node_slices import scheduler_node
 from netdra.model import names, quantity
 from netdra.model.claim import (
     AllocationResult,
@@ -20,7 +21,7 @@ from netdra.model.claim import (
     ResourceClaim,
     ResourceClaimTemplate,
 )
-from netdra.model.documents import Document
+from netdra.model.core import ClusterNode
 from netdra.model.errors import InvalidInputError
 from netdra.model.meta import ObjectMeta
 from netdra.model.resource import ResourceSlice, newest
@@ -28,8 +29,11 @@ from netdra.model.topology import NetworkTopology
 from netdra.slices.allocator import Allocation, Allocator, NodeExplanation, claim_key, named, shown
 from netdra.slices.nodes import SchedulerNode
 from netdra.slices.written import faults
+from netdra.topology.classes import known_classes
 
 _LEFT = ("DEVICE", "POOL", "CAPACITY", "CONSUMED", "LEFT", "OF")
+_KINDS = (ResourceSlice, ResourceClaim, DeviceClass, NetworkTopology, ClusterNode)
+"""What is read of the cluster."""
 _COLUMNS = ("CLAIM", "RESULT", "NODE", "REQUEST", "DEVICE", "POOL", "CONSUMES")
 
 
@@ -55,23 +59,9 @@ class ClaimOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 @click.command(name="simulate")
-@shared.option(
-    "--slices",
-    "PATH",
-    "ResourceSlices, as `netdra plan` or kubectl prints them: a file or a folder; may be given several times.",
-    "slice_paths",
-    multiple=True,
-    required=True,
-)
-@shared.option(
-    "--claims",
-    "PATH...",
-    "ResourceClaims and ResourceClaimTemplates, and their DeviceClasses and NetworkTopologies: files or folders.",
-    "claim_paths",
-    multiple=True,
-    required=True,
-)
-@click.argument("more_claims", metavar="", nargs=-1)
+@objects.options()
+@shared.option("--slices", "PATH", "A further PATH, of slices or of anything else.", "slice_paths", multiple=True)
+@shared.option("--claims", "PATH", "A further PATH, of claims or of anything else.", "claim_paths", multiple=True)
 @shared.option("--node", "NAME", "Try this node only; may be given several times, in order.", "nodes", multiple=True)
 @shared.option(
     "--admin-namespace",
@@ -84,39 +74,45 @@ class ClaimOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 @click.pass_context
 def command(
     context: click.Context,
+    given: objects.InputOptions,
     slice_paths: tuple[str, ...],
     claim_paths: tuple[str, ...],
-    more_claims: tuple[str, ...],
     nodes: tuple[str, ...],
     admin_namespaces: tuple[str, ...],
     output: str,
 ) -> None:
     """Allocate claims from ResourceSlices as the scheduler would, and say why those that do not fit do not.
 
+    PATHs are files, folders, or "-", in any mixture: ResourceSlices, claims and templates, DeviceClasses,
+    NetworkTopologies, Nodes; of a node without slices also its inventory (`netdra capture`) with policies, which are
+    planned as `netdra plan` does. Other kinds are ignored.
+
     Claims are allocated one after the other in the order of the files, a template as one claim; those with an
     allocation in their status hold their devices from the start. Each goes to the first node by name that has room:
-    of the Nodes in the files, or without any of those that slices name. Of a NetworkTopology, the DeviceClasses are
-    there that the controller would make. Claims for which the scheduler's search may take longer than its timeout, or
-    that ask for one shared device twice, are warned of on stderr, as are slices that the API server would refuse, and
-    fields that are not read. The exit code is 1 if some claim does not fit.
+    of the Nodes, or without any of those that slices name. Of a NetworkTopology, the DeviceClasses are used that the
+    controller would make. Claims for which the scheduler's search may take longer than its timeout, or that ask for one
+    shared device twice, are reported on stderr, as are slices that the API server would refuse, and fields that are not
+    read. The exit code is 1 if some claim does not fit.
+
+    With --cluster the claims of the cluster hold their devices, and the claims of the PATHs are allocated; without
+    claims in PATHs, those of the cluster.
     """
-    inputs.check_stdin(*slice_paths, *claim_paths, *more_claims)
-    paths = (*claim_paths, *more_claims)
-    offered, asked = inputs.for_allocation(slice_paths), inputs.for_allocation(paths)
-    slices = [one for one in offered.objects if isinstance(one, ResourceSlice)]
+    given.check(*slice_paths, *claim_paths)
+    read = given.read(_KINDS, *slice_paths, *claim_paths)
+    slices, planning = node_slices.published(read)
     if not slices:
-        raise inputs.missing(ResourceSlice.__name__, slice_paths, offered.objects)
-    claims = _claims(asked.objects, paths)
-    classes = _classes(asked.objects)
-    there = {node.name: node for node in (*offered.nodes, *asked.nodes)}
+        raise read.missing(ResourceSlice.__name__)
+    claims, holding = _claims(read)
+    classes = list(known_classes(read.of(NetworkTopology), read.of(DeviceClass)).values())
+    known = {node.name: node for node in map(scheduler_node, read.nodes())}
     allocator = Allocator(
         slices,
         classes,
-        allocated=claims,
-        nodes=_nodes(slices, there, _checked(nodes, slices, there)),
+        allocated=(*claims, *holding),
+        nodes=_nodes(slices, known, _checked(nodes, slices, known)),
         admin_namespaces=admin_namespaces,
     )
-    problems = (*offered.problems, *asked.problems, *_refused_slices(slices))
+    problems = (*read.misread(), *planning, *_refused_slices(slices), *_unlabelled(slices, known))
     outcomes = tuple(_play(allocator, claims, nodes or None))
     refused = sum(outcome.result == "refused" for outcome in outcomes)
     if output == "table":
@@ -129,31 +125,28 @@ def command(
     context.exit(1 if refused else 0)
 
 
-def _classes(objects: Sequence[Document]) -> list[DeviceClass]:
-    """The classes, and those that the controller would make of the topologies."""
-    from netdra.topology.classes import known_classes
+def _claims(read: objects.InputObjects) -> tuple[list[ResourceClaim], list[ResourceClaim]]:
+    """The claims that are allocated, one for each template under the template's name; and others that hold devices.
 
-    given = [device_class for device_class in objects if isinstance(device_class, DeviceClass)]
-    made = known_classes([topology for topology in objects if isinstance(topology, NetworkTopology)], ())
-    written = {device_class.metadata.name for device_class in given}
-    return [*given, *(entry for name, entry in made.items() if name not in written)]
+    Raises:
+        InvalidInputError: there is none, or one is there twice.
+    """
+    written = [claim if isinstance(claim, ResourceClaim) else _claim_of(claim) for claim in read.claims(read.files)]
+    _check_once(written)
+    there = read.of(ResourceClaim)
+    if not written and not there:
+        raise read.missing("ResourceClaim and no ResourceClaimTemplate")
+    keys = set(map(claim_key, written))
+    others = [claim for claim in there if claim_key(claim) not in keys]
+    return (written, others) if written else (others, [])
 
 
-def _claims(objects: Sequence[Document], paths: Sequence[str]) -> list[ResourceClaim]:
-    """The claims, and one claim for each template under the template's name."""
-    claims = [
-        claim if isinstance(claim, ResourceClaim) else _claim_of(claim)
-        for claim in objects
-        if isinstance(claim, ResourceClaim | ResourceClaimTemplate)
-    ]
-    if not claims:
-        raise inputs.missing("ResourceClaim and no ResourceClaimTemplate", paths, objects)
+def _check_once(claims: Sequence[ResourceClaim]) -> None:
     seen: set[str] = set()
     for claim in claims:
         if claim_key(claim) in seen:
             raise InvalidInputError(f'ResourceClaim "{claim_key(claim)}" is there twice', hint="give each its own name")
         seen.add(claim_key(claim))
-    return claims
 
 
 def _claim_of(template: ResourceClaimTemplate) -> ResourceClaim:
@@ -178,10 +171,28 @@ def _checked(
 def _nodes(
     slices: Sequence[ResourceSlice], there: Mapping[str, SchedulerNode], wanted: Sequence[str]
 ) -> list[SchedulerNode]:
-    """The nodes in the order of their names: the Nodes of the files, or else those that slices and options name."""
+    """The nodes in the order of their names: the Nodes of the input, or else those that slices and options name.
+
+    Raises:
+        InvalidInputError: there is none.
+    """
     if there:
         return [there[name] for name in sorted(there)]
-    return [named(name) for name in sorted({one.spec.node_name for one in slices if one.spec.node_name} | {*wanted})]
+    called = sorted({one.spec.node_name for one in slices if one.spec.node_name} | {*wanted})
+    if not called:
+        what = "no Node is in the input, and no ResourceSlice names one"
+        raise InvalidInputError(what, hint="add the Nodes (kubectl get nodes -o yaml), or name one with --node")
+    return [named(name) for name in called]
+
+
+def _unlabelled(slices: Sequence[ResourceSlice], known: Mapping[str, SchedulerNode]) -> Iterator[str]:
+    """The slices that select nodes by labels, where no Node is there that has any."""
+    for item in () if known else slices:
+        if item.spec.node_selector is not None:
+            yield (
+                f'ResourceSlice "{item.metadata.name}": its nodeSelector is compared with the names of nodes alone; '
+                "add the Nodes, which have labels (kubectl get nodes -o yaml)"
+            )
 
 
 def _refused_slices(slices: Sequence[ResourceSlice]) -> Iterator[str]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal, TypeVar, get_args
+from typing import Literal, NamedTuple, TypeVar
 
 import click
 import msgspec
 
-from netdra.cli import inputs, marks, shared, terminal
-from netdra.model import claim_rules, documents, suggestions, workload
+from netdra.cli import inputs, marks, objects, shared, terminal
+from netdra.model import claim_rules, documents, workload
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.cni_plugin import CNIPlugin
 from netdra.model.custom_device import CustomDevice
@@ -23,10 +23,22 @@ from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.model.workload import Workload
 from netdra.rules.workloads import Wrong
-from netdra.topology.values import dotted, quoted
+from netdra.topology.values import dotted
 
 Kind = TypeVar("Kind")
 Written = ResourceClaim | ResourceClaimTemplate | DeviceClass
+_CLUSTER = "the cluster"
+"""The file of its objects, in problems."""
+_KINDS: tuple[type[Document], ...] = (
+    NetworkTopology,
+    DeviceExposurePolicy,
+    CNIPluginSchema,
+    CustomDevice,
+    DeviceClass,
+    ResourceClaimTemplate,
+    ResourceClaim,
+)
+"""What is read of the cluster."""
 
 
 class FileProblem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -45,7 +57,8 @@ class FileProblem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         first, *rest = Finding(what=self.message, hint=self.hint).text.splitlines()
         place = f" [{self.path}]" if self.path else ""
         severity = "" if self.severity == "error" else "warning: "
-        return "\n".join([f"{self.file}:{self.line}: {severity}{first}{place}", *(f"    {line}" for line in rest)])
+        line = f":{self.line}" if self.line else ""
+        return "\n".join([f"{self.file}{line}: {severity}{first}{place}", *(f"    {line}" for line in rest)])
 
 
 class _Pods(msgspec.Struct, frozen=True):
@@ -92,84 +105,132 @@ class _Object(msgspec.Struct, frozen=True):
 
 
 @click.command(name="validate")
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@objects.options()
 @shared.output("table", "json", "yaml")
 @click.option("--strict", is_flag=True, help="Take warnings for errors.")
 @click.pass_context
-def command(context: click.Context, paths: tuple[str, ...], output: str, strict: bool) -> None:
+def command(context: click.Context, given: objects.InputOptions, output: str, strict: bool) -> None:
     """Check topologies, policies, plugin schemas, DeviceClasses, claims, claim templates, and the pods that use them.
 
-    All files are checked together: plugin schemas among them stand above those that netdra brings along, claims
-    are held against the topologies, and Pods, Deployments and all else that makes pods of a template against the
-    claims and classes. Other objects of other API groups are passed over. A PATH is a file, a folder of files,
-    or "-". The exit code is 1 if anything is wrong, and 2 if a file cannot be read at all. Warnings, which are those of
+    PATHs are files, folders, or "-". All files are checked together: plugin schemas among them stand above those that
+    netdra brings along, claims are checked against the topologies, and Pods, Deployments and all else that makes pods
+    of a template against the claims and classes. Other objects of other API groups are ignored.
+
+    With --cluster the objects of the PATHs are checked together with those of the cluster, as if they were applied;
+    without PATHs, those of the cluster are.
+
+    The exit code is 1 if anything is wrong, and 2 if a file cannot be read at all. Warnings, which are those of
     the webhook, do not change it without --strict.
     """
-    objects: list[_Object] = []
-    workloads: list[_Pods] = []
-    problems: list[FileProblem] = []
-    files: list[str] = []
-    for path in inputs.files(paths):
-        files.append(terminal.path(path))
-        for item in _read(path, files[-1]):
-            if isinstance(item, FileProblem):
-                problems.append(item)
-            elif isinstance(item, _Pods):
-                workloads.append(item)
-            else:
-                objects.append(item)
-    problems += _duplicates(objects)
-    named = [*_named(objects)]
-    wrong = [*_findings(objects), *((entry, finding) for entry, finding, refused in named if refused)]
-    wrong += [*_by_definition(objects, wrong)]
-    problems += [entry.problem(finding) for entry, finding in wrong]
-    problems += [entry.problem(finding, "warning") for entry, finding, refused in named if not refused]
-    places = {id(entry) for entry, _ in wrong}
-    problems += [
-        *_slices(objects),
-        *_unwise(objects),
-        *_scoped(objects),
-        *_warned(objects, [item for item in objects if id(item) not in places]),
-        *_workloads(objects, workloads),
-    ]
+    given.check()
+    checked = _Checked([], [], [], [])
+    unknown = objects.UnknownKinds()
+    for path in inputs.once(given.paths):
+        checked.take(path, unknown)
+    files = list(checked.files)
+    if given.of_cluster:
+        checked.items.extend([*_of_cluster(given, checked.items)])
+        files = files or [_CLUSTER]
+    problems = [problem for problem in _problems(checked) if problem.file in files]
     if strict:
         problems = [msgspec.structs.replace(problem, severity="error") for problem in problems]
     problems = list(dict.fromkeys(problems))
     problems.sort(key=lambda problem: (files.index(problem.file), problem.line))
+    count = sum(item.file in files for item in checked.items) + len(checked.workloads)
     if output == "table":
-        _print(problems, len(objects) + len(workloads))
+        _print(problems, count)
     else:
-        terminal.print_data({"problems": problems, "objects": len(objects) + len(workloads)}, output)
+        terminal.print_data({"problems": problems, "objects": count}, output)
     context.exit(1 if any(problem.severity == "error" for problem in problems) else 0)
 
 
-def _read(path: str, file: str) -> Iterator[_Object | _Pods | FileProblem]:
+class _Checked(NamedTuple):
+    """What files hold."""
+
+    items: list[_Object]
+    workloads: list[_Pods]
+    problems: list[FileProblem]
+    files: list[str]
+
+    def take(self, path: str, unknown: objects.UnknownKinds) -> None:
+        """Read a file."""
+        self.files.append(inputs.name(path) if path == "-" else terminal.path(path))
+        for item in _read(path, self.files[-1], unknown):
+            if isinstance(item, FileProblem):
+                self.problems.append(item)
+            elif isinstance(item, _Pods):
+                self.workloads.append(item)
+            else:
+                self.items.append(item)
+
+
+def _problems(checked: _Checked) -> Iterator[FileProblem]:
+    """All that is wrong with the objects, each by itself and all together."""
+    items, workloads = checked.items, checked.workloads
+    yield from checked.problems
+    yield from _duplicates(items)
+    named = [*_named(items)]
+    wrong = [*_findings(items), *((entry, finding) for entry, finding, refused in named if refused)]
+    wrong += [*_by_definition(items, wrong)]
+    yield from (entry.problem(finding) for entry, finding in wrong)
+    yield from (entry.problem(finding, "warning") for entry, finding, refused in named if not refused)
+    places = {id(entry) for entry, _ in wrong}
+    yield from _slices(items)
+    yield from _unwise(items)
+    yield from _scoped(items)
+    yield from _warned(items, [item for item in items if id(item) not in places])
+    yield from _workloads(items, workloads)
+
+
+def _of_cluster(given: objects.InputOptions, written: Sequence[_Object]) -> Iterator[_Object]:
+    """The cluster's objects but for those that files override."""
+    from netdra.cli import cluster_objects
+
+    cluster = cluster_objects.read(given.access(), _KINDS)
+    overridden = {(item.value.kind, *cluster.key(item.value)) for item in written}
+    for kind in _KINDS:
+        for value in cluster.of(kind):
+            if (value.kind, *cluster.key(value)) not in overridden:
+                yield _Object(_CLUSTER, marks.Document(documents.plain(value), None), value)
+
+
+def _read(path: str, file: str, unknown: objects.UnknownKinds) -> Iterator[_Object | _Pods | FileProblem]:
     """The objects of a file, and the problems of documents that are none; `file` is the path as it is shown."""
     for marked in marks.read(inputs.text(path)):
         if isinstance(marked, marks.UnreadableDocument):
             yield FileProblem(file=file, line=marked.line, message=marked.what, hint=marked.hint)
             continue
         try:
-            yield from _examined(file, marked)
+            yield from _examined(file, marked, unknown)
         except InvalidInputError as problem:
             what = problem.what.removeprefix(f"{file}: ")
             yield _problem(file, marked, Finding(what, problem.hint, problem.path))
 
 
-def _examined(file: str, marked: marks.Document) -> Iterator[_Object | _Pods | FileProblem]:
-    """The object of a document, and what is wrong with how it is written.
+def _examined(
+    file: str, marked: marks.Document, unknown: objects.UnknownKinds
+) -> Iterator[_Object | _Pods | FileProblem]:
+    """A document's object, and what is wrong with how it is written; of a kind that nobody knows only the first.
 
     Raises:
-        InvalidInputError: it is of no kind that is known.
+        InvalidInputError: it is no object, or of no kind that is known.
     """
-    if documents.is_inventory(marked.value):
-        yield from (_problem(file, marked, finding) for finding in documents.examine_inventory(marked.value))
-    elif inputs.is_foreign(marked.value):
-        pods, findings = workload.examine(marked.value)
+    value = marked.value
+    if inputs.is_foreign(value) and (misversioned := objects.misversioned(value)):
+        yield _problem(file, marked, misversioned)
+        return
+    kind = objects.kind_of(value, file)
+    if kind == objects.INVENTORY:
+        yield from (_problem(file, marked, finding) for finding in documents.examine_inventory(value))
+    elif isinstance(kind, Finding):
+        if unknown.add(value, kind, file):
+            yield _problem(file, marked, kind)
+    elif kind is None or kind not in documents.KINDS:
+        pods, findings = workload.examine(value)
         yield from (_problem(file, marked, finding) for finding in findings)
-        yield from _misversioned(file, marked) if pods is None else [_Pods(file, marked, pods)]
+        yield from () if pods is None else [_Pods(file, marked, pods)]
     else:
-        document, findings = documents.examine(marked.value, file)
+        document, findings = documents.examine(value, file)
         yield from (_problem(file, marked, finding) for finding in findings)
         if document is not None:
             yield _Object(file, marked, document, tuple(finding.path for finding in findings))
@@ -191,19 +252,6 @@ def _workloads(objects: Sequence[_Object], workloads: Sequence[_Pods]) -> Iterat
     places = {id(item.value): item for item in workloads}
     for value, wrong in check_together([item.value for item in workloads], known):
         yield places[id(value)].problem(wrong)
-
-
-def _misversioned(file: str, marked: marks.Document) -> Iterator[FileProblem]:
-    """An object of one of our kinds whose apiVersion is almost ours."""
-    kind = documents.KINDS.get(str(marked.value.get("kind")))
-    if kind is None:
-        return
-    (field,) = (field for field in msgspec.structs.fields(kind) if field.encode_name == "apiVersion")
-    version = marked.value["apiVersion"]
-    if meant := suggestions.closest(version, get_args(field.type)):
-        what = f"no {kind.__name__} is of apiVersion {quoted(version)}"
-        hint = f'did you mean "{meant}"?'
-        yield FileProblem(file=file, line=marked.line(("apiVersion",)), message=what, hint=hint, path="apiVersion")
 
 
 def _duplicates(objects: Iterable[_Object]) -> Iterator[FileProblem]:

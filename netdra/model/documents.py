@@ -133,19 +133,9 @@ def examine(value: Any, origin: str, *, strict: bool = True) -> tuple[Document |
     """
     if not isinstance(value, dict):
         raise InvalidInputError(f"{origin}: expected an object, found {_called(value)}", hint=OBJECT)
-    kind = value.get("kind")
-    if kind is None:
-        raise InvalidInputError(
-            f'{origin}: the field "kind" is missing',
-            hint=f"known kinds: {suggestions.listed(KINDS)}",
-            path=("kind",),
-        )
-    if not isinstance(kind, str) or kind not in KINDS:
-        quoted = ascii(kind)[:MAX_QUOTED] if isinstance(kind, str) else f"of type {type(kind).__name__}"
-        if isinstance(kind, str) and kind in _OPAQUE:
-            raise InvalidInputError(f"{origin}: kind {quoted} is not an object", hint=_OPAQUE[kind], path=("kind",))
-        hint = suggestions.hint(kind if isinstance(kind, str) else "", KINDS, "known kinds:")
-        raise InvalidInputError(f"{origin}: kind {quoted} is not known here", hint=hint, path=("kind",))
+    if finding := unknown_kind(value):
+        raise InvalidInputError(f"{origin}: {finding.what}", hint=finding.hint, path=finding.path)
+    kind = value["kind"]
     try:
         document, found = fitted(value, KINDS[kind], strict=strict and kind not in WRITTEN_BY_DRIVERS)
     except RecursionError:
@@ -187,6 +177,20 @@ def _rejected(value: dict[str, Any], document: Document) -> Iterator[Finding]:
     yield from metadata_rules.findings(document.metadata)
     if isinstance(document, ResourceClaim | ResourceClaimTemplate | DeviceClass):
         yield from claim_rules.findings(document)
+
+
+def unknown_kind(value: dict[str, Any]) -> Finding | None:
+    """The error of an object whose kind is missing or unknown; None if `decode` knows the kind."""
+    kind = value.get("kind")
+    if kind is None:
+        return Finding('the field "kind" is missing', f"known kinds: {suggestions.listed(KINDS)}", ("kind",))
+    if isinstance(kind, str) and kind in KINDS:
+        return None
+    quoted = ascii(kind)[:MAX_QUOTED] if isinstance(kind, str) else f"of type {type(kind).__name__}"
+    if isinstance(kind, str) and kind in _OPAQUE:
+        return Finding(f"kind {quoted} is not an object", _OPAQUE[kind], ("kind",))
+    hint = suggestions.hint(kind if isinstance(kind, str) else "", KINDS, "known kinds:")
+    return Finding(f"kind {quoted} is not known here", hint, ("kind",))
 
 
 def _subject(value: dict[str, Any], kind: str, path: Sequence[str | int]) -> str:

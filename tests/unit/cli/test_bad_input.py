@@ -44,15 +44,13 @@ def netdra(
         )
 
 
-@pytest.mark.parametrize("before", [PLAN, ["graph"], ["render"]])
+@pytest.mark.parametrize("before", [["plan"], ["graph"], ["render"]])
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         (LIST, "document 1: kind 'List': items is of type int"),
         ("kind: [" + "x, " * 100 + "x]", "kind of type list is not known"),
         ("kind: DeviceExposure\u0420olicy", r"kind 'DeviceExposure\u0420olicy' is not known"),
-        (POLICY + 'metadata: {name: "\\e[2J"}', r'DeviceExposurePolicy "\x1b[2J": no object can have this name'),
-        (POLICY + "metadata: {}", "no object can have this name"),
         ("a: b: c", "not YAML: line 1, column 5: mapping values are not allowed"),
         ('a: "\x1b"', "not YAML: unacceptable character #x001b"),
         ("kind: 1" + "0" * 5000, "not YAML: Exceeds the limit"),
@@ -100,6 +98,24 @@ def test_a_file_that_cannot_be_used_is_told_with_the_next_step(before: list[str]
         assert problem.hint, name
 
 
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ('{name: "\\e[2J"}', r'DeviceExposurePolicy "\x1b[2J": no object can have this name'),
+        ("{}", "no object can have this name"),
+    ],
+)
+def test_a_broken_object_stops_the_commands_that_need_it_and_no_other(
+    metadata: str, message: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(f"{POLICY}metadata: {metadata}")
+    done = netdra("plan", str(file))
+    assert (done.returncode, done.stderr.startswith(f"netdra: {file}")) == (2, True)
+    assert message in done.stderr
+    assert "no NetworkTopology\nfound there: DeviceExposurePolicy" in netdra("graph", str(file)).stderr
+
+
 def test_validate_gives_a_bad_list_its_line(tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text(LIST)
@@ -142,14 +158,16 @@ def test_a_file_name_may_be_any_bytes(output: str, tmp_path: Path) -> None:
 def test_what_was_found_instead_is_told() -> None:
     done = netdra("graph", str(WORKER_1 / "policies"))
     assert done.returncode == 2
-    assert done.stderr.endswith("no NetworkTopology\nfound there: DeviceExposurePolicy\n")
+    assert done.stderr.endswith(
+        "no NetworkTopology\nfound there: DeviceExposurePolicy; add a PATH that has one, or use --cluster\n"
+    )
 
 
 def test_an_inventory_that_is_another_object_is_told_with_the_next_step() -> None:
     policies = str(WORKER_1 / "policies" / "20-pf0-macvlan.yaml")
     done = netdra("plan", "--policies", policies, "--inventory", policies)
     assert done.returncode == 2
-    assert "kind 'DeviceExposurePolicy', expected an inventory\nrecord one with: netdra capture FILE" in done.stderr
+    assert "20-pf0-macvlan.yaml: no inventory\nrecord one with: netdra capture FILE" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -159,10 +177,9 @@ def test_an_inventory_that_is_another_object_is_told_with_the_next_step() -> Non
         (["frobnicate"], "No such command 'frobnicate'. There are discover, capture, plan, "),
         (["detach", "x", "--timeout", "nan"], "nan is no number of seconds"),
         (["detach", "x", "--timeout", "inf"], "inf is not in the range"),
-        (["plan", "--policies", "-", "--inventory", "-"], "only one input can be -"),
-        (["explain", "eth0", "--policies", "-", "--inventory", "-"], "only one input can be -"),
-        (["simulate", "--slices", "-", "--claims", "-"], "only one input can be -"),
-        (["render", "-", "--slices", "-"], "only one input can be -"),
+        (["plan"], "Missing argument 'PATH...': name files or folders, or use --cluster."),
+        (["explain", "eth0"], "Missing argument 'PATH...'"),
+        (["graph", "x.yaml", "--context", "c"], "--context needs --cluster"),
         (["controller", "--drain-seconds", "nan"], "nan is no number of seconds"),
         (["webhook", "--port", "99999"], "'--port': 99999 is not in the range 1<=x<=65535"),
         (["webhook", "--port", "-1"], "'--port': -1 is not in the range"),

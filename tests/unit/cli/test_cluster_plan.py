@@ -112,8 +112,8 @@ def test_a_node_without_a_report_is_named(now: ClusterNow) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "Missing option '--policies'"),
-        (["--cluster"], "Missing option '--policies'"),
+        ([], "Missing argument 'PATH...'"),
+        (["--cluster"], "Missing argument 'PATH...'"),
         (["--diff"], "--diff needs --cluster"),
         (["--without", "x"], "--without needs --cluster"),
         (["--cluster", "--inventory", "x"], "--inventory and --cluster exclude each other"),

@@ -229,7 +229,7 @@ def test_render_refuses_claims_that_do_not_fit(run: Run, tmp_path: Path) -> None
     code, _, err = run("render", BONDED, "--claim", str(claim), "--slices", str(slices))
     assert (code, "does not fit" in err) == (2, True)
     code, _, err = run("render", TUNED, "--claim", str(claim))
-    assert (code, "no claim requests a device of these topologies" in err) == (2, True)
+    assert (code, 'DeviceClass "bonded-vlan-topology-vf0" is not in the input' in err) == (2, True)
     code, _, err = run("render", BONDED, "--claim", TUNED)
     assert (code, "no ResourceClaim and no ResourceClaimTemplate" in err) == (2, True)
 

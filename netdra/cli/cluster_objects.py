@@ -1,0 +1,121 @@
+"""The objects of a cluster that a command needs, read only, with the user's kubeconfig. Called by `netdra.cli.objects`.
+
+A right that the user does not have is reported on stderr, and the rest is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Any, NamedTuple, TypeVar
+
+from netdra.cli import terminal
+from netdra.cli.shared import ClusterAccess
+from netdra.kube import resources
+from netdra.kube.client import Client, Selection
+from netdra.kube.errors import ApiError
+from netdra.kube.resources import KubernetesObject, Resource
+from netdra.model.errors import InvalidInputError
+
+Kind = TypeVar("Kind")
+
+_RESOURCES: dict[type, Resource[Any]] = {
+    resource.type: resource
+    for resource in (
+        resources.NODES,
+        resources.RESOURCE_SLICES,
+        resources.RESOURCE_CLAIMS,
+        resources.CLAIM_TEMPLATES,
+        resources.DEVICE_CLASSES,
+        resources.POLICIES,
+        resources.TOPOLOGIES,
+        resources.SCHEMAS,
+        resources.CUSTOM_DEVICES,
+        resources.NODE_NETWORKS,
+    )
+}
+
+
+class ClusterObjects(NamedTuple):
+    """What was read of a cluster.
+
+    Attributes:
+        objects: by their kind.
+        refusals: by kind, why it could not be read.
+        namespace: the namespace of the user's context.
+    """
+
+    objects: dict[type, list[Any]]
+    refusals: dict[type, str]
+    namespace: str
+
+    def of(self, kind: type[Kind]) -> list[Kind]:
+        """The objects of a kind."""
+        return self.objects.get(kind, [])
+
+    def key(self, entry: Any) -> tuple[str, str]:
+        """An object's namespace and name; one of a file that names no namespace is created in the context's."""
+        resource = _RESOURCES.get(type(entry))
+        is_namespaced = resource is not None and resource.namespaced
+        return (entry.metadata.namespace or self.namespace) if is_namespaced else "", entry.metadata.name
+
+    def require(self, kinds: Iterable[type]) -> None:
+        """See that kinds could be read.
+
+        Raises:
+            InvalidInputError: one could not.
+        """
+        for kind in kinds:
+            if kind in self.refusals:
+                raise InvalidInputError(
+                    self.refusals[kind], hint=f"ask for the right to list {_RESOURCES[kind].plural}"
+                )
+
+
+def read(access: ClusterAccess, kinds: Iterable[type], driver: str = "") -> ClusterObjects:
+    """The objects of kinds. Rights and kinds that are missing are reported on stderr.
+
+    Args:
+        access: the way to the cluster.
+        kinds: the types of the objects.
+        driver: the only driver whose slices are read; "" for all.
+
+    Raises:
+        InvalidInputError: the cluster cannot be found.
+        ApiError: it cannot be read.
+    """
+    namespace = access.config().namespace
+    found = asyncio.run(_read(access, tuple(kinds), driver))
+    for text in found.refusals.values():
+        terminal.tell(text)
+    return found._replace(namespace=namespace)
+
+
+async def _read(access: ClusterAccess, kinds: tuple[type, ...], driver: str) -> ClusterObjects:
+    found = ClusterObjects({}, {}, "")
+    async with access.client() as client:
+        await asyncio.gather(*(_list(client, kind, driver, found) for kind in kinds))
+    return found
+
+
+async def _list(client: Client, kind: type[KubernetesObject], driver: str, found: ClusterObjects) -> None:
+    resource = _RESOURCES[kind]
+    of_driver = driver if resource is resources.RESOURCE_SLICES else ""
+    selection = Selection(field_selector=f"spec.driver={of_driver}" if of_driver else "")
+    try:
+        found.objects[kind] = await client.list(resource, selection)
+    except ApiError as problem:
+        refusal = _refusal(problem.status.code, resource)
+        if not refusal:
+            raise
+        found.refusals[kind] = refusal
+
+
+def _refusal(code: int, resource: Resource[Any]) -> str:
+    """Why a kind cannot be read, if the rest can be; "" for a failure of the whole cluster."""
+    if code == HTTPStatus.FORBIDDEN:
+        return f"the cluster does not allow you to list {resource.plural}"
+    if code == HTTPStatus.NOT_FOUND:
+        return f"the cluster has no {resource.plural} of {resource.group_version}"
+    return ""

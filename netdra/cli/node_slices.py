@@ -1,0 +1,61 @@
+"""The ResourceSlices that a node publishes, of its inventory and the policies of the input.
+
+Called by `plan`, and by `simulate` and `render` for nodes whose slices are not in the input; and the input's Nodes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from netdra.cli import devices, inputs, objects
+from netdra.model import names
+from netdra.model.core import ClusterNode
+from netdra.model.device import ExposureResult, Features
+from netdra.model.inventory import Inventory
+from netdra.model.policy import DeviceExposurePolicy
+from netdra.model.resource import ResourceSlice
+from netdra.slices.nodes import HOSTNAME_LABEL, SchedulerNode
+
+if TYPE_CHECKING:
+    from netdra.slices.pack import Packed
+
+
+def plan(read: objects.InputObjects, inventory: Inventory, features: Features) -> tuple[Packed, ExposureResult]:
+    """What a node publishes.
+
+    Raises:
+        InvalidInputError: an object breaks its schema.
+    """
+    from netdra.exposure import expose
+    from netdra.exposure.registered import Registered
+    from netdra.slices.pack import layout
+
+    registered = Registered(read.registrations(inventory.node))
+    result = expose(inventory, read.of(DeviceExposurePolicy), features=features, registered=registered)
+    return layout(result, node=inventory.node.name, features=features), result
+
+
+def published(read: objects.InputObjects) -> tuple[list[ResourceSlice], list[str]]:
+    """The slices of the input, and those that the policies make of inventories of further nodes; and what is wrong.
+
+    Raises:
+        InvalidInputError: an object breaks its schema.
+    """
+    slices = list(read.of(ResourceSlice))
+    ours = {item.spec.node_name for item in slices if item.spec.driver == names.DRIVER}
+    problems: list[str] = []
+    if not read.entries(DeviceExposurePolicy):
+        return slices, problems
+    for recorded in read.inventories():
+        if recorded.node.name not in ours:
+            (inventory,) = inputs.RecordedInventory(None, None, (), (), ()).choose([recorded])
+            packed, result = plan(read, inventory, Features())
+            slices += packed.slices
+            problems += devices.problem_texts((*result.problems, *packed.problems))
+    return slices, problems
+
+
+def scheduler_node(node: ClusterNode) -> SchedulerNode:
+    """A Node as the scheduler sees it, with the label that every kubelet sets."""
+    name = node.metadata.name
+    return SchedulerNode(name, {HOSTNAME_LABEL: name} | dict(node.metadata.labels))
