@@ -60,6 +60,10 @@ class ClusterObjects(NamedTuple):
         is_namespaced = resource is not None and resource.namespaced
         return (entry.metadata.namespace or self.namespace) if is_namespaced else "", entry.metadata.name
 
+    def refused(self) -> dict[str, str]:
+        """The kinds that could not be read, by their plurals."""
+        return {_RESOURCES[kind].plural: kind.__name__ for kind in self.refusals}
+
     def require(self, kinds: Iterable[type]) -> None:
         """See that kinds could be read.
 

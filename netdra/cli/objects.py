@@ -170,7 +170,11 @@ class InputObjects:
         entries = [*self._all, *self.foreign]
         kinds = {_shown(entry.value) for entry in entries if files is None or entry.file in files}
         there = f"found there: {suggestions.listed(sorted(kinds))}" if kinds else "there is no object at all"
-        step = "add a PATH that has one" if self.cluster is not None else "add a PATH that has one, or use --cluster"
+        step = "add a PATH that has one, or use --cluster"
+        if self.cluster is not None:
+            refused = [plural for plural, kind in self.cluster.refused().items() if kind in wanted.split()]
+            right = f"ask for the right to list {suggestions.listed(refused)}, or " if refused else ""
+            step = f"{right}add a PATH that has one"
         source = inputs.sources(paths) if paths else self.source
         return InvalidInputError(f"{source}: no {wanted}", hint=f"{there}; {step}")
 

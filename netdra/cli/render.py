@@ -151,13 +151,15 @@ def _choose(
 def _print(bound: Binding, listed: Sequence[pod.ShownClaim], output: str) -> None:
     """The plans, in one of the forms of `--output`; with a pod, known values are put in place of references."""
     called = {entry.claim.reference: entry.name for entry in reversed(listed)}
-    for plan in bound.plans:
-        for step in plan.steps:
-            if step.device is not None and step.device.is_unchosen:
-                terminal.tell(
-                    f'{of_plan(plan.topology, step.name)}: device "{step.device.device}" stands for several VFs: the '
-                    "node chooses one when it prepares the claim, and its name and PCI address are not known before"
-                )
+    unchosen = [
+        f'{of_plan(plan.topology, step.name)}: device "{step.device.device}" stands for several VFs: the '
+        "node chooses one when it prepares the claim, and its name and PCI address are not known before"
+        for plan in bound.plans
+        for step in plan.steps
+        if step.device is not None and step.device.is_unchosen
+    ]
+    for text in dict.fromkeys(unchosen):
+        terminal.tell(text)
     if output == "plan":
         terminal.print_data(bound.plans, "json")
         return
