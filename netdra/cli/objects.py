@@ -194,7 +194,8 @@ class InputObjects:
         """
         entries = self._entries.get(INVENTORY, [])
         if file is not None:
-            entries = [entry for entry in entries if entry.file == inputs.identity(file)]
+            own = inputs.identities([file])
+            entries = [entry for entry in entries if entry.file in own]
             if not entries:
                 raise InvalidInputError(f"{inputs.name(file)}: no inventory", hint=documents.RECORD)
         return [_labelled(documents.inventory_of(entry.value, entry.place), self.nodes()) for entry in entries]

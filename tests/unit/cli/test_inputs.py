@@ -423,6 +423,21 @@ def test_validate_checks_files_together_with_the_objects_of_a_cluster(cluster: F
     assert call("validate", write(tmp_path / "fixed.yaml", fixed), *cluster.options).exit_code == 0
 
 
+@pytest.mark.parametrize("name", FOLDERS)
+def test_validate_finds_nothing_wrong_in_a_cluster_with_sound_objects(name: str, cluster: FakeCluster) -> None:
+    written = [
+        item
+        for file in sorted(FOLDERS[name].rglob("*.yaml"))
+        for item in yaml.safe_load_all(file.read_text())
+        if "kind" in item and item["kind"] not in {"ResourceSlice", "Pod"}
+    ]
+    stored = {"uid": "1", "resourceVersion": "2", "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z"}
+    cluster.objects = [item | {"metadata": stored | item["metadata"]} for item in written]
+    done = call("validate", *cluster.options)
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert done.stderr == f"netdra: {len(written)} objects checked, nothing wrong\n"
+
+
 def test_plan_compares_with_a_cluster_and_needs_its_reports(cluster: FakeCluster) -> None:
     cluster.objects = [manifest("Node", "n1")]
     done = call("plan", FIRST / "policy.yaml", *cluster.options)
