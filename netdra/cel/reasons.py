@@ -8,12 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from netdra.cel.engine import CompiledSelector, DeviceVariables, compile_selector, device_variables
+from netdra.cel.engine import AttributeValue, CompiledSelector, DeviceVariables, compile_selector, device_variables
 from netdra.cel.errors import CelCompileError, CelEvaluationError
 from netdra.cel.syntax import Chain, Node, Parenthesized, parse
 from netdra.cel.values import Version
 from netdra.model.errors import InvalidInputError
-from netdra.model.inventory import AttributeValue
 
 MAX_SHOWN = 200
 """Characters of an expression, or of a value, that are printed."""
