@@ -146,10 +146,11 @@ class Uses:
 
 
 def _use(claim: ClaimState) -> Use | None:
-    topologies = topologies_of(claim)
-    if not topologies:
+    topologies, attached = topologies_of(claim), is_attached(claim)
+    # The API server keeps a deleted claim until its finalizers are gone; no further pod gets it meanwhile.
+    if not topologies or (claim.metadata.deletion_timestamp and not attached):
         return None
-    return Use(f"{claim.metadata.namespace}/{claim.metadata.name}", topologies, is_attached(claim))
+    return Use(f"{claim.metadata.namespace}/{claim.metadata.name}", topologies, attached)
 
 
 class Copy:

@@ -29,11 +29,12 @@ CONFIG = {
 }
 
 
-def claim(name: str, config: list[Any]) -> ClaimState:
-    metadata = {"name": name, "namespace": "team"}
-    return msgspec.convert(
-        {"metadata": metadata, "status": {"allocation": {"devices": {"config": config}}}}, ClaimState
-    )
+def claim(name: str, config: list[Any], *, deleted: bool = False, attached: bool = False) -> ClaimState:
+    metadata = {"name": name, "namespace": "team"} | ({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {})
+    ready = {"type": "Ready", "status": "True"}
+    device = {"driver": "dra.networking", "pool": "n", "device": "d", "conditions": [ready]}
+    status = {"allocation": {"devices": {"config": config}}, "devices": [device] if attached else []}
+    return msgspec.convert({"metadata": metadata, "status": status}, ClaimState)
 
 
 class Lists:
@@ -82,5 +83,22 @@ def test_a_list_that_fails_is_read_again_for_the_next(monkeypatch: pytest.Monkey
             await asyncio.sleep(0.001)
         lists.asked[1].set_result([claim("a", [CONFIG])])
         assert [use.topologies for use in await again] == [frozenset({"net"})]
+
+    asyncio.run(story())
+
+
+def test_a_claim_that_is_being_deleted_counts_only_while_a_pod_has_it() -> None:
+    async def story() -> None:
+        lists = Lists()
+        asked = asyncio.create_task(Uses(cast(Client, lists)).get())
+        await settle()
+        lists.asked[0].set_result(
+            [
+                claim("gone", [CONFIG], deleted=True),
+                claim("ending", [CONFIG], deleted=True, attached=True),
+                claim("waiting", [CONFIG]),
+            ]
+        )
+        assert [(use.claim, use.is_attached) for use in await asked] == [("team/ending", True), ("team/waiting", False)]
 
     asyncio.run(story())
