@@ -118,7 +118,7 @@ def _guesses(claim: ResourceClaim | ResourceClaimTemplate, cluster: Cluster) -> 
             written = cluster.topologies.get(topology)
             made = [f"{topology}-{step.name}" for step in written.spec.steps if step.is_root] if written else []
             if name in made:
-                derived = True  # the topology itself is wrong, which its author is told
+                derived = True  # the topology itself is wrong, and is reported
             elif written is not None and any(name == f"{topology}-{step.name}" for step in written.spec.steps):
                 roots = ", ".join(made)
                 what = f'{missing}, because that step of NetworkTopology "{topology}" is no device'

@@ -88,7 +88,7 @@ def show(read: InputObjects, without: Sequence[str], nodes: Sequence[str], *, di
         output: "table", or "json" or "yaml".
 
     Raises:
-        InvalidInputError: there is no such policy or node, or the user has no right to a kind that is necessary.
+        InvalidInputError: there is no such policy or node, or the user has no right to list a required kind.
     """
     written = read.of(DeviceExposurePolicy, read.files)
     for policy in written:

@@ -94,7 +94,7 @@ class InputObjects:
         """Take a document.
 
         Raises:
-            InvalidInputError: it is no object, or its apiVersion is almost netdra's.
+            InvalidInputError: it is not an object, or its apiVersion is almost netdra's.
         """
         kind = kind_of(entry.value, entry.place)
         if isinstance(kind, Finding):
@@ -169,7 +169,7 @@ class InputObjects:
         files = inputs.identities(paths) if paths else None
         entries = [*self._all, *self.foreign]
         kinds = {_shown(entry.value) for entry in entries if files is None or entry.file in files}
-        there = f"found there: {suggestions.listed(sorted(kinds))}" if kinds else "there is no object at all"
+        there = f"found there: {suggestions.listed(sorted(kinds))}" if kinds else "the input contains no objects"
         step = "add a PATH that has one, or use --cluster"
         if self.cluster is not None:
             refused = [plural for plural, kind in self.cluster.refused().items() if kind in wanted.split()]
@@ -256,7 +256,7 @@ class InputOptions(NamedTuple):
             driver: the only driver whose slices are read of the cluster; "" for all.
 
         Raises:
-            InvalidInputError: a file cannot be read, or is no YAML.
+            InvalidInputError: a file cannot be read, or is not YAML.
             ApiError: the cluster cannot be read; a right that is missing is reported on stderr instead.
         """
         paths = [*(path for path in more if path is not None), *self.paths]
@@ -292,7 +292,7 @@ def read(paths: Sequence[str], source: str) -> InputObjects:
     """The documents of files and folders, each file once.
 
     Raises:
-        InvalidInputError: a file cannot be read, is no YAML, or holds a document that is no object.
+        InvalidInputError: a file cannot be read, is not YAML, or contains a document that is not an object.
     """
     objects = InputObjects(source)
     with inputs.without_collector():
@@ -307,7 +307,7 @@ def kind_of(value: Any, place: str) -> str | Finding | None:
     """The kind of a document that netdra reads; None for one of another API group, a finding for one that is unknown.
 
     Raises:
-        InvalidInputError: it is no object, or its apiVersion is almost netdra's.
+        InvalidInputError: it is not an object, or its apiVersion is almost netdra's.
     """
     if documents.is_inventory(value):
         return INVENTORY

@@ -84,7 +84,7 @@ def read(given: InputObjects, path: str) -> ShownPod:
     """The pod of a file of the input. Pods of other files are ignored.
 
     Raises:
-        InvalidInputError: there is not one pod, or it breaks its schema.
+        InvalidInputError: the input does not contain exactly one pod, or the pod breaks its schema.
     """
     own = inputs.identities([path])
     pods = [

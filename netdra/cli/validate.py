@@ -213,7 +213,7 @@ def _examined(
     """A document's object, and what is wrong with how it is written; of a kind that nobody knows only the first.
 
     Raises:
-        InvalidInputError: it is no object, or of no kind that is known.
+        InvalidInputError: it is not an object, or of no kind that is known.
     """
     value = marked.value
     if inputs.is_foreign(value) and (misversioned := objects.misversioned(value)):

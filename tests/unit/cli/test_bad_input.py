@@ -54,7 +54,7 @@ def netdra(
         ("a: b: c", "not YAML: line 1, column 5: mapping values are not allowed"),
         ('a: "\x1b"', "not YAML: unacceptable character #x001b"),
         ("kind: 1" + "0" * 5000, "not YAML: Exceeds the limit"),
-        ("", "there is no object at all"),
+        ("", "the input contains no objects"),
     ],
 )
 def test_a_bad_file_is_named_with_its_fault(before: list[str], text: str, message: str, tmp_path: Path) -> None:
