@@ -146,9 +146,12 @@ class Uses:
 
 
 def _use(claim: ClaimState) -> Use | None:
-    topologies, attached = topologies_of(claim), is_attached(claim)
+    topologies = topologies_of(claim)
+    if not topologies:
+        return None
+    attached = is_attached(claim)
     # The API server keeps a deleted claim until its finalizers are gone; no further pod gets it meanwhile.
-    if not topologies or (claim.metadata.deletion_timestamp and not attached):
+    if claim.metadata.deletion_timestamp and not attached:
         return None
     return Use(f"{claim.metadata.namespace}/{claim.metadata.name}", topologies, attached)
 

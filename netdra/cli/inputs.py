@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TextIO, TypeVar
+from typing import NamedTuple, TextIO, TypeVar
 
 import msgspec
 
@@ -20,9 +20,6 @@ from netdra.model import names, suggestions, yaml_text
 from netdra.model.device import Features
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import Inventory
-
-if TYPE_CHECKING:
-    pass
 
 Kind = TypeVar("Kind")
 
@@ -66,7 +63,7 @@ class RecordedInventory(NamedTuple):
             recorded: the inventories of the input. With several of them --node chooses one, with one it renames it.
 
         Raises:
-            InvalidInputError: no inventory has the name; a node cannot have it; there is no such interface.
+            InvalidInputError: no inventory is of this node, the name is not valid, or an interface does not exist.
             NetdraError: this machine's interfaces cannot be listed.
         """
         name = self.node_name

@@ -7,7 +7,7 @@ objects of other kinds are not decoded. Objects of files override those of the c
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
@@ -198,7 +198,8 @@ class InputObjects:
             entries = [entry for entry in entries if entry.file in own]
             if not entries:
                 raise InvalidInputError(f"{inputs.name(file)}: no inventory", hint=documents.RECORD)
-        return [_labelled(documents.inventory_of(entry.value, entry.place), self.nodes()) for entry in entries]
+        nodes = {node.metadata.name: node for node in self.nodes()}
+        return [_labelled(documents.inventory_of(entry.value, entry.place), nodes) for entry in entries]
 
     def misread(self) -> Iterator[str]:
         """What of slices and claims, which must have been decoded, is not read; with the file and the object."""
@@ -314,8 +315,8 @@ def kind_of(value: Any, place: str) -> str | Finding | None:
     if inputs.is_foreign(value):
         if (value.get("apiVersion"), value.get("kind")) == ("v1", "Node"):
             return _NODE
-        if finding := misversioned(value):
-            raise InvalidInputError(f"{place}: {finding.what}", hint=finding.hint)
+        if finding := _misversioned(value):
+            raise InvalidInputError(f"{place}: {finding.what}", hint=finding.hint, path=finding.path)
         return None if isinstance(value.get("kind"), str) else documents.unknown_kind(value)
     if not isinstance(value, dict):
         documents.examine(value, place)
@@ -325,7 +326,7 @@ def kind_of(value: Any, place: str) -> str | Finding | None:
     return documents.unknown_kind(value) or str(value["kind"])
 
 
-def misversioned(value: dict[str, Any]) -> Finding | None:
+def _misversioned(value: dict[str, Any]) -> Finding | None:
     """What is wrong with an object of one of netdra's kinds whose apiVersion is almost the kind's."""
     kind = documents.KINDS.get(str(value.get("kind")))
     if kind is None:
@@ -355,11 +356,11 @@ def _node(entry: InputEntry) -> ClusterNode:
     return node
 
 
-def _labelled(inventory: Inventory, nodes: Sequence[ClusterNode]) -> Inventory:
-    """The inventory with the labels and resources of the Node of its name, if that is there."""
-    for node in nodes:
-        if node.metadata.name == inventory.node.name:
-            labels, amounts = node.metadata.labels, node.status.allocatable or inventory.node.allocatable
-            facts = msgspec.structs.replace(inventory.node, labels=labels, allocatable=amounts)
-            return msgspec.structs.replace(inventory, node=facts)
-    return inventory
+def _labelled(inventory: Inventory, nodes: Mapping[str, ClusterNode]) -> Inventory:
+    """The inventory with the labels and resources of its Node, if the input has that."""
+    node = nodes.get(inventory.node.name)
+    if node is None:
+        return inventory
+    labels, amounts = node.metadata.labels, node.status.allocatable or inventory.node.allocatable
+    facts = msgspec.structs.replace(inventory.node, labels=labels, allocatable=amounts)
+    return msgspec.structs.replace(inventory, node=facts)

@@ -216,9 +216,6 @@ def _examined(
         InvalidInputError: it is not an object, or of no kind that is known.
     """
     value = marked.value
-    if inputs.is_foreign(value) and (misversioned := objects.misversioned(value)):
-        yield _problem(file, marked, misversioned)
-        return
     kind = objects.kind_of(value, file)
     if kind == objects.INVENTORY:
         yield from (_problem(file, marked, finding) for finding in documents.examine_inventory(value))

@@ -1,6 +1,6 @@
 """What the API server or the webhook rejects, `netdra validate` reports: drawn single edits, and people's mistakes.
 
-An edit that validate reports and the cluster accepts is no disagreement: it may fail only later.
+An edit that the cluster accepts and validate reports does not count as a disagreement: it may fail later.
 """
 
 from __future__ import annotations
