@@ -89,6 +89,8 @@ def assemble(
                     capacity=_capacity(persona, charges.bandwidth.get(persona.name)),
                     shared=persona.template.shared,
                     allow_host_use=persona.template.allow_host_use,
+                    allow_host_addresses=persona.template.allow_host_addresses,
+                    keep=persona.template.keep,
                     consumes=consumed if features.partitionable_devices else {},
                     taints=_taints(root, offer.interface) if features.device_taints else (),
                     lane=lanes.get(identity),
