@@ -184,12 +184,12 @@ def _keep_errors(exposure: Exposure) -> Iterator[str]:
     moving = [plugin.name for plugin in exposure.supported_cni_plugins if plugin.name in KEEPING_TYPES]
     if exposure.keep and exposure.supported_cni_plugins and not moving:
         yield (
-            "spec.exposure.keep: means nothing: none of supportedCNIPlugins moves the device into the pod; list one of "
-            f"{', '.join(KEEPING_TYPES)}, or remove keep"
+            "spec.exposure.keep: has no meaning: none of supportedCNIPlugins moves the device into the pod; list one "
+            f"of {', '.join(KEEPING_TYPES)}, or remove keep"
         )
     if exposure.pooled_vfs is not None and exposure.allow_host_addresses:
         yield (
-            "spec.exposure.allowHostAddresses: means nothing with pooledVFs: a VF that the host uses is never among "
+            "spec.exposure.allowHostAddresses: has no meaning with pooledVFs: a VF that the host uses is never among "
             "pooled ones; remove one of the two"
         )
 

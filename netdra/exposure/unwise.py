@@ -70,8 +70,8 @@ def _lost(exposure: Exposure) -> Iterator[str]:
     ]
     if moving and allowed and "addresses" not in exposure.keep:
         yield (
-            f"spec.exposure.{allowed[0]}: true without keep: [addresses], so a device with an address on the node has "
-            f"none in the pod unless a step gives it one; add keep: [addresses, routes]"
+            f"spec.exposure.{allowed[0]}: is set without keep: [addresses], so a device with an address on the node "
+            "has none in the pod unless a step gives it one; add keep: [addresses, routes]"
         )
 
 

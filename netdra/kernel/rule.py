@@ -16,7 +16,7 @@ _OWN_FLAGS = 0xFFFF
 _FAMILIES = (socket.AF_INET, socket.AF_INET6)
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class PolicyRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One policy rule.
 
     Attributes:
@@ -39,11 +39,11 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"rule {self.priority} (table {self.table})"
 
 
-def parse(body: bytes) -> Rule:
+def parse(body: bytes) -> PolicyRule:
     """The rule in an RTM_NEWRULE or RTM_DELRULE message."""
     table = _HEADER.unpack_from(body)[4]
     fields = attributes(body, _HEADER.size)
-    return Rule(
+    return PolicyRule(
         priority=_number(fields, uapi.FRA_PRIORITY),
         table=_number(fields, uapi.FRA_TABLE) or table,
         input=_name(fields, uapi.FRA_IIFNAME),
@@ -52,7 +52,7 @@ def parse(body: bytes) -> Rule:
     )
 
 
-def dump(sock: Socket) -> list[Rule]:
+def dump(sock: Socket) -> list[PolicyRule]:
     """The rules of the namespace, of both families.
 
     Raises:
@@ -65,7 +65,7 @@ def dump(sock: Socket) -> list[Rule]:
     ]
 
 
-def renamed(rule: Rule, former: str, name: str) -> Rule:
+def renamed(rule: PolicyRule, former: str, name: str) -> PolicyRule:
     """The rule with another name for one of the interfaces that it names."""
     header = list(_HEADER.unpack_from(rule.message))
     header[-1] &= _OWN_FLAGS
@@ -78,7 +78,7 @@ def renamed(rule: Rule, former: str, name: str) -> Rule:
     return parse(_HEADER.pack(*header) + encoded)
 
 
-def add(sock: Socket, rule: Rule) -> None:
+def add(sock: Socket, rule: PolicyRule) -> None:
     """Add a rule that another namespace has.
 
     Raises:
@@ -89,7 +89,7 @@ def add(sock: Socket, rule: Rule) -> None:
     sock.request(uapi.RTM_NEWRULE, rule.message, flags=flags, doing=f"cannot add {rule.called}")
 
 
-def delete(sock: Socket, rule: Rule) -> None:
+def delete(sock: Socket, rule: PolicyRule) -> None:
     """Delete a rule.
 
     Raises:

@@ -18,7 +18,7 @@ from netdra.kernel import neighbour, rule, uapi, unlocked
 from netdra.kernel.errors import KernelExistsError, KernelMissingError
 from netdra.kernel.neighbour import Neighbour
 from netdra.kernel.route import Route
-from netdra.kernel.rule import Rule
+from netdra.kernel.rule import PolicyRule
 from netdra.model.errors import PermanentError
 from netdra.model.kept import Keep
 from netdra.model.result import StepResult
@@ -42,7 +42,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     addresses: tuple[str, ...] = ()
     routes: tuple[Route, ...] = ()
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[PolicyRule, ...] = ()
     neighbours: tuple[Neighbour, ...] = ()
     left_out: tuple[str, ...] = ()
 
@@ -130,7 +130,7 @@ def undo(kept: Kept, site: Site) -> None:
             rule.delete(site.pod.sock, entry)
 
 
-def _rules(moved: Moved, routes: Collection[Route], site: Site) -> Iterator[Rule]:
+def _rules(moved: Moved, routes: Collection[Route], site: Site) -> Iterator[PolicyRule]:
     """The node's rules about a netdev, or about a table of its own that a route of it is in."""
     tables = {entry.table for entry in routes} - _SHARED_TABLES
     for entry in rule.dump(site.host):

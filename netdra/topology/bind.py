@@ -335,8 +335,8 @@ def _steps(
             config=completed(graph, step, allotted.get(step.name)),
             device=allotted.get(step.name),
             neutron=step.neutron,
-            keep=_keep(graph, step),
-            default_route=step.default_route,
+            keep=_keep(graph, step, allotted.get(step.name)),
+            default_route=step.default_route and step.is_root,
         )
         for step in filled(graph, given).steps
     )
@@ -368,9 +368,10 @@ def _plain(claim: ResourceClaim, result: DeviceRequestAllocationResult, known: _
     )
 
 
-def _keep(graph: Graph, step: Step) -> tuple[Keep, ...] | None:
+def _keep(graph: Graph, step: Step, device: PlannedDevice | None) -> tuple[Keep, ...] | None:
     """What a step's device keeps; None for what its policy says. A bond's member has no addresses of its own."""
-    if step.keep is None and any(step.name in other.depend_on for other in graph.steps if other.type == _BOND):
+    by_policy = step.keep is None and device is not None and device.keep
+    if by_policy and any(step.name in other.depend_on for other in graph.steps if other.type == _BOND):
         return ()
     return step.keep
 

@@ -73,8 +73,8 @@ def _keep(step: Step) -> Iterator[Finding]:
         hint = "move it to the step of the device that this one stands on"
         yield Finding("only a step without dependOn has a device that can keep anything", hint, ("keep",))
     elif step.type not in KEEPING_TYPES or not step.is_builtin:
-        carried = step.type if step.is_builtin else f"{step.type} with execution Binary"
-        what = f"keep goes with steps of netdra's own of type {', '.join(KEEPING_TYPES)}, not with {quoted(carried)}"
+        other = f"type {quoted(step.type)}" if step.type not in KEEPING_TYPES else "execution Binary"
+        what = f"keep goes with steps of type {', '.join(KEEPING_TYPES)} that netdra carries out, not with {other}"
         yield Finding(what, "remove keep", ("keep",))
     for what, hint in faults(keep):
         yield Finding(f"keep: {what}", hint, ("keep",))

@@ -58,7 +58,8 @@ def seen(bed: Bed, name: str, *, inside: bool) -> dict[str, Any]:
     ]
     known = [
         (each["dst"], each["lladdr"])
-        for each in bed.ip("neigh", "show", "dev", name, "nud", "permanent", inside=inside)
+        for each in bed.ip("neigh", "show", "nud", "permanent", inside=inside)
+        if each["dev"] == name
     ]
     return {"routes": sorted(routes, key=str), "rules": sorted(rules), "neighbours": known}
 
@@ -164,7 +165,8 @@ def test_a_network_manager_s_own_route_to_its_network_comes_back(bed: Bed) -> No
     bed.veth("eth7", "peer7", mac="02:00:00:00:00:07", up=True)
     bed.run("ip", "link", "set", "peer7", "up")
     bed.run("ip", "addr", "add", "10.9.0.5/24", "dev", "eth7", "noprefixroute")
-    bed.run(*"ip route add 10.9.0.0/24 dev eth7 proto kernel scope link src 10.9.0.5 metric 101".split())
+    through = ("10.9.0.0/24", "dev", "eth7", "src", "10.9.0.5", "metric", "101")
+    bed.run("ip", "route", "add", *through, "proto", "kernel", "scope", "link")
     before = seen(bed, "eth7", inside=False)
     assert before["routes"] == [("10.9.0.0/24", None, "main", 101)]
     moved(bed, device("eth7", allow_host_addresses=True, keep=("addresses", "routes")))
