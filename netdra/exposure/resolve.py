@@ -28,6 +28,10 @@ ALL_ATTRIBUTES = frozenset(attributes(Interface()))
 TYPE = names.qualified("type")
 REGISTERED_BY = names.qualified("registeredBy")
 UPLINK = "it carries the node's own traffic, and no policy that matches it sets allowHostUplink"
+UPLINK_BY_RULES = (
+    "a default route leaves through it in a table of its own, which policy rules lead to, and no policy that matches "
+    "it sets allowHostAddresses or allowHostUplink"
+)
 UPLINK_UNKNOWN = (
     "whether it carries the node's own traffic is unknown, so it is kept: no policy that matches it sets "
     "allowHostUplink"
@@ -48,6 +52,7 @@ _PROTECTIONS: dict[str, Hidden] = {
     REPRESENTOR: "representor",
     ONLY_A_FILE: "device-file",
     UPLINK: "uplink",
+    UPLINK_BY_RULES: "uplink",
     UPLINK_UNKNOWN: "uplink-unknown",
     NO_VF: "no-match",
 }
@@ -236,7 +241,9 @@ def _protections(
         )
     if interface.type != "vf":
         yield NO_VF, lambda rule: not rule.pools
-    if interface.host_uplink:
+    if interface.uplink_by_rules:
+        yield UPLINK_BY_RULES, lambda rule: rule.allows_uplink or rule.allows_addresses
+    elif interface.host_uplink:
         yield UPLINK, lambda rule: rule.allows_uplink
     # A fact that could not be read protects as if it were true.
     elif "host_uplink" in interface.unreadable:

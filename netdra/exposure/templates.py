@@ -106,7 +106,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """A policy made ready for a node.
 
     Attributes:
-        policy: its name; `excludes`, `priority`, `suffix`, `allows_uplink` as it says.
+        policy: its name; `excludes`, `priority`, `suffix`, `allows_uplink`, `allows_addresses` as it says.
         selector: None where the policy is not to be asked, and `fixed_verdict` is its verdict on every interface.
         won: its verdict where it makes devices.
         gone: the effect of the taint on its devices after their interface is gone.
@@ -118,6 +118,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     priority: int
     suffix: str
     allows_uplink: bool
+    allows_addresses: bool
     selector: CompiledSelector | None
     fixed_verdict: PolicyVerdict
     won: PolicyVerdict
@@ -251,6 +252,7 @@ def _rule(policy: DeviceExposurePolicy, node: InventoryNode, errors: tuple[str, 
         priority=spec.priority,
         suffix=exposure.device_name_suffix,
         allows_uplink=exposure.allow_host_uplink,
+        allows_addresses=exposure.allow_host_addresses,
         selector=compile_selector(spec.selector.cel) if is_evaluated else None,
         fixed_verdict=fixed_verdict,
         won=msgspec.structs.replace(fixed_verdict, outcome="wins", detail=""),

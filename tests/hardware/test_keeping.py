@@ -12,7 +12,12 @@ from typing import Any
 
 import pytest
 
+from netdra.discovery.scan import scan
+from netdra.discovery.watch import Watcher
+from netdra.exposure.expose import expose
+from netdra.model.inventory import Inventory
 from testbed.waiting import until
+from tests.builders import OURS, exclusive
 from tests.hardware.node import PATIENCE, PF, VF, ip, up
 from tests.hardware.pods import Pod, allocated, assert_as_before, node_state
 from tests.plans import plan, step
@@ -32,7 +37,7 @@ def configured(name: str, netns: str = "") -> dict[str, Any]:
         "routes": sorted(
             f"{each['dst']} via {each.get('gateway')} table {each.get('table', 'main')}"
             for each in shown["route show table all"]
-            if each.get("dev") == name and each.get("type", "unicast") == "unicast"
+            if each.get("dev") == name and each.get("type", "unicast") == "unicast" and each["dst"] != "fe80::/64"
         ),
         "neighbours": [each["dst"] for each in shown["neigh show nud permanent"] if each.get("dev") == name],
     }
@@ -73,3 +78,26 @@ def test_a_vf_has_its_addresses_in_the_pod_and_afterwards_on_the_node(
     assert report.is_clean, str(report)
     until(lambda: configured(name) == on_node, "the VF to be as it was", seconds=PATIENCE)
     assert_as_before(before, pod.settings)
+
+
+def test_a_default_route_that_needs_a_rule_does_not_hide_a_rail_with_addresses_and_one_for_all_does(rail: VF) -> None:
+    """The node's own traffic takes the main table; what the watch tells is what a scan finds."""
+    name = rail.name
+    offering = exclusive("rails", f'{OURS}.ifName == "{name}"', "host-device", allowHostAddresses=True)
+
+    def offered(inventory: Inventory) -> bool:
+        return bool(expose(inventory, [offering]).devices)
+
+    def follows(watcher: Watcher, expected: bool) -> bool:
+        watcher.handle()
+        return offered(watcher.inventory) is expected and offered(scan()) is expected
+
+    with Watcher() as watcher:
+        (seen,) = [each for each in watcher.inventory.interfaces if each.if_name == name]
+        assert (seen.host_uplink, seen.uplink_by_rules) == (True, True)
+        assert follows(watcher, expected=True)
+        assert not expose(watcher.inventory, [exclusive("plain", f'{OURS}.ifName == "{name}"')]).devices
+        ip("route", "add", "default", "via", "10.9.0.1", "dev", name, "metric", "4000")
+        until(lambda: follows(watcher, expected=False), "the rail to be an uplink", seconds=PATIENCE)
+        ip("route", "del", "default", "via", "10.9.0.1", "dev", name, "metric", "4000")
+        until(lambda: follows(watcher, expected=True), "the rail to be offered again", seconds=PATIENCE)

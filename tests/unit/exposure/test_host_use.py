@@ -175,3 +175,12 @@ def test_the_management_nic_is_not_offered_with_the_rails() -> None:
 )
 def test_the_reason_names_the_word_that_would_do(interface: Interface, words: str) -> None:
     assert decision(interface, exclusive("p", "true")).reason.endswith(words)
+
+
+def test_a_default_route_that_only_rules_lead_to_is_allowed_with_addresses() -> None:
+    """A rail has a table of its own with a default route; the uplink's is in the main table."""
+    rail = msgspec.structs.replace(CONFIGURED, host_uplink=True, uplink_by_rules=True)
+    assert decision(rail, exclusive("rails", "true", "host-device", allowHostAddresses=True)).exposed == ("eth1",)
+    hidden = decision(rail, exclusive("p", "true", allowHostUse=True))
+    assert hidden.hidden == "uplink"
+    assert hidden.reason.endswith("sets allowHostAddresses or allowHostUplink")
