@@ -129,17 +129,28 @@ def _reference(text: str, shape: Shape, path: Path) -> Iterator[Finding]:
             hint = "Write {{ step.interfaceName }} for the name of one." if whole.field == "interfaces" else ""
             yield Finding(what, hint, path)
         return
+    if whole is not None and whole.fact is not None and whole.fact.kind in ({"any"} | kinds):
+        return
+    if whole is not None and whole.fact is not None and "string" in kinds and whole.fact.kind != "text":
+        what = f"expects parameter {_called(path)} to be {shape.text}, but {whole} is {whole.fact.described}."
+        yield Finding(what, "Write text beside it, or refer to a fact that is text.", path)
+        return
     if "string" not in kinds:
         what = f"expects parameter {_called(path)} to be {shape.text}; a reference can only stand for a string."
-        yield Finding(what, f'Write {{name: "{text}"}}.' if "name" in shape.properties else "", path)
+        hint = f'Write {{name: "{text}"}}.' if "name" in shape.properties else ""
+        if whole is not None and whole.fact is not None:
+            what = f"expects parameter {_called(path)} to be {shape.text}, but {whole} is {whole.fact.described}."
+            hint = hint or "A policy's additionalAttributes can give devices an attribute of that type."
+        yield Finding(what, hint, path)
         return
-    sample = references.sample(parts)
+    samples = references.samples(parts)
+    sample = samples[0]
     form = WRITTEN.get(shape.format, "")
-    if form and not texts.fits(sample, form):
+    if form and not any(texts.fits(example, form) for example in samples):
         what = f"expects parameter {_called(path)} to be {texts.EXPECTED[form]}, found {quoted(text)}"
         what += f", which is {whole.described}." if whole is not None else f", as in {quoted(sample)}."
         yield Finding(what, path=path)
-    elif shape.enum and sample not in shape.enum:
+    elif shape.enum and len(samples) == 1 and sample not in shape.enum:
         what = f"does not accept {quoted(text)} for parameter {_called(path)}: it is one of a few words."
         yield Finding(what, f"Known: {', '.join(map(str, shape.enum))}.", path)
 

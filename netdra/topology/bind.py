@@ -19,12 +19,13 @@ from netdra.model.meta import ObjectMeta
 from netdra.model.plan import Binding, ClaimReference, PlainDevice, Plan, PlannedDevice, PlannedStep
 from netdra.model.suggestions import listed
 from netdra.model.topology import NetworkTopology, ParameterValues, Step, TopologyParameters
-from netdra.topology import interfaces, neutron_request, parameters, plain, references
+from netdra.topology import interfaces, neutron_request, parameters, plain, references, surroundings
 from netdra.topology.attachment import completed
 from netdra.topology.binaries import nad_network
 from netdra.topology.classes import class_name, only_topology
 from netdra.topology.devices import DeviceKey, ShareKey
 from netdra.topology.graph import Graph, compile_topology
+from netdra.topology.surroundings import NOWHERE, Surroundings
 
 EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 """The annotation of claims that the scheduler makes for extended resources; their requests' names are its own."""
@@ -70,6 +71,7 @@ class _Run(msgspec.Struct, frozen=True):
     devices: Mapping[str, DeviceRequestAllocationResult]
     network: str = ""
     parameters: Mapping[str, Any] = {}
+    pod: str = ""
 
 
 class _Known(NamedTuple):
@@ -84,6 +86,7 @@ def bind(
     topologies: Mapping[str, NetworkTopology],
     devices: Mapping[DeviceKey, PlannedDevice],
     chosen: Mapping[ShareKey, PlannedDevice] = MappingProxyType({}),
+    place: Surroundings = NOWHERE,
 ) -> Binding:
     """The plans of one pod's claims, and its devices that no step attaches.
 
@@ -98,9 +101,10 @@ def bind(
         topologies: by name; at least those that the claims' configuration refers to.
         devices: the facts of the driver's devices, by pool and name.
         chosen: the VFs that were chosen for shares of pooled VFs.
+        place: the facts of the node and the pod, to which steps may refer (decision D63).
 
     Raises:
-        InvalidInputError: a claim does not fit its topology, or the interfaces of the pod clash.
+        InvalidInputError: a claim does not fit its topology, a fact does not exist, or the interfaces of the pod clash.
         TemporaryError: a claim is not allocated, or a topology or a device's facts are not known (yet).
     """
     known = _Known(devices, chosen)
@@ -113,7 +117,10 @@ def bind(
             if isinstance(topology, str):
                 graph = _compiled(claim, topology, topologies)
                 given = _parameters(claim, graph, allotted)
-                runs += (msgspec.structs.replace(run, parameters=given) for run in _runs(claim, graph, allotted))
+                runs += (
+                    _with_facts(msgspec.structs.replace(run, parameters=given), known, place)
+                    for run in _runs(claim, graph, allotted)
+                )
                 continue
             run = _alone(claim, allotted[0].result, known)
             if run is not None:
@@ -184,6 +191,15 @@ def _from_class(claim: ResourceClaim, request: str) -> Iterator[OpaqueDeviceConf
         covered = not config.requests or request in config.requests or main in config.requests
         if covered and config.source == "FromClass":
             yield config.opaque
+
+
+def _with_facts(run: _Run, known: _Known, place: Surroundings) -> _Run:
+    """A run with the facts of its devices, the node and the pod: the names of interfaces may consist of them."""
+    if not any(run.graph.facts.values()):
+        return run
+    devices = {step: _device(run.claim, result, known) for step, result in run.devices.items()}
+    graph, pod = surroundings.bound(run.graph, devices, run.claim, place)
+    return msgspec.structs.replace(run, graph=graph, pod=pod)
 
 
 def _alone(claim: ResourceClaim, result: DeviceRequestAllocationResult, known: _Known) -> _Run | None:
@@ -312,7 +328,9 @@ def _missing(claim: ResourceClaim, graph: Graph, root: str) -> InvalidInputError
 def _plan(run: _Run, named: Mapping[str, str], known: _Known) -> Plan:
     allotted = {step: _device(run.claim, result, known) for step, result in run.devices.items()}
     steps = _steps(run.graph, named, allotted, run.parameters, run.network)
-    return Plan(topology=run.graph.topology, claim=run.claim.reference, steps=steps, parameters=run.parameters)
+    return Plan(
+        topology=run.graph.topology, claim=run.claim.reference, steps=steps, parameters=run.parameters, pod=run.pod
+    )
 
 
 def _steps(

@@ -154,7 +154,8 @@ def _check(step: DeviceStep, origin: str) -> None:
         raise InvalidInputError(f"{origin}: {problem.what}", hint=problem.hint, path=path) from None
     if reference is not None:
         raise InvalidInputError(
-            f"{origin}: {reference[1]} refers to another step, and there is none",
+            f"{origin}: {reference[1]} "
+            + ("refers to another step, and there is none" if reference[1].is_of_result else "is not supported here"),
             hint="write a NetworkTopology for a network of several steps",
             path=("step", "config", *reference[0]),
         )
