@@ -266,7 +266,7 @@ def _plan(topology: NetworkTopology, compiled: Graph, schemas: Sequence[CNIPlugi
 
 
 def _true(findings: Iterable[Finding], plan: Plan, compiled: Graph) -> Iterator[Finding]:
-    """The findings without those about the text of a reference to a parameter or a fact: they are not true of its value."""
+    """The findings without those about the text of a reference to a parameter or a fact, not true of its value."""
     for finding in findings:
         _, at, *rest = finding.path
         assert isinstance(at, int)

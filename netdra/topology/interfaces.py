@@ -121,7 +121,7 @@ def examine(graphs: Sequence[Steps]) -> tuple[tuple[dict[str, str], ...], tuple[
                         names[step.name], problem = _apart(open_, step, named), _never_fits(open_)
                     else:
                         names[step.name] = _given(step, names) or _default(step, names) or next(numbers)
-                        problem = unfit(names[step.name])
+                        problem = "" if is_open(names[step.name]) else unfit(names[step.name])
                 except ConfigError as error:
                     names[step.name], problem = next(numbers), error.what
                 if problem:

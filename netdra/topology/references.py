@@ -2,8 +2,8 @@
 
 Not a language: a reference names a step and one of its result's fields, a parameter, or a fact of the device, the node
 or the pod, and nothing else is possible between the braces. A string that is one reference becomes the field's value
-with its type (a list stays a list); inside a longer text the value becomes text (decision D9). `find` serves `graph` and
-the checks, `put` puts in parameters and facts when a claim is bound, `resolve` serves `netdra.chain`.
+with its type (a list stays a list); inside a longer text the value becomes text (decision D9). `find` serves `graph`
+and the checks, `put` puts in parameters and facts when a claim is bound, `resolve` serves `netdra.chain`.
 """
 
 from __future__ import annotations
@@ -193,6 +193,15 @@ def find(config: Mapping[str, Any]) -> list[tuple[Path, Reference]]:
         if len(pairs) > MAX_REFERENCES:
             raise BadReferenceError(f"{dotted(path)}: the config has more than {MAX_REFERENCES} references")
     return pairs
+
+
+def find_facts(config: Mapping[str, Any]) -> list[tuple[Path, Reference]]:
+    """The references of a config to facts of the device, the node and the pod, with the path of their value.
+
+    Raises:
+        ConfigError: as `find`.
+    """
+    return [entry for entry in find(config) if entry[1].fact is not None]
 
 
 def resolve(

@@ -26,9 +26,6 @@ from netdra.topology.parameters import ordinal_in
 from netdra.topology.references import Reference
 from netdra.topology.values import dotted, quoted
 
-Attributes = Mapping[DeviceKey, Mapping[str, DeviceAttribute]]
-"""The attributes of devices as they are published, by pool and name."""
-
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """The place at which a claim is bound.
@@ -36,14 +33,14 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         node: the node's name, "" if it is not known.
         labels: the labels of the node; None if they are not known.
-        attributes: the published attributes of its devices.
+        slices: the slices with its devices, which have their attributes.
         pods: the pods that have the claim, by name; None for those that the claim is reserved for.
         is_partial: whether facts that are not known here stay references; else they are errors.
     """
 
     node: str = ""
     labels: Mapping[str, str] | None = None
-    attributes: Attributes = {}
+    slices: Sequence[ResourceSlice] = ()
     pods: tuple[str, ...] | None = None
     is_partial: bool = False
 
@@ -58,15 +55,12 @@ class _UnknownError(TemporaryError):
     """A fact is not known here."""
 
 
-def published(slices: Iterable[ResourceSlice]) -> dict[DeviceKey, Mapping[str, DeviceAttribute]]:
-    """The attributes of the driver's devices, from the newest generation of each pool."""
-    pools = newest(entry for entry in slices if entry.spec.driver == names.DRIVER)
-    return {
-        (pool, device.name): device.attributes
-        for pool, current in pools.items()
-        for entry in current
-        for device in entry.spec.devices
-    }
+def published(slices: Iterable[ResourceSlice], key: DeviceKey) -> Mapping[str, DeviceAttribute] | None:
+    """The attributes of one of the driver's devices, from the newest generation of its pool; None if it has none."""
+    pool, device = key
+    current = newest(entry for entry in slices if entry.spec.driver == names.DRIVER and entry.spec.pool.name == pool)
+    devices = (entry for part in current.get(pool, ()) for entry in part.spec.devices)
+    return next((entry.attributes for entry in devices if entry.name == device), None)
 
 
 def bound(
@@ -128,7 +122,7 @@ def device_value(reference: Reference, device: PlannedDevice, attributes: Mappin
     elif attributes is None:
         raise _UnknownError(
             f"the attributes of {called} are not published now",
-            hint="see whether policies still offer it: netdra plan; if not, delete the pod so that it is scheduled anew",
+            hint="see whether policies still offer it: netdra plan; if not, delete the pod",
         )
     else:
         value = _attribute(reference.key, called, attributes)
@@ -160,7 +154,7 @@ def _value(reference: Reference, device: PlannedDevice | None, claim: ResourceCl
     if reference.step == facts.DEVICE:
         if device is None:
             raise _UnknownError("no device is allocated", hint="bind an allocated claim")
-        attributes = place.attributes.get((device.pool, device.device))
+        attributes = published(place.slices, (device.pool, device.device))
         if attributes is not None and not device.is_unchosen:
             attributes = with_own_facts(attributes, device)
         return device_value(reference, device, attributes)
