@@ -144,6 +144,17 @@ def unbound(topology: NetworkTopology, given: Mapping[str, Any] | None = None) -
     """
     graph = compile_topology(topology)
     (named,) = interfaces.assign([graph])
+    return planned(graph, named, given)
+
+
+def planned(graph: Graph, named: Mapping[str, str], given: Mapping[str, Any] | None = None) -> Plan:
+    """The plan of a topology's graph without an allocated claim, as `unbound`.
+
+    Args:
+        graph: with or without the values of facts.
+        named: the interface of each step.
+        given: as of `unbound`.
+    """
     values = parameters.defaults(graph.parameters) if given is None else given
     return Plan(
         topology=graph.topology,

@@ -1,0 +1,419 @@
+"""What facts become for every device that could be allocated: names that clash, addresses that are none (D63).
+
+The devices are those of ResourceSlices, in `netdra validate`, or those that nodes report, in the webhook. They change,
+so all findings are for warnings: the same rules refuse a claim at Prepare. A device counts for a step if the step's
+selector and, of a claim, the request's match it. Pure.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from netdra.cel import CelCompileError, CelEvaluationError, DeviceVariables, Version, compile_selector, device_variables
+from netdra.cel import guarded as with_guards
+from netdra.model import names
+from netdra.model.claim import DeviceClass, ExactDeviceRequest, ResourceClaim, ResourceClaimTemplate
+from netdra.model.errors import InvalidInputError, TemporaryError
+from netdra.model.findings import Finding, Path
+from netdra.model.plan import PlannedDevice
+from netdra.model.resource import Device, DeviceAttribute, ResourceSlice, newest
+from netdra.model.schema import CNIPluginSchema
+from netdra.model.topology import NetworkTopology, Step
+from netdra.rules import shipped
+from netdra.rules.contract import Contract
+from netdra.rules.pod import check_plans
+from netdra.rules.schemas import check_graph, plugins
+from netdra.topology import bind, facts, interfaces, references
+from netdra.topology.classes import parameters
+from netdra.topology.devices import from_slices, supported_cnis
+from netdra.topology.graph import Graph, examine
+from netdra.topology.references import Reference
+from netdra.topology.selectors import device_claim
+from netdra.topology.surroundings import device_value
+from netdra.topology.values import ConfigError, dotted
+
+MOST_DEVICES = 4096
+"""How many devices are compared with selectors; more of them hardly differ."""
+MOST_VARIANTS = 256
+"""How many sets of values are checked for one topology."""
+_LABELS = Mapping[str, Mapping[str, str]]
+
+
+class Offer(msgspec.Struct, frozen=True, eq=False):
+    """A device that could be allocated.
+
+    Attributes:
+        node: the node that has it.
+        shown: the node as messages call it.
+        device: the device as it is published.
+        planned: its facts.
+        is_whole: whether `device` has its name and all of its attributes; else what is missing is unknown.
+    """
+
+    node: str
+    shown: str
+    device: Device
+    planned: PlannedDevice
+    is_whole: bool = True
+
+    @property
+    def called(self) -> str:
+        """The device, as messages call it."""
+        name = self.device.name if self.is_whole else self.planned.if_name
+        return f'device "{name}" of {self.shown}' if name else f"a device of {self.shown}"
+
+
+def offers(slices: Iterable[ResourceSlice], reported: Mapping[str, str] | None = None) -> list[Offer]:
+    """The driver's devices in slices, at most `MOST_DEVICES`.
+
+    Args:
+        slices: as they are published.
+        reported: for slices that stand for nodes' reports, the names of the nodes, "" for one that must not be named.
+    """
+    ours = [entry for entry in slices if entry.spec.driver == names.DRIVER]
+    planned = from_slices(ours)
+    every = (
+        Offer(node, _shown(node, reported), device, planned[pool, device.name], reported is None)
+        for pool, current in newest(ours).items()
+        for part in current
+        for node in (part.spec.node_name or "",)
+        for device in part.spec.devices
+    )
+    return list(itertools.islice(every, MOST_DEVICES))
+
+
+def _shown(node: str, reported: Mapping[str, str] | None) -> str:
+    name = node if reported is None else reported.get(node, "")
+    return f'node "{name}"' if name else "a node"
+
+
+def asked(topology: NetworkTopology) -> frozenset[str]:
+    """The attributes of devices that a topology's steps refer to, by qualified name."""
+    named: set[str] = set()
+    for step in topology.spec.steps:
+        for reference in _device_facts(step):
+            named.add(names.qualified(reference.key or reference.field))
+    return frozenset(named)
+
+
+def of_topology(
+    topology: NetworkTopology,
+    offered: Sequence[Offer],
+    schemas: Sequence[CNIPluginSchema] = (),
+    labels: _LABELS | None = None,
+    in_time: Callable[[], bool] = lambda: True,
+) -> Iterator[Finding]:
+    """What would be wrong with a sound topology's pods, for devices that could be allocated.
+
+    Args:
+        topology: as administrators wrote it.
+        offered: the devices.
+        schemas: the cluster's plugin schemas, without those that contradict themselves.
+        labels: of Nodes by name, as far as they are known; None if they are not.
+        in_time: whether there is time left; without it, no further device is looked at.
+    """
+    graph, _ = examine(topology)
+    if graph is None or not any(graph.facts.values()) or interfaces.examine([graph])[1]:
+        return
+    forecast = _Forecast(graph, offered, schemas, labels or {}, in_time)
+    yield from forecast.of_devices()
+    yield from forecast.of_names()
+
+
+def of_claim(
+    claim: ResourceClaim | ResourceClaimTemplate,
+    topologies: Mapping[str, NetworkTopology],
+    classes: Mapping[str, DeviceClass],
+    offered: Sequence[Offer],
+    labels: _LABELS | None = None,
+) -> Iterator[Finding]:
+    """Interfaces of one name that a claim's devices may give a pod, by topologies whose names consist of facts.
+
+    Args:
+        claim: as its author wrote it; requests with alternatives are skipped.
+        topologies: by name.
+        classes: the DeviceClasses, by name.
+        offered: the devices.
+        labels: of Nodes by name, as far as they are known; None if they are not.
+    """
+    wanted, path = device_claim(claim)
+    wishes: list[_Wish] = []
+    for at, request in enumerate(wanted.requests):
+        exact = request.exactly
+        if exact is None or exact.admin_access or exact.device_class_name not in classes:
+            continue
+        named = f'{claim.kind} "{claim.metadata.name}"'
+        for config in classes[exact.device_class_name].spec.config:
+            meant = parameters(config.opaque, named)
+            topology = topologies.get(meant.network_topology_ref.name) if meant is not None else None
+            graph = examine(topology)[0] if topology is not None else None
+            if meant is None or graph is None or not any(step.name == meant.step for step in graph.roots):
+                continue
+            forecast = _Forecast(graph, offered, (), labels or {}, lambda: True)
+            place = (*path, "requests", at, "exactly")
+            several = exact.count > 1 or exact.allocation_mode == "All"
+            wishes.append(
+                _Wish(request.name, meant.step, several, forecast.names_of(meant.step, exact), place, graph.topology)
+            )
+    held = [
+        (entry.requests, entry.match_attribute, entry.distinct_attribute)
+        for entry in wanted.constraints
+        if entry.match_attribute or entry.distinct_attribute
+    ]
+    for first, second in itertools.combinations_with_replacement(wishes, 2):
+        if first is second and not first.several:
+            continue
+        clash = next(_clashes(first, second, held), None)
+        if clash is not None:
+            name, one, other = clash
+            steps = f'steps "{first.step}" and "{second.step}"' if first is not second else f'step "{first.step}"'
+            what = (
+                f'{claim.kind} "{claim.metadata.name}": {steps} of NetworkTopology "{first.topology}" would make '
+                f'interface "{name}" twice in the pod, with {one.called} and {other.called}'
+            )
+            hint = "add a constraint with distinctAttribute, or put a fact into config.name that differs"
+            yield Finding(what, hint, second.path)
+            return
+
+
+class _Wish(msgspec.Struct, frozen=True, eq=False):
+    """A request of a claim for a root step, with the interface's name for each device, "" if it is not a fact's."""
+
+    request: str
+    step: str
+    several: bool
+    named: Sequence[tuple[Offer, str]]
+    path: Path
+    topology: str
+
+
+_Held = Sequence[tuple[Sequence[str], str | None, str | None]]
+
+
+def _clashes(first: _Wish, second: _Wish, held: _Held) -> Iterator[tuple[str, Offer, Offer]]:
+    """The names that two devices of one node would have, unless a constraint keeps them apart."""
+    by_name: dict[tuple[str, str], list[Offer]] = {}
+    for offer, name in first.named:
+        by_name.setdefault((offer.node, name), []).append(offer)
+    both = {first.request, second.request}
+    rules = [(match, distinct) for requests, match, distinct in held if not requests or both <= set(requests)]
+    for other, name in second.named:
+        for one in by_name.get((other.node, name), ()):
+            is_same = one is other and not one.device.allow_multiple_allocations
+            if not is_same and all(_may_be_both(one, other, match, distinct) for match, distinct in rules):
+                yield name, one, other
+                break
+
+
+def _may_be_both(one: Offer, other: Offer, match: str | None, distinct: str | None) -> bool:
+    """Whether a constraint lets a claim have two devices."""
+    attribute = match or distinct or ""
+    values = [_attributes(offer).get(names.qualified(attribute)) for offer in (one, other)]
+    if None in values:
+        return False
+    return (values[0] == values[1]) is bool(match)
+
+
+class _Forecast:
+    """A topology, and the devices that its root steps could have."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        offered: Sequence[Offer],
+        schemas: Sequence[CNIPluginSchema],
+        labels: _LABELS,
+        in_time: Callable[[], bool],
+    ) -> None:
+        self._graph, self._offered, self._labels, self._in_time = graph, offered, labels, in_time
+        self._contracts = shipped.contracts(plugins(graph.steps), schemas)
+        self._matching: dict[str, list[Offer]] = {}
+        self._before = {(finding.path, finding.what) for finding in _checked(graph, self._contracts)}
+
+    def of_devices(self) -> Iterator[Finding]:
+        """Facts that a device lacks, and values that a step would refuse."""
+        left = MOST_VARIANTS
+        for root in self._graph.roots:
+            wrong: dict[Path, tuple[Finding, Offer, set[str]]] = {}
+            known: dict[tuple[Any, ...], list[Finding]] = {}
+            for offer in self._candidates(root):
+                if not left or not self._in_time():
+                    break
+                graph, findings, key = self._filled(root.name, offer)
+                if not findings and key not in known:
+                    left -= 1
+                    known[key] = [*self._new(graph)]
+                for finding in findings or known[key]:
+                    first = wrong.setdefault(finding.path, (finding, offer, set()))
+                    first[2].add(f"{offer.node}/{offer.planned.pool}/{offer.device.name}")
+            for finding, offer, devices in wrong.values():
+                further = f" (and {len(devices) - 1} more)" if len(devices) > 1 else ""
+                yield msgspec.structs.replace(finding, what=f"{finding.what}, with {offer.called}{further}")
+
+    def of_names(self) -> Iterator[Finding]:
+        """Two steps whose interfaces have one name whatever devices a node gives them."""
+        for first, second in itertools.combinations(self._graph.roots, 2):
+            own = [self.names_of(step.name) for step in (first, second)]
+            if not all(own) or not any(self._has_open_name(step) for step in (first, second)):
+                continue
+            nodes = {offer.node for offer, _ in own[0]} & {offer.node for offer, _ in own[1]}
+            made = [{name for named in own for offer, name in named if offer.node == node} for node in nodes]
+            if made and all(len(known) == 1 for known in made):
+                name = next(iter(made[0]))
+                what = f'interface "{name}" is also that of step "{first.name}", with every device that both could have'
+                hint = "put a fact into config.name that differs, or let the selectors match other devices"
+                yield self._graph.about(second.name, what, hint=hint, path=("config", "name"))
+
+    def names_of(self, name: str, request: ExactDeviceRequest | None = None) -> list[tuple[Offer, str]]:
+        """The interface's name of a root step for each device that it could have, where config.name says it."""
+        step = next(root for root in self._graph.roots if root.name == name)
+        named: list[tuple[Offer, str]] = []
+        for offer in self._candidates(step) if isinstance(step.config.get("name"), str) else ():
+            if request is not None and not _is_requested(offer, request):
+                continue
+            graph, findings, _ = self._filled(step.name, offer)
+            text = next(entry for entry in graph.steps if entry.name == name).config["name"]
+            if not findings and isinstance(text, str) and not interfaces.is_open(text):
+                named.append((offer, text))
+        return named
+
+    def _has_open_name(self, step: Step) -> bool:
+        return any(path == ("name",) for path, _ in self._graph.facts[step.name])
+
+    def _candidates(self, root: Step) -> list[Offer]:
+        if root.name not in self._matching:
+            matches = _selector(root.selector.cel if root.selector is not None else "true")
+            self._matching[root.name] = [
+                offer
+                for offer in self._offered
+                if root.type in supported_cnis(offer.device) and matches is not None and _holds(matches, offer)
+            ]
+        return self._matching[root.name]
+
+    def _filled(self, root: str, offer: Offer) -> tuple[Graph, list[Finding], tuple[Any, ...]]:
+        """The graph with a device's and its node's facts, the facts that are missing, and the values."""
+        graph, steps, findings = self._graph, [], []
+        values: list[Any] = []
+        for step in graph.steps:
+            given: dict[Reference, Any] = {}
+            for path, reference in graph.facts[step.name] if graph.roots_of(step.name) == (root,) else ():
+                try:
+                    value = self._value(reference, offer)
+                    if value is not None:
+                        given[reference] = facts.checked(value)
+                except InvalidInputError as problem:
+                    what = f"{dotted(path)}: {reference}: {problem.what}"
+                    findings.append(graph.about(step.name, what, hint=problem.hint, path=("config", *path)))
+                except TemporaryError:
+                    continue
+            values += given.items()
+            config = references.put(step.config, given) if given else step.config
+            steps.append(msgspec.structs.replace(step, config=config))
+        left = {
+            step: tuple(entry for entry in every if entry[1] not in dict(values) or graph.roots_of(step) != (root,))
+            for step, every in graph.facts.items()
+        }
+        return msgspec.structs.replace(graph, steps=tuple(steps), facts=left), findings, tuple(values)
+
+    def _value(self, reference: Reference, offer: Offer) -> Any:
+        """A fact's value, unchecked; None if it is not known here."""
+        if reference.step == facts.DEVICE:
+            if not offer.is_whole and not _is_reported(reference, offer):
+                return None
+            return device_value(reference, offer.planned, offer.device.attributes)
+        if reference.step == facts.NODE and offer.is_whole and offer.node:
+            if reference.field == "name":
+                return offer.node
+            labels = self._labels.get(offer.node)
+            if labels is not None and reference.key not in labels:
+                raise InvalidInputError(
+                    f'node "{offer.node}" has no label "{reference.key}"',
+                    hint=f"set it: kubectl label node {offer.node} {reference.key}=<value>",
+                )
+            return None if labels is None else labels[reference.key]
+        return None
+
+    def _new(self, graph: Graph) -> Iterator[Finding]:
+        """The findings about a graph with values that the graph without them does not have."""
+        for finding in _checked(graph, self._contracts):
+            if (finding.path, finding.what) not in self._before:
+                yield finding
+
+
+def _checked(graph: Graph, contracts: Mapping[str, Contract]) -> Iterator[Finding]:
+    """What is wrong with a graph's configs, at the places of facts."""
+    named, clashes = interfaces.examine([graph])
+    alone = [finding for finding in clashes if "interface name" in finding.what]
+    yield from alone
+    wrong = [*check_graph(graph, contracts)]
+    yield from wrong
+    if clashes or wrong:
+        return
+    try:
+        plan = bind.planned(graph, named[0])
+    except (ConfigError, InvalidInputError):
+        return
+    for finding in check_plans([plan]):
+        _, at, *rest = finding.path
+        assert isinstance(at, int)
+        step = plan.steps[at].name
+        if not any(("config", *path) == tuple(rest) for path, _ in (*graph.facts[step],)):
+            yield msgspec.structs.replace(finding, path=("spec", "steps", graph.positions[step], *rest))
+
+
+def _is_reported(reference: Reference, offer: Offer) -> bool:
+    """Whether reports of nodes and policies have a fact: what providers add is in slices alone."""
+    if reference.field != "attributes":
+        return reference.field == "ifName" and bool(offer.planned.if_name)
+    return names.qualified(reference.key) in _attributes(offer)
+
+
+def _device_facts(step: Step) -> Iterator[Reference]:
+    try:
+        found = references.find_facts(step.config)
+    except ConfigError:
+        return  # `graph` reports it
+    yield from (reference for _, reference in found if reference.step == facts.DEVICE)
+
+
+def _attributes(offer: Offer) -> dict[str, Any]:
+    return {names.qualified(name): attribute.value for name, attribute in offer.device.attributes.items()}
+
+
+Selector = Callable[[DeviceVariables], bool]
+
+
+@lru_cache(maxsize=256)
+def _selector(expression: str) -> Selector | None:
+    try:
+        return compile_selector(with_guards(expression)).matches
+    except (CelCompileError, InvalidInputError):
+        return None
+
+
+def _holds(matches: Selector, offer: Offer) -> bool:
+    attributes = {name: _of_cel(attribute) for name, attribute in offer.device.attributes.items()}
+    capacity = {name: amount.value for name, amount in offer.device.capacity.items()}
+    try:
+        shared = bool(offer.device.allow_multiple_allocations)
+        return matches(device_variables(names.DRIVER, attributes, capacity, shared=shared))
+    except (CelEvaluationError, InvalidInputError):
+        return False
+
+
+def _is_requested(offer: Offer, request: ExactDeviceRequest) -> bool:
+    expressions = [selector.cel.expression for selector in request.selectors if selector.cel is not None]
+    compiled = [_selector(expression) for expression in expressions]
+    return all(matches is not None and _holds(matches, offer) for matches in compiled)
+
+
+def _of_cel(attribute: DeviceAttribute) -> Any:
+    if attribute.version is not None:
+        return Version(attribute.version)
+    value = attribute.value
+    return "" if value is None else value
