@@ -96,8 +96,9 @@ def asked(topology: NetworkTopology) -> frozenset[str]:
     """The attributes of devices that a topology's steps refer to, by qualified name."""
     named: set[str] = set()
     for step in topology.spec.steps:
-        for reference in _device_facts(step):
-            named.add(names.qualified(reference.key or reference.field))
+        for reference in facts_of(step):
+            if reference.step == facts.DEVICE:
+                named.add(names.qualified(reference.key or reference.field))
     return frozenset(named)
 
 
@@ -179,6 +180,41 @@ def of_claim(
             hint = "add a constraint with distinctAttribute, or put a fact into config.name that differs"
             yield Finding(what, hint, second.path)
             return
+
+
+def of_ordinal(topology: NetworkTopology, ordinal: int | None) -> Iterator[Finding]:
+    """What would be wrong with a pod of a sound topology by the pod's ordinal.
+
+    Args:
+        topology: as administrators wrote it.
+        ordinal: the pod's in its StatefulSet; None of pods without.
+    """
+    graph, _ = examine(topology)
+    if graph is None or interfaces.examine([graph])[1]:
+        return
+    asked_for = [
+        (step, path, entry)
+        for step, every in graph.facts.items()
+        for path, entry in every
+        if (entry.step, entry.field) == (facts.POD, "ordinal")
+    ]
+    if not asked_for:
+        return
+    if ordinal is None:
+        step, path, reference = asked_for[0]
+        what = f"{dotted(path)}: {reference}: the names of these pods do not end with an ordinal"
+        yield graph.about(step, what, hint="use a StatefulSet", path=("config", *path))
+        return
+    reference = asked_for[0][2]
+    steps = tuple(
+        msgspec.structs.replace(step, config=references.put(step.config, {reference: ordinal})) for step in graph.steps
+    )
+    left = {step: tuple(entry for entry in every if entry[1] != reference) for step, every in graph.facts.items()}
+    contracts = shipped.contracts(plugins(graph.steps))
+    before = {(finding.path, finding.what) for finding in _checked(graph, contracts)}
+    for finding in _checked(msgspec.structs.replace(graph, steps=steps, facts=left), contracts):
+        if (finding.path, finding.what) not in before:
+            yield finding
 
 
 class _Wish(msgspec.Struct, frozen=True, eq=False):
@@ -373,12 +409,12 @@ def _is_reported(reference: Reference, offer: Offer) -> bool:
     return names.qualified(reference.key) in _attributes(offer)
 
 
-def _device_facts(step: Step) -> Iterator[Reference]:
+def facts_of(step: Step) -> tuple[Reference, ...]:
+    """The references to facts in a step's config; none in a config that cannot be read, which `graph` reports."""
     try:
-        found = references.find_facts(step.config)
+        return tuple(reference for _, reference in references.find_facts(step.config))
     except ConfigError:
-        return  # `graph` reports it
-    yield from (reference for _, reference in found if reference.step == facts.DEVICE)
+        return ()
 
 
 def _attributes(offer: Offer) -> dict[str, Any]:
