@@ -24,11 +24,11 @@ from netdra.model.plan import PlannedDevice
 from netdra.model.resource import Device, DeviceAttribute, ResourceSlice, newest
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology, Step
-from netdra.rules import shipped
+from netdra.rules import addresses, shipped
 from netdra.rules.contract import Contract
 from netdra.rules.pod import check_plans
 from netdra.rules.schemas import check_graph, plugins
-from netdra.topology import bind, facts, interfaces, references
+from netdra.topology import bind, facts, interfaces, references, values
 from netdra.topology.classes import parameters
 from netdra.topology.devices import from_slices, supported_cnis
 from netdra.topology.graph import Graph, examine
@@ -121,7 +121,7 @@ def of_topology(
     graph, _ = examine(topology)
     if graph is None or not any(graph.facts.values()) or interfaces.examine([graph])[1]:
         return
-    forecast = _Forecast(graph, offered, schemas, labels or {}, in_time)
+    forecast = _Forecast(topology, graph, offered, schemas, labels or {}, in_time)
     yield from forecast.of_devices()
     yield from forecast.of_names()
 
@@ -153,9 +153,14 @@ def of_claim(
             meant = parameters(config.opaque, named)
             topology = topologies.get(meant.network_topology_ref.name) if meant is not None else None
             graph = examine(topology)[0] if topology is not None else None
-            if meant is None or graph is None or not any(step.name == meant.step for step in graph.roots):
+            if (
+                meant is None
+                or topology is None
+                or graph is None
+                or not any(step.name == meant.step for step in graph.roots)
+            ):
                 continue
-            forecast = _Forecast(graph, offered, (), labels or {}, lambda: True)
+            forecast = _Forecast(topology, graph, offered, (), labels or {}, lambda: True)
             place = (*path, "requests", at, "exactly")
             several = exact.count > 1 or exact.allocation_mode == "All"
             wishes.append(
@@ -182,12 +187,15 @@ def of_claim(
             return
 
 
-def of_ordinal(topology: NetworkTopology, ordinal: int | None) -> Iterator[Finding]:
+def of_ordinal(topology: NetworkTopology, ordinal: int | None) -> Iterator[tuple[Finding, bool]]:
     """What would be wrong with a pod of a sound topology by the pod's ordinal.
 
     Args:
         topology: as administrators wrote it.
         ordinal: the pod's in its StatefulSet; None of pods without.
+
+    Yields:
+        a finding, and whether the pod fails.
     """
     graph, _ = examine(topology)
     if graph is None or interfaces.examine([graph])[1]:
@@ -203,18 +211,11 @@ def of_ordinal(topology: NetworkTopology, ordinal: int | None) -> Iterator[Findi
     if ordinal is None:
         step, path, reference = asked_for[0]
         what = f"{dotted(path)}: {reference}: the names of these pods do not end with an ordinal"
-        yield graph.about(step, what, hint="use a StatefulSet", path=("config", *path))
+        yield graph.about(step, what, hint="use a StatefulSet", path=("config", *path)), True
         return
     reference = asked_for[0][2]
-    steps = tuple(
-        msgspec.structs.replace(step, config=references.put(step.config, {reference: ordinal})) for step in graph.steps
-    )
-    left = {step: tuple(entry for entry in every if entry[1] != reference) for step, every in graph.facts.items()}
-    contracts = shipped.contracts(plugins(graph.steps))
-    before = {(finding.path, finding.what) for finding in _checked(graph, contracts)}
-    for finding in _checked(msgspec.structs.replace(graph, steps=steps, facts=left), contracts):
-        if (finding.path, finding.what) not in before:
-            yield finding
+    checks = _Checks(topology, graph, shipped.contracts(plugins(graph.steps)))
+    yield from checks.new(_put(graph, {step: {reference: ordinal} for step in graph.facts}))
 
 
 class _Wish(msgspec.Struct, frozen=True, eq=False):
@@ -260,6 +261,7 @@ class _Forecast:
 
     def __init__(
         self,
+        topology: NetworkTopology,
         graph: Graph,
         offered: Sequence[Offer],
         schemas: Sequence[CNIPluginSchema],
@@ -267,9 +269,8 @@ class _Forecast:
         in_time: Callable[[], bool],
     ) -> None:
         self._graph, self._offered, self._labels, self._in_time = graph, offered, labels, in_time
-        self._contracts = shipped.contracts(plugins(graph.steps), schemas)
+        self._checks = _Checks(topology, graph, shipped.contracts(plugins(graph.steps), schemas))
         self._matching: dict[str, list[Offer]] = {}
-        self._before = {(finding.path, finding.what) for finding in _checked(graph, self._contracts)}
 
     def of_devices(self) -> Iterator[Finding]:
         """Facts that a device lacks, and values that a step would refuse."""
@@ -283,13 +284,15 @@ class _Forecast:
                 graph, findings, key = self._filled(root.name, offer)
                 if not findings and key not in known:
                     left -= 1
-                    known[key] = [*self._new(graph)]
+                    known[key] = [finding for finding, _ in self._checks.new(graph)]
                 for finding in findings or known[key]:
                     first = wrong.setdefault(finding.path, (finding, offer, set()))
                     first[2].add(f"{offer.node}/{offer.planned.pool}/{offer.device.name}")
             for finding, offer, devices in wrong.values():
                 further = f" (and {len(devices) - 1} more)" if len(devices) > 1 else ""
-                yield msgspec.structs.replace(finding, what=f"{finding.what}, with {offer.called}{further}")
+                # A finding about a step begins with the topology's and the step's name.
+                begin, _, text = finding.what.partition('": ')
+                yield msgspec.structs.replace(finding, what=f'{begin}", {offer.called}{further}: {text}')
 
     def of_names(self) -> Iterator[Finding]:
         """Two steps whose interfaces have one name whatever devices a node gives them."""
@@ -314,7 +317,9 @@ class _Forecast:
                 continue
             graph, findings, _ = self._filled(step.name, offer)
             text = next(entry for entry in graph.steps if entry.name == name).config["name"]
-            if not findings and isinstance(text, str) and not interfaces.is_open(text):
+            # Facts of the node and the pod that are not known are those of all devices.
+            of_device = any(entry.step == facts.DEVICE for path, entry in graph.facts[name] if path == ("name",))
+            if not findings and isinstance(text, str) and not of_device:
                 named.append((offer, text))
         return named
 
@@ -333,28 +338,21 @@ class _Forecast:
 
     def _filled(self, root: str, offer: Offer) -> tuple[Graph, list[Finding], tuple[Any, ...]]:
         """The graph with a device's and its node's facts, the facts that are missing, and the values."""
-        graph, steps, findings = self._graph, [], []
-        values: list[Any] = []
-        for step in graph.steps:
-            given: dict[Reference, Any] = {}
-            for path, reference in graph.facts[step.name] if graph.roots_of(step.name) == (root,) else ():
+        findings: list[Finding] = []
+        given: dict[str, dict[Reference, Any]] = {}
+        for step, every in self._graph.facts.items():
+            for path, reference in every if self._graph.roots_of(step) == (root,) else ():
                 try:
                     value = self._value(reference, offer)
                     if value is not None:
-                        given[reference] = facts.checked(value)
+                        given.setdefault(step, {})[reference] = facts.checked(value)
                 except InvalidInputError as problem:
                     what = f"{dotted(path)}: {reference}: {problem.what}"
-                    findings.append(graph.about(step.name, what, hint=problem.hint, path=("config", *path)))
+                    findings.append(self._graph.about(step, what, hint=problem.hint, path=("config", *path)))
                 except TemporaryError:
                     continue
-            values += given.items()
-            config = references.put(step.config, given) if given else step.config
-            steps.append(msgspec.structs.replace(step, config=config))
-        left = {
-            step: tuple(entry for entry in every if entry[1] not in dict(values) or graph.roots_of(step) != (root,))
-            for step, every in graph.facts.items()
-        }
-        return msgspec.structs.replace(graph, steps=tuple(steps), facts=left), findings, tuple(values)
+        values = tuple((step, *entry) for step, entries in given.items() for entry in entries.items())
+        return _put(self._graph, given), findings, values
 
     def _value(self, reference: Reference, offer: Offer) -> Any:
         """A fact's value, unchecked; None if it is not known here."""
@@ -374,32 +372,70 @@ class _Forecast:
             return None if labels is None else labels[reference.key]
         return None
 
-    def _new(self, graph: Graph) -> Iterator[Finding]:
-        """The findings about a graph with values that the graph without them does not have."""
-        for finding in _checked(graph, self._contracts):
-            if (finding.path, finding.what) not in self._before:
-                yield finding
+
+def _put(graph: Graph, given: Mapping[str, Mapping[Reference, Any]]) -> Graph:
+    """A graph with values of facts, by step."""
+    steps = (
+        msgspec.structs.replace(step, config=references.put(step.config, given[step.name]))
+        if given.get(step.name)
+        else step
+        for step in graph.steps
+    )
+    left = {
+        step: tuple(entry for entry in every if entry[1] not in given.get(step, ()))
+        for step, every in graph.facts.items()
+    }
+    return msgspec.structs.replace(graph, steps=tuple(steps), facts=left)
 
 
-def _checked(graph: Graph, contracts: Mapping[str, Contract]) -> Iterator[Finding]:
-    """What is wrong with a graph's configs, at the places of facts."""
-    named, clashes = interfaces.examine([graph])
-    alone = [finding for finding in clashes if "interface name" in finding.what]
-    yield from alone
-    wrong = [*check_graph(graph, contracts)]
-    yield from wrong
-    if clashes or wrong:
-        return
-    try:
-        plan = bind.planned(graph, named[0])
-    except (ConfigError, InvalidInputError):
-        return
-    for finding in check_plans([plan]):
-        _, at, *rest = finding.path
-        assert isinstance(at, int)
-        step = plan.steps[at].name
-        if not any(("config", *path) == tuple(rest) for path, _ in (*graph.facts[step],)):
-            yield msgspec.structs.replace(finding, path=("spec", "steps", graph.positions[step], *rest))
+class _Checks:
+    """The rules of configs, asked of a topology's graph with values of facts, at the places of these facts."""
+
+    def __init__(self, topology: NetworkTopology, graph: Graph, contracts: Mapping[str, Contract]) -> None:
+        self._topology, self._contracts = topology, contracts
+        self._places = {
+            ("spec", "steps", graph.positions[step], "config", *path)
+            for step, every in graph.facts.items()
+            for path, _ in every
+        }
+        self._before = {finding.path for finding, _ in self._all(graph)}
+
+    def new(self, graph: Graph) -> Iterator[tuple[Finding, bool]]:
+        """The findings at places where the graph without values has none, and whether a pod fails."""
+        for finding, fails in self._all(graph):
+            if finding.path in self._places - self._before:
+                yield finding, fails
+
+    def _all(self, graph: Graph) -> Iterator[tuple[Finding, bool]]:
+        named, clashes = interfaces.examine([graph])
+        wrong = check_graph(graph, self._contracts)
+        yield from ((finding, True) for finding in (*clashes, *wrong))
+        yield from ((finding, False) for finding in self._unwise(graph))
+        if clashes or wrong:
+            return
+        try:
+            plan = bind.planned(graph, named[0])
+        except InvalidInputError:
+            return
+        for finding in check_plans([plan]):
+            _, at, *rest = finding.path
+            assert isinstance(at, int)
+            place = ("spec", "steps", graph.positions[plan.steps[at].name], *rest)
+            yield msgspec.structs.replace(finding, path=place), True
+
+    def _unwise(self, graph: Graph) -> Iterator[Finding]:
+        """Addresses that will not work as they are written, with examples in the place of facts that are not known."""
+        configs = {step.name: values.copy(dict(step.config), _example) for step in graph.steps}
+        steps = tuple(msgspec.structs.replace(step, config=configs[step.name]) for step in self._topology.spec.steps)
+        spec = msgspec.structs.replace(self._topology.spec, steps=steps)
+        yield from addresses.unwise(msgspec.structs.replace(self._topology, spec=spec))
+
+
+def _example(_: Path, text: str) -> str:
+    parts = references.parse(text)
+    has_fact = any(isinstance(part, Reference) and part.fact is not None for part in parts)
+    has_other = any(isinstance(part, Reference) and part.fact is None for part in parts)
+    return references.samples(parts)[0] if has_fact and not has_other else text
 
 
 def _is_reported(reference: Reference, offer: Offer) -> bool:

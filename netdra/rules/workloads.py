@@ -305,11 +305,12 @@ def _by_name(
             yield Wrong(Finding(what, _OWN_CLAIM, (*place, "resourceClaimName")))
             continue
         for ordinal in dict.fromkeys((workload.first, last) if last is not None and is_several else (last,)):
-            finding = next(forecasts.of_ordinal(topology, ordinal), None)
-            if finding is not None:
+            foreseen = next(forecasts.of_ordinal(topology, ordinal), None)
+            if foreseen is not None:
+                finding, fails = foreseen
                 pod = f", pod {ordinal}" if ordinal is not None else ""
                 shown = Finding(f"{called}{pod}: {finding.what}", finding.hint, (*place, _field_of(claim)))
-                yield Wrong(shown)
+                yield Wrong(shown, certain=fails)
                 break
 
 

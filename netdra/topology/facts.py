@@ -104,7 +104,12 @@ def near(root: str, field: str) -> str:
     if meant:
         shown = next(text for text in WRITTEN if re.match(rf"{root}\.{meant}\b", text))
         return f'did you mean "{{{{ {shown} }}}}"?'
-    return f"write one of {', '.join(WRITTEN)}"
+    return f"write one of {', '.join(of_root(root))}"
+
+
+def of_root(root: str) -> tuple[str, ...]:
+    """The facts of a root, as they are written."""
+    return tuple(text for text in WRITTEN if text.startswith(f"{root}."))
 
 
 def misplaced(path: Path) -> str:

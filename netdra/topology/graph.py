@@ -336,7 +336,7 @@ def _facts(graph: Graph) -> Iterator[Finding]:
             is_whole = len(references.parse(texts[path])) == 1
             roots = graph.roots_of(step.name)
             if problem := facts.misplaced(path):
-                what, hint = "stands where no fact may", problem
+                what, hint = f"stands where no fact may: {problem}", "write the value"
             elif path in _NAMES and is_whole and fact is not None and fact.kind in ("integer", "boolean"):
                 what = f"is {fact.described}, and an interface's name is text"
                 hint = f'write text beside it: "net{reference}"'

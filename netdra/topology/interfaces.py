@@ -115,7 +115,7 @@ def examine(graphs: Sequence[Steps]) -> tuple[tuple[dict[str, str], ...], tuple[
     for roots in (True, False):
         for graph, names in zip(graphs, named, strict=True):
             for step in (step for step in graph.steps if step.is_root is roots):
-                problem = ""
+                problem, hint = "", ""
                 try:
                     if open_ := _open(step):
                         names[step.name], problem = _apart(open_, step, named), _never_fits(open_)
@@ -123,9 +123,9 @@ def examine(graphs: Sequence[Steps]) -> tuple[tuple[dict[str, str], ...], tuple[
                         names[step.name] = _given(step, names) or _default(step, names) or next(numbers)
                         problem = "" if is_open(names[step.name]) else unfit(names[step.name])
                 except ConfigError as error:
-                    names[step.name], problem = next(numbers), error.what
+                    names[step.name], problem, hint = next(numbers), error.what, error.hint
                 if problem:
-                    findings.append(graph.about(step.name, problem, path=("config", _key(step) or "name")))
+                    findings.append(graph.about(step.name, problem, hint=hint, path=("config", _key(step) or "name")))
     return named, tuple(findings or (*_clashes(graphs, named), *_masters(graphs, named)))
 
 
@@ -263,7 +263,8 @@ def _given(step: Step | PlannedStep, names: Mapping[str, str]) -> str:
         return ""
     text = step.config[key]
     if not isinstance(text, str):
-        raise ConfigError(f"config.{key} is {type(text).__name__}, not an interface's name")
+        hint = "put it in quotes, or write text beside the reference"
+        raise ConfigError(f"config.{key} is {type(text).__name__}, not an interface's name", hint=hint)
     name = text_with_names(text, names)
     if not name:
         raise ConfigError(

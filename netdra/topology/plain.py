@@ -156,7 +156,9 @@ def _check(step: DeviceStep, origin: str) -> None:
         raise InvalidInputError(
             f"{origin}: {reference[1]} "
             + ("refers to another step, and there is none" if reference[1].is_of_result else "is not supported here"),
-            hint="write a NetworkTopology for a network of several steps",
+            hint="write a NetworkTopology for a network of several steps"
+            if reference[1].is_of_result
+            else "write a NetworkTopology, whose steps can have it",
             path=("step", "config", *reference[0]),
         )
 

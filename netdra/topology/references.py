@@ -339,6 +339,9 @@ _LIKE_PARAMETERS = 0.8
 
 def _rewritten(inside: str) -> str:
     """A hint at the reference that may be meant by a text that is none."""
+    for root in facts.ROOTS:
+        if re.search(rf"\b{root}s?\.", inside):
+            return f"write one of {', '.join(facts.of_root(root))}, and nothing else between the braces"
     parts = [part.partition("[")[0] for part in inside.strip(" \t").removeprefix("steps.").split(".")]
     if len(parts) > 1 and _INSIDE.match(f"{parts[0]}.mac"):
         if parts[1] in ("ip", "ips", "address", "addresses"):
