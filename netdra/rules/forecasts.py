@@ -442,7 +442,9 @@ def _is_reported(reference: Reference, offer: Offer) -> bool:
     """Whether reports of nodes and policies have a fact: what providers add is in slices alone."""
     if reference.field != "attributes":
         return reference.field == "ifName" and bool(offer.planned.if_name)
-    return names.qualified(reference.key) in _attributes(offer)
+    value = _attributes(offer).get(names.qualified(reference.key))
+    # Pooled VFs do not share all attributes, and reports do not tell them from other shared devices.
+    return value is not None and not (offer.device.allow_multiple_allocations and value in ("", -1))
 
 
 def facts_of(step: Step) -> tuple[Reference, ...]:

@@ -20,7 +20,7 @@ from netdra.model.resource import DeviceAttribute, ResourceSlice, newest
 from netdra.model.suggestions import hint as suggested
 from netdra.model.suggestions import listed
 from netdra.topology import facts, references
-from netdra.topology.devices import DeviceKey, with_own_facts
+from netdra.topology.devices import OF_ONE_VF, DeviceKey, with_own_facts
 from netdra.topology.graph import Graph
 from netdra.topology.parameters import ordinal_in
 from netdra.topology.references import Reference
@@ -124,6 +124,9 @@ def device_value(reference: Reference, device: PlannedDevice, attributes: Mappin
             f"the attributes of {called} are not published now",
             hint="see whether policies still offer it: netdra plan; if not, delete the pod",
         )
+    elif device.is_unchosen and names.qualified(reference.key) in OF_ONE_VF:
+        hint = "a node chooses a VF when it prepares the claim"
+        raise _UnknownError(f"{called} stands for several VFs, of which none is chosen", hint=hint)
     else:
         value = _attribute(reference.key, called, attributes)
     if value == "" or (value == -1 and DEFAULTS.get(names.qualified(reference.key)) == -1):
