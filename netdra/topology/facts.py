@@ -47,7 +47,6 @@ class Fact(msgspec.Struct, frozen=True):
 _PLAIN: Mapping[tuple[str, str], Fact] = {
     (DEVICE, "ifName"): Fact("an interface's name", samples=("eth1",)),
     (DEVICE, "name"): Fact("the name of a published device", samples=("eth1",)),
-    (DEVICE, "pool"): Fact("the name of a pool", samples=("node-1-nic-eth1",)),
     (NODE, "name"): Fact("the name of a node", samples=("node-1", "192.0.2.1")),
     (POD, "name"): Fact("the name of a pod", samples=("app-0",)),
     (POD, "namespace"): Fact("the name of a namespace", samples=("app",)),
@@ -55,7 +54,7 @@ _PLAIN: Mapping[tuple[str, str], Fact] = {
 }
 _KEYED = {(DEVICE, "attributes"), (NODE, "labels")}
 WRITTEN = (
-    "device.ifName", "device.name", "device.pool", "device.attributes.<name>", "node.name", 'node.labels["<key>"]',
+    "device.ifName", "device.name", "device.attributes.<name>", "node.name", 'node.labels["<key>"]',
     "pod.name", "pod.namespace", "pod.ordinal",
 )  # fmt: skip
 """All facts as they are written."""

@@ -113,8 +113,8 @@ def device_value(reference: Reference, device: PlannedDevice, attributes: Mappin
         TemporaryError: its attributes are not known.
     """
     called = f'device "{device.device}"' + (f' of pool "{device.pool}"' if device.pool else "")
-    if reference.field in ("name", "pool"):
-        return device.device if reference.field == "name" else device.pool
+    if reference.field == "name":
+        return device.device
     if reference.field == "ifName":
         value: Any = device.if_name
         if not value and (attributes is None or device.is_unchosen):
