@@ -29,7 +29,7 @@ PLACE = "stands where no fact may"
 RACK = 'node.labels["example.com/rack"]'
 
 
-def slices(generation: int = 1, **attributes: DeviceAttribute) -> ResourceSlice:
+def slices(attributes: dict[str, DeviceAttribute], generation: int = 1) -> ResourceSlice:
     pool = ResourcePool(name=POOL, generation=generation, resource_slice_count=1)
     devices = tuple(Device(name=f"vf{index}", attributes=attributes) for index in range(8))
     spec = ResourceSliceSpec(driver="dra.networking", pool=pool, node_name="n1", devices=devices)
@@ -41,13 +41,15 @@ HERE = Surroundings(
     labels={"example.com/rack": "7", "zone": "a.b"},
     slices=(
         slices(
-            rail=DeviceAttribute(int_=3),
-            mtu=DeviceAttribute(int_=9000),
-            rdma=DeviceAttribute(bool_=True),
-            empty=DeviceAttribute(string=""),
-            vfIndex=DeviceAttribute(int_=-1),
-            listed=DeviceAttribute(strings=("a", "b")),
-            **{"example.com/fabric": DeviceAttribute(string="blue")},
+            {
+                "rail": DeviceAttribute(int_=3),
+                "mtu": DeviceAttribute(int_=9000),
+                "rdma": DeviceAttribute(bool_=True),
+                "empty": DeviceAttribute(string=""),
+                "vfIndex": DeviceAttribute(int_=-1),
+                "listed": DeviceAttribute(strings=("a", "b")),
+                "example.com/fabric": DeviceAttribute(string="blue"),
+            }
         ),
     ),
     pods=("app-2",),
@@ -193,7 +195,7 @@ def test_a_fact_that_is_left_is_refused_before_its_step_runs() -> None:
 
 
 def test_the_newest_generation_of_a_pool_counts(topology: Topology) -> None:
-    newer = slices(2, rail=DeviceAttribute(int_=9))
+    newer = slices({"rail": DeviceAttribute(int_=9)}, 2)
     place = replace(HERE, slices=(*HERE.slices, newer))
     assert bound(one(topology, "{{ device.attributes.rail }}"), place).steps[0].config["value"] == 9
 
