@@ -393,10 +393,9 @@ class _Checks:
 
     def __init__(self, topology: NetworkTopology, graph: Graph, contracts: Mapping[str, Contract]) -> None:
         self._topology, self._contracts = topology, contracts
+        self._facts = {graph.positions[step]: every for step, every in graph.facts.items()}
         self._places = {
-            ("spec", "steps", graph.positions[step], "config", *path)
-            for step, every in graph.facts.items()
-            for path, _ in every
+            ("spec", "steps", at, "config", *path) for at, every in self._facts.items() for path, _ in every
         }
         self._before = {finding.path for finding, _ in self._all(graph)}
 
@@ -404,7 +403,10 @@ class _Checks:
         """The findings at places where the graph without values has none, and whether a pod fails."""
         for finding, fails in self._all(graph):
             if finding.path in self._places - self._before:
-                yield finding, fails
+                _, _, at, _, *place = finding.path
+                assert isinstance(at, int)
+                hint = finding.hint or references.made_of(self._facts[at], tuple(place))
+                yield msgspec.structs.replace(finding, hint=hint), fails
 
     def _all(self, graph: Graph) -> Iterator[tuple[Finding, bool]]:
         named, clashes = interfaces.examine([graph])

@@ -78,7 +78,7 @@ def check(
     configs = [finding for topology in topologies for finding in check_configs(topology, described)]
     findings = (
         *(configs or check_plans(plans)),
-        *check_programs(plans, own, () if configs else _with_facts(topologies)),
+        *_of_facts(check_programs(plans, own, () if configs else _with_facts(topologies)), plans, topologies),
         *_open(plans),
         *confine.check(plans, confine.contracts_of(plans, own), permits),
     )
@@ -95,6 +95,22 @@ def _with_facts(topologies: Iterable[NetworkTopology]) -> set[tuple[str, str]]:
         for step in topology.spec.steps
         if references.find_facts(step.config)
     }
+
+
+def _of_facts(
+    findings: Iterable[Finding], plans: Sequence[Plan], topologies: Iterable[NetworkTopology]
+) -> Iterator[Finding]:
+    """Findings of plans, those about the value of a fact with the fact in the hint."""
+    steps = {(topology.name, step.name): step for topology in topologies for step in topology.spec.steps}
+    named = [[(plan.topology, step.name) for step in plan.steps] for plan in plans]
+    for finding in findings:
+        at, place = finding.path[1], finding.path[3:]
+        assert isinstance(at, int)
+        # Paths do not tell the plans of one pod apart; as a rule there is one.
+        keys = [entries[at] for entries in named if at < len(entries) and entries[at] in steps]
+        hints = (references.made_of(references.find_facts(steps[key].config), tuple(place)) for key in keys)
+        hint = finding.hint or next(filter(None, hints), "")
+        yield Finding(finding.what, hint, finding.path)
 
 
 def _open(plans: Iterable[Plan]) -> Iterator[Finding]:

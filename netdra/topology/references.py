@@ -204,6 +204,12 @@ def find_facts(config: Mapping[str, Any]) -> list[tuple[Path, Reference]]:
     return [entry for entry in find(config) if entry[1].fact is not None]
 
 
+def made_of(pairs: Sequence[tuple[Path, Reference]], place: Path) -> str:
+    """A hint at the facts that a value of a config is made of, or ""; `pairs` is as of `find`."""
+    texts = [str(reference) for path, reference in pairs if path == place[: len(path)] or place == path[: len(place)]]
+    return f"correct the value of {' or '.join(dict.fromkeys(texts))}, or the text around it" if texts and place else ""
+
+
 def resolve(
     config: Mapping[str, Any], results: Mapping[str, StepResult], addresses: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
