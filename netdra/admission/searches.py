@@ -128,7 +128,7 @@ def of_facts(
         return
     slices = [_slice(number, offer, policies, lists=False) for number, offer in enumerate(offers.nodes)]
     reported = {str(number): offer.node for number, offer in enumerate(offers.nodes)}
-    yield from forecasts.of_topology(topology, forecasts.offers(slices, reported), schemas, in_time=in_time)
+    yield from forecasts.of_topology(topology, forecasts.possible_devices(slices, reported), schemas, in_time=in_time)
 
 
 def _findings(

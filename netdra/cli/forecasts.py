@@ -62,7 +62,9 @@ def findings(
     graphs = (examine(value)[0] for value in topologies.values())
     if not any(graph is not None and any(graph.facts.values()) for graph in graphs):
         return
-    offered = forecasts.offers([*slices, *_planned(values, nodes, {entry.spec.node_name for entry in slices})])
+    offered = forecasts.possible_devices(
+        [*slices, *_planned(values, nodes, {entry.spec.node_name for entry in slices})]
+    )
     schemas = [schema for schema in _of(values, CNIPluginSchema) if not contract.examine(schema)[1]]
     labels = _labels(nodes)
     for topology in topologies.values():

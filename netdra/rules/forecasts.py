@@ -44,7 +44,7 @@ MOST_VARIANTS = 256
 _LABELS = Mapping[str, Mapping[str, str]]
 
 
-class Offer(msgspec.Struct, frozen=True, eq=False):
+class PossibleDevice(msgspec.Struct, frozen=True, eq=False):
     """A device that could be allocated.
 
     Attributes:
@@ -68,7 +68,9 @@ class Offer(msgspec.Struct, frozen=True, eq=False):
         return f'device "{name}" of {self.shown}' if name else f"a device of {self.shown}"
 
 
-def offers(slices: Iterable[ResourceSlice], reported: Mapping[str, str] | None = None) -> list[Offer]:
+def possible_devices(
+    slices: Iterable[ResourceSlice], reported: Mapping[str, str] | None = None
+) -> list[PossibleDevice]:
     """The driver's devices in slices, at most `MOST_DEVICES`.
 
     Args:
@@ -78,7 +80,7 @@ def offers(slices: Iterable[ResourceSlice], reported: Mapping[str, str] | None =
     ours = [entry for entry in slices if entry.spec.driver == names.DRIVER]
     planned = from_slices(ours)
     every = (
-        Offer(node, _shown(node, reported), device, planned[pool, device.name], reported is None)
+        PossibleDevice(node, _shown(node, reported), device, planned[pool, device.name], reported is None)
         for pool, current in newest(ours).items()
         for part in current
         for node in (part.spec.node_name or "",)
@@ -104,7 +106,7 @@ def asked(topology: NetworkTopology) -> frozenset[str]:
 
 def of_topology(
     topology: NetworkTopology,
-    offered: Sequence[Offer],
+    offered: Sequence[PossibleDevice],
     schemas: Sequence[CNIPluginSchema] = (),
     labels: _LABELS | None = None,
     in_time: Callable[[], bool] = lambda: True,
@@ -130,7 +132,7 @@ def of_claim(
     claim: ResourceClaim | ResourceClaimTemplate,
     topologies: Mapping[str, NetworkTopology],
     classes: Mapping[str, DeviceClass],
-    offered: Sequence[Offer],
+    offered: Sequence[PossibleDevice],
     labels: _LABELS | None = None,
 ) -> Iterator[Finding]:
     """Interfaces of one name that a claim's devices may give a pod, by topologies whose names consist of facts.
@@ -224,7 +226,7 @@ class _Wish(msgspec.Struct, frozen=True, eq=False):
     request: str
     step: str
     several: bool
-    named: Sequence[tuple[Offer, str]]
+    named: Sequence[tuple[PossibleDevice, str]]
     path: Path
     topology: str
 
@@ -232,9 +234,9 @@ class _Wish(msgspec.Struct, frozen=True, eq=False):
 _Held = Sequence[tuple[Sequence[str], str | None, str | None]]
 
 
-def _clashes(first: _Wish, second: _Wish, held: _Held) -> Iterator[tuple[str, Offer, Offer]]:
+def _clashes(first: _Wish, second: _Wish, held: _Held) -> Iterator[tuple[str, PossibleDevice, PossibleDevice]]:
     """The names that two devices of one node would have, unless a constraint keeps them apart."""
-    by_name: dict[tuple[str, str], list[Offer]] = {}
+    by_name: dict[tuple[str, str], list[PossibleDevice]] = {}
     for offer, name in first.named:
         by_name.setdefault((offer.node, name), []).append(offer)
     both = {first.request, second.request}
@@ -247,7 +249,7 @@ def _clashes(first: _Wish, second: _Wish, held: _Held) -> Iterator[tuple[str, Of
                 break
 
 
-def _may_be_both(one: Offer, other: Offer, match: str | None, distinct: str | None) -> bool:
+def _may_be_both(one: PossibleDevice, other: PossibleDevice, match: str | None, distinct: str | None) -> bool:
     """Whether a constraint lets a claim have two devices."""
     attribute = match or distinct or ""
     values = [_attributes(offer).get(names.qualified(attribute)) for offer in (one, other)]
@@ -263,20 +265,20 @@ class _Forecast:
         self,
         topology: NetworkTopology,
         graph: Graph,
-        offered: Sequence[Offer],
+        offered: Sequence[PossibleDevice],
         schemas: Sequence[CNIPluginSchema],
         labels: _LABELS,
         in_time: Callable[[], bool],
     ) -> None:
         self._graph, self._offered, self._labels, self._in_time = graph, offered, labels, in_time
         self._checks = _Checks(topology, graph, shipped.contracts(plugins(graph.steps), schemas))
-        self._matching: dict[str, list[Offer]] = {}
+        self._matching: dict[str, list[PossibleDevice]] = {}
 
     def of_devices(self) -> Iterator[Finding]:
         """Facts that a device lacks, and values that a step would refuse."""
         left = MOST_VARIANTS
         for root in self._graph.roots:
-            wrong: dict[Path, tuple[Finding, Offer, set[str]]] = {}
+            wrong: dict[Path, tuple[Finding, PossibleDevice, set[str]]] = {}
             known: dict[tuple[Any, ...], list[Finding]] = {}
             for offer in self._candidates(root):
                 if not left or not self._in_time():
@@ -308,10 +310,10 @@ class _Forecast:
                 hint = "put a fact into config.name that differs, or let the selectors match other devices"
                 yield self._graph.about(second.name, what, hint=hint, path=("config", "name"))
 
-    def names_of(self, name: str, request: ExactDeviceRequest | None = None) -> list[tuple[Offer, str]]:
+    def names_of(self, name: str, request: ExactDeviceRequest | None = None) -> list[tuple[PossibleDevice, str]]:
         """The interface's name of a root step for each device that it could have, where config.name says it."""
         step = next(root for root in self._graph.roots if root.name == name)
-        named: list[tuple[Offer, str]] = []
+        named: list[tuple[PossibleDevice, str]] = []
         for offer in self._candidates(step) if isinstance(step.config.get("name"), str) else ():
             if request is not None and not _is_requested(offer, request):
                 continue
@@ -326,7 +328,7 @@ class _Forecast:
     def _has_open_name(self, step: Step) -> bool:
         return any(path == ("name",) for path, _ in self._graph.facts[step.name])
 
-    def _candidates(self, root: Step) -> list[Offer]:
+    def _candidates(self, root: Step) -> list[PossibleDevice]:
         if root.name not in self._matching:
             matches = _selector(root.selector.cel if root.selector is not None else "true")
             self._matching[root.name] = [
@@ -336,7 +338,7 @@ class _Forecast:
             ]
         return self._matching[root.name]
 
-    def _filled(self, root: str, offer: Offer) -> tuple[Graph, list[Finding], tuple[Any, ...]]:
+    def _filled(self, root: str, offer: PossibleDevice) -> tuple[Graph, list[Finding], tuple[Any, ...]]:
         """The graph with a device's and its node's facts, the facts that are missing, and the values."""
         findings: list[Finding] = []
         given: dict[str, dict[Reference, Any]] = {}
@@ -354,7 +356,7 @@ class _Forecast:
         values = tuple((step, *entry) for step, entries in given.items() for entry in entries.items())
         return _put(self._graph, given), findings, values
 
-    def _value(self, reference: Reference, offer: Offer) -> Any:
+    def _value(self, reference: Reference, offer: PossibleDevice) -> Any:
         """A fact's value, unchecked; None if it is not known here."""
         if reference.step == facts.DEVICE:
             if not offer.is_whole and not _is_reported(reference, offer):
@@ -440,7 +442,7 @@ def _example(_: Path, text: str) -> str:
     return references.samples(parts)[0] if has_fact and not has_other else text
 
 
-def _is_reported(reference: Reference, offer: Offer) -> bool:
+def _is_reported(reference: Reference, offer: PossibleDevice) -> bool:
     """Whether reports of nodes and policies have a fact: what providers add is in slices alone."""
     if reference.field != "attributes":
         return reference.field == "ifName" and bool(offer.planned.if_name)
@@ -457,7 +459,7 @@ def facts_of(step: Step) -> tuple[Reference, ...]:
         return ()
 
 
-def _attributes(offer: Offer) -> dict[str, Any]:
+def _attributes(offer: PossibleDevice) -> dict[str, Any]:
     return {names.qualified(name): attribute.value for name, attribute in offer.device.attributes.items()}
 
 
@@ -472,7 +474,7 @@ def _selector(expression: str) -> Selector | None:
         return None
 
 
-def _holds(matches: Selector, offer: Offer) -> bool:
+def _holds(matches: Selector, offer: PossibleDevice) -> bool:
     attributes = {name: _of_cel(attribute) for name, attribute in offer.device.attributes.items()}
     capacity = {name: amount.value for name, amount in offer.device.capacity.items()}
     try:
@@ -482,7 +484,7 @@ def _holds(matches: Selector, offer: Offer) -> bool:
         return False
 
 
-def _is_requested(offer: Offer, request: ExactDeviceRequest) -> bool:
+def _is_requested(offer: PossibleDevice, request: ExactDeviceRequest) -> bool:
     expressions = [selector.cel.expression for selector in request.selectors if selector.cel is not None]
     compiled = [_selector(expression) for expression in expressions]
     return all(matches is not None and _holds(matches, offer) for matches in compiled)

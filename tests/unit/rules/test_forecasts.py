@@ -47,7 +47,7 @@ def one(config: str) -> NetworkTopology:
 
 
 def texts(topology: NetworkTopology, slices: Sequence[ResourceSlice], **more: Any) -> list[str]:
-    return [finding.text for finding in forecasts.of_topology(topology, forecasts.offers(slices), **more)]
+    return [finding.text for finding in forecasts.of_topology(topology, forecasts.possible_devices(slices), **more)]
 
 
 def of_claim(topology: NetworkTopology, slices: Sequence[ResourceSlice], requests: Any, **devices: Any) -> list[str]:
@@ -55,7 +55,7 @@ def of_claim(topology: NetworkTopology, slices: Sequence[ResourceSlice], request
         {"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests, **devices}}}, ResourceClaim, "test"
     )
     classes = known_classes([topology], ())
-    offered = forecasts.offers(slices)
+    offered = forecasts.possible_devices(slices)
     return [finding.text for finding in forecasts.of_claim(claim, {topology.name: topology}, classes, offered)]
 
 
