@@ -257,7 +257,8 @@ def _place(
     allocations = (claim.status.allocation for claim in claims)
     pools = {result.pool for entry in allocations if entry is not None for result in entry.devices.results}
     node = next((entry.spec.node_name for entry in slices if entry.spec.pool.name in pools), None) or ""
-    known = {entry.metadata.name: entry.metadata.labels for entry in read.nodes()}
+    known = {entry.node.name: entry.node.labels for entry in read.inventories() if entry.node.labels}
+    known |= {entry.metadata.name: entry.metadata.labels for entry in read.nodes()}
     reserved = any(claim.status.reserved_for for claim in claims)
     pods = (pod_name,) if pod_name else None if reserved else ()
     return Surroundings(node=node, labels=known.get(node), slices=slices, pods=pods, is_partial=True)
