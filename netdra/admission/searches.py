@@ -32,6 +32,7 @@ from netdra.model.resource import Device, DeviceAttribute, ResourcePool, Resourc
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.rules import forecasts
+from netdra.rules.devices import possible_devices
 from netdra.slices.allocator import Allocator
 from netdra.slices.allocator.worst_case import MOST_VISITS, at_most
 from netdra.topology.classes import device_classes, plain_claim
@@ -128,7 +129,7 @@ def of_facts(
         return
     slices = [_slice(number, offer, policies, lists=False) for number, offer in enumerate(offers.nodes)]
     reported = {str(number): offer.node for number, offer in enumerate(offers.nodes)}
-    yield from forecasts.of_topology(topology, forecasts.possible_devices(slices, reported), schemas, in_time=in_time)
+    yield from forecasts.of_topology(topology, possible_devices(slices, reported), schemas, in_time=in_time)
 
 
 def _findings(

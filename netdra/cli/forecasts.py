@@ -23,6 +23,7 @@ from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
+from netdra.topology.facts import POD
 
 Kind = TypeVar("Kind")
 Node = ClusterNode | Inventory
@@ -31,11 +32,12 @@ Node = ClusterNode | Inventory
 def of_cluster(
     given: objects.InputOptions, topologies: Sequence[NetworkTopology]
 ) -> tuple[list[ResourceSlice], list[ClusterNode]]:
-    """The cluster's slices and Nodes, if topologies refer to facts of devices; rights that are missing are reported."""
+    """The cluster's slices and Nodes, if topologies refer to facts of them; rights that are missing are reported."""
     from netdra.cli import cluster_objects
-    from netdra.rules.forecasts import asked
+    from netdra.rules.forecasts import facts_of
 
-    if not any(map(asked, topologies)):
+    references = (reference for topology in topologies for step in topology.spec.steps for reference in facts_of(step))
+    if all(reference.step == POD for reference in references):
         return [], []
     cluster = cluster_objects.read(given.access(), (ResourceSlice, ClusterNode), DRIVER)
     return cluster.of(ResourceSlice), cluster.of(ClusterNode)
@@ -55,6 +57,7 @@ def findings(
         the id of an object among `values`, and a finding for a warning about it.
     """
     from netdra.rules import contract, forecasts
+    from netdra.rules.devices import possible_devices
     from netdra.topology.classes import known_classes
     from netdra.topology.graph import examine
 
@@ -62,9 +65,7 @@ def findings(
     graphs = (examine(value)[0] for value in topologies.values())
     if not any(graph is not None and any(graph.facts.values()) for graph in graphs):
         return
-    offered = forecasts.possible_devices(
-        [*slices, *_planned(values, nodes, {entry.spec.node_name for entry in slices})]
-    )
+    offered = possible_devices([*slices, *_planned(values, nodes, {entry.spec.node_name for entry in slices})])
     schemas = [schema for schema in _of(values, CNIPluginSchema) if not contract.examine(schema)[1]]
     labels = _labels(nodes)
     for topology in topologies.values():

@@ -8,90 +8,34 @@ selector and, of a claim, the request's match it. Pure.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from netdra.cel import CelCompileError, CelEvaluationError, DeviceVariables, Version, compile_selector, device_variables
-from netdra.cel import guarded as with_guards
 from netdra.model import names
 from netdra.model.claim import DeviceClass, ExactDeviceRequest, ResourceClaim, ResourceClaimTemplate
 from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.model.findings import Finding, Path
-from netdra.model.plan import PlannedDevice
-from netdra.model.resource import Device, DeviceAttribute, ResourceSlice, newest
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology, Step
 from netdra.rules import addresses, shipped
 from netdra.rules.contract import Contract
+from netdra.rules.devices import PossibleDevice, attributes, is_matched, is_requested
 from netdra.rules.pod import check_plans
 from netdra.rules.schemas import check_graph, plugins
 from netdra.topology import bind, facts, interfaces, references, values
 from netdra.topology.classes import parameters
-from netdra.topology.devices import from_slices, supported_cnis
+from netdra.topology.devices import supported_cnis
 from netdra.topology.graph import Graph, examine
 from netdra.topology.references import Reference
 from netdra.topology.selectors import device_claim
 from netdra.topology.surroundings import device_value
 from netdra.topology.values import ConfigError, dotted
 
-MOST_DEVICES = 4096
-"""How many devices are compared with selectors; more of them hardly differ."""
 MOST_VARIANTS = 256
 """How many sets of values are checked for one topology."""
 _LABELS = Mapping[str, Mapping[str, str]]
-
-
-class PossibleDevice(msgspec.Struct, frozen=True, eq=False):
-    """A device that could be allocated.
-
-    Attributes:
-        node: the node that has it.
-        shown: the node as messages call it.
-        device: the device as it is published.
-        planned: its facts.
-        is_whole: whether `device` has its name and all of its attributes; else what is missing is unknown.
-    """
-
-    node: str
-    shown: str
-    device: Device
-    planned: PlannedDevice
-    is_whole: bool = True
-
-    @property
-    def called(self) -> str:
-        """The device, as messages call it."""
-        name = self.device.name if self.is_whole else self.planned.if_name
-        return f'device "{name}" of {self.shown}' if name else f"a device of {self.shown}"
-
-
-def possible_devices(
-    slices: Iterable[ResourceSlice], reported: Mapping[str, str] | None = None
-) -> list[PossibleDevice]:
-    """The driver's devices in slices, at most `MOST_DEVICES`.
-
-    Args:
-        slices: as they are published.
-        reported: for slices that stand for nodes' reports, the names of the nodes, "" for one that must not be named.
-    """
-    ours = [entry for entry in slices if entry.spec.driver == names.DRIVER]
-    planned = from_slices(ours)
-    every = (
-        PossibleDevice(node, _shown(node, reported), device, planned[pool, device.name], reported is None)
-        for pool, current in newest(ours).items()
-        for part in current
-        for node in (part.spec.node_name or "",)
-        for device in part.spec.devices
-    )
-    return list(itertools.islice(every, MOST_DEVICES))
-
-
-def _shown(node: str, reported: Mapping[str, str] | None) -> str:
-    name = node if reported is None else reported.get(node, "")
-    return f'node "{name}"' if name else "a node"
 
 
 def asked(topology: NetworkTopology) -> frozenset[str]:
@@ -237,13 +181,13 @@ _Held = Sequence[tuple[Sequence[str], str | None, str | None]]
 def _clashes(first: _Wish, second: _Wish, held: _Held) -> Iterator[tuple[str, PossibleDevice, PossibleDevice]]:
     """The names that two devices of one node would have, unless a constraint keeps them apart."""
     by_name: dict[tuple[str, str], list[PossibleDevice]] = {}
-    for offer, name in first.named:
-        by_name.setdefault((offer.node, name), []).append(offer)
+    for device, name in first.named:
+        by_name.setdefault((device.node, name), []).append(device)
     both = {first.request, second.request}
     rules = [(match, distinct) for requests, match, distinct in held if not requests or both <= set(requests)]
     for other, name in second.named:
         for one in by_name.get((other.node, name), ()):
-            is_same = one is other and not one.device.allow_multiple_allocations
+            is_same = one is other and not one.published.allow_multiple_allocations
             if not is_same and all(_may_be_both(one, other, match, distinct) for match, distinct in rules):
                 yield name, one, other
                 break
@@ -252,7 +196,7 @@ def _clashes(first: _Wish, second: _Wish, held: _Held) -> Iterator[tuple[str, Po
 def _may_be_both(one: PossibleDevice, other: PossibleDevice, match: str | None, distinct: str | None) -> bool:
     """Whether a constraint lets a claim have two devices."""
     attribute = match or distinct or ""
-    values = [_attributes(offer).get(names.qualified(attribute)) for offer in (one, other)]
+    values = [attributes(device).get(names.qualified(attribute)) for device in (one, other)]
     if None in values:
         return False
     return (values[0] == values[1]) is bool(match)
@@ -273,37 +217,40 @@ class _Forecast:
         self._graph, self._offered, self._labels, self._in_time = graph, offered, labels, in_time
         self._checks = _Checks(topology, graph, shipped.contracts(plugins(graph.steps), schemas))
         self._matching: dict[str, list[PossibleDevice]] = {}
+        self._named: dict[str, list[tuple[PossibleDevice, str]]] = {}
+        self._roots = {step.name: graph.roots_of(step.name) for step in graph.steps}
 
     def of_devices(self) -> Iterator[Finding]:
         """Facts that a device lacks, and values that a step would refuse."""
-        left = MOST_VARIANTS
         for root in self._graph.roots:
+            left = max(1, MOST_VARIANTS // len(self._graph.roots))
             wrong: dict[Path, tuple[Finding, PossibleDevice, set[str]]] = {}
             known: dict[tuple[Any, ...], list[Finding]] = {}
-            for offer in self._candidates(root):
-                if not left or not self._in_time():
+            for device in self._candidates(root):
+                if not self._in_time():
                     break
-                graph, findings, key = self._filled(root.name, offer)
-                if not findings and key not in known:
+                graph, findings, key = self._filled(root.name, device)
+                if not findings and key not in known and left:
                     left -= 1
                     known[key] = [finding for finding, _ in self._checks.new(graph)]
-                for finding in findings or known[key]:
-                    first = wrong.setdefault(finding.path, (finding, offer, set()))
-                    first[2].add(f"{offer.node}/{offer.planned.pool}/{offer.device.name}")
-            for finding, offer, devices in wrong.values():
+                for finding in findings or known.get(key, []):
+                    first = wrong.setdefault(finding.path, (finding, device, set()))
+                    first[2].add(f"{device.node}/{device.planned.pool}/{device.published.name}")
+            for finding, device, devices in wrong.values():
                 further = f" (and {len(devices) - 1} more)" if len(devices) > 1 else ""
                 # A finding about a step begins with the topology's and the step's name.
                 begin, _, text = finding.what.partition('": ')
-                yield msgspec.structs.replace(finding, what=f'{begin}", {offer.called}{further}: {text}')
+                yield msgspec.structs.replace(finding, what=f'{begin}", {device.called}{further}: {text}')
 
     def of_names(self) -> Iterator[Finding]:
         """Two steps whose interfaces have one name whatever devices a node gives them."""
-        for first, second in itertools.combinations(self._graph.roots, 2):
-            own = [self.names_of(step.name) for step in (first, second)]
-            if not all(own) or not any(self._has_open_name(step) for step in (first, second)):
+        named = {step.name: self._names_by_node(step.name) for step in self._graph.roots}
+        # Without time for all names, those of some devices would look like those of all.
+        for first, second in itertools.combinations(self._graph.roots, 2) if self._in_time() else ():
+            if not any(self._has_open_name(step) for step in (first, second)):
                 continue
-            nodes = {offer.node for offer, _ in own[0]} & {offer.node for offer, _ in own[1]}
-            made = [{name for named in own for offer, name in named if offer.node == node} for node in nodes]
+            own, others = named[first.name], named[second.name]
+            made = [own[node] | others[node] for node in own.keys() & others.keys()]
             if made and all(len(known) == 1 for known in made):
                 name = next(iter(made[0]))
                 what = f'interface "{name}" is also that of step "{first.name}", with every device that both could have'
@@ -312,40 +259,49 @@ class _Forecast:
 
     def names_of(self, name: str, request: ExactDeviceRequest | None = None) -> list[tuple[PossibleDevice, str]]:
         """The interface's name of a root step for each device that it could have, where config.name says it."""
-        step = next(root for root in self._graph.roots if root.name == name)
-        named: list[tuple[PossibleDevice, str]] = []
-        for offer in self._candidates(step) if isinstance(step.config.get("name"), str) else ():
-            if request is not None and not _is_requested(offer, request):
-                continue
-            graph, findings, _ = self._filled(step.name, offer)
-            text = next(entry for entry in graph.steps if entry.name == name).config["name"]
-            # Facts of the node and the pod that are not known are those of all devices.
-            of_device = any(entry.step == facts.DEVICE for path, entry in graph.facts[name] if path == ("name",))
-            if not findings and isinstance(text, str) and not of_device:
-                named.append((offer, text))
-        return named
+        if name not in self._named:
+            step = next(root for root in self._graph.roots if root.name == name)
+            devices = self._candidates(step) if isinstance(step.config.get("name"), str) else []
+            self._named[name] = [(device, text) for device in devices if (text := self._name(name, device))]
+        return [entry for entry in self._named[name] if request is None or is_requested(entry[0], request)]
+
+    def _names_by_node(self, name: str) -> dict[str, set[str]]:
+        by_node: dict[str, set[str]] = {}
+        for device, text in self.names_of(name):
+            by_node.setdefault(device.node, set()).add(text)
+        return by_node
+
+    def _name(self, root: str, device: PossibleDevice) -> str:
+        """The interface's name with a device, "" if it is not known or a fact is missing."""
+        if not self._in_time():
+            return ""
+        graph, findings, _ = self._filled(root, device)
+        text = next(entry for entry in graph.steps if entry.name == root).config["name"]
+        # Facts of the node and the pod that are not known are those of all devices.
+        of_device = any(entry.step == facts.DEVICE for path, entry in graph.facts[root] if path == ("name",))
+        return text if isinstance(text, str) and not findings and not of_device else ""
 
     def _has_open_name(self, step: Step) -> bool:
         return any(path == ("name",) for path, _ in self._graph.facts[step.name])
 
     def _candidates(self, root: Step) -> list[PossibleDevice]:
         if root.name not in self._matching:
-            matches = _selector(root.selector.cel if root.selector is not None else "true")
+            expression = root.selector.cel if root.selector is not None else "true"
             self._matching[root.name] = [
-                offer
-                for offer in self._offered
-                if root.type in supported_cnis(offer.device) and matches is not None and _holds(matches, offer)
+                device
+                for device in self._offered
+                if root.type in supported_cnis(device.published) and is_matched(device, expression)
             ]
         return self._matching[root.name]
 
-    def _filled(self, root: str, offer: PossibleDevice) -> tuple[Graph, list[Finding], tuple[Any, ...]]:
+    def _filled(self, root: str, device: PossibleDevice) -> tuple[Graph, list[Finding], tuple[Any, ...]]:
         """The graph with a device's and its node's facts, the facts that are missing, and the values."""
         findings: list[Finding] = []
         given: dict[str, dict[Reference, Any]] = {}
         for step, every in self._graph.facts.items():
-            for path, reference in every if self._graph.roots_of(step) == (root,) else ():
+            for path, reference in every if self._roots[step] == (root,) else ():
                 try:
-                    value = self._value(reference, offer)
+                    value = self._value(reference, device)
                     if value is not None:
                         given.setdefault(step, {})[reference] = facts.checked(value)
                 except InvalidInputError as problem:
@@ -356,20 +312,20 @@ class _Forecast:
         values = tuple((step, *entry) for step, entries in given.items() for entry in entries.items())
         return _put(self._graph, given), findings, values
 
-    def _value(self, reference: Reference, offer: PossibleDevice) -> Any:
+    def _value(self, reference: Reference, device: PossibleDevice) -> Any:
         """A fact's value, unchecked; None if it is not known here."""
         if reference.step == facts.DEVICE:
-            if not offer.is_whole and not _is_reported(reference, offer):
+            if not device.is_whole and not _is_reported(reference, device):
                 return None
-            return device_value(reference, offer.planned, offer.device.attributes)
-        if reference.step == facts.NODE and offer.is_whole and offer.node:
+            return device_value(reference, device.planned, device.published.attributes)
+        if reference.step == facts.NODE and device.is_whole and device.node:
             if reference.field == "name":
-                return offer.node
-            labels = self._labels.get(offer.node)
+                return device.node
+            labels = self._labels.get(device.node)
             if labels is not None and reference.key not in labels:
                 raise InvalidInputError(
-                    f'node "{offer.node}" has no label "{reference.key}"',
-                    hint=f"set it: kubectl label node {offer.node} {reference.key}=<value>",
+                    f'node "{device.node}" has no label "{reference.key}"',
+                    hint=f"set it: kubectl label node {device.node} {reference.key}=<value>",
                 )
             return None if labels is None else labels[reference.key]
         return None
@@ -442,13 +398,13 @@ def _example(_: Path, text: str) -> str:
     return references.samples(parts)[0] if has_fact and not has_other else text
 
 
-def _is_reported(reference: Reference, offer: PossibleDevice) -> bool:
+def _is_reported(reference: Reference, device: PossibleDevice) -> bool:
     """Whether reports of nodes and policies have a fact: what providers add is in slices alone."""
     if reference.field != "attributes":
-        return reference.field == "ifName" and bool(offer.planned.if_name)
-    value = _attributes(offer).get(names.qualified(reference.key))
+        return reference.field == "ifName" and bool(device.planned.if_name)
+    value = attributes(device).get(names.qualified(reference.key))
     # Pooled VFs do not share all attributes, and reports do not tell them from other shared devices.
-    return value is not None and not (offer.device.allow_multiple_allocations and value in ("", -1))
+    return value is not None and not (device.published.allow_multiple_allocations and value in ("", -1))
 
 
 def facts_of(step: Step) -> tuple[Reference, ...]:
@@ -457,41 +413,3 @@ def facts_of(step: Step) -> tuple[Reference, ...]:
         return tuple(reference for _, reference in references.find_facts(step.config))
     except ConfigError:
         return ()
-
-
-def _attributes(offer: PossibleDevice) -> dict[str, Any]:
-    return {names.qualified(name): attribute.value for name, attribute in offer.device.attributes.items()}
-
-
-Selector = Callable[[DeviceVariables], bool]
-
-
-@lru_cache(maxsize=256)
-def _selector(expression: str) -> Selector | None:
-    try:
-        return compile_selector(with_guards(expression)).matches
-    except (CelCompileError, InvalidInputError):
-        return None
-
-
-def _holds(matches: Selector, offer: PossibleDevice) -> bool:
-    attributes = {name: _of_cel(attribute) for name, attribute in offer.device.attributes.items()}
-    capacity = {name: amount.value for name, amount in offer.device.capacity.items()}
-    try:
-        shared = bool(offer.device.allow_multiple_allocations)
-        return matches(device_variables(names.DRIVER, attributes, capacity, shared=shared))
-    except (CelEvaluationError, InvalidInputError):
-        return False
-
-
-def _is_requested(offer: PossibleDevice, request: ExactDeviceRequest) -> bool:
-    expressions = [selector.cel.expression for selector in request.selectors if selector.cel is not None]
-    compiled = [_selector(expression) for expression in expressions]
-    return all(matches is not None and _holds(matches, offer) for matches in compiled)
-
-
-def _of_cel(attribute: DeviceAttribute) -> Any:
-    if attribute.version is not None:
-        return Version(attribute.version)
-    value = attribute.value
-    return "" if value is None else value

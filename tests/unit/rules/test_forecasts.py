@@ -13,6 +13,7 @@ from netdra.model.meta import ObjectMeta
 from netdra.model.resource import Device, DeviceAttribute, ResourcePool, ResourceSlice, ResourceSliceSpec
 from netdra.model.topology import NetworkTopology
 from netdra.rules import forecasts
+from netdra.rules.devices import possible_devices
 from netdra.topology.classes import known_classes
 from tests import builders
 
@@ -47,7 +48,7 @@ def one(config: str) -> NetworkTopology:
 
 
 def texts(topology: NetworkTopology, slices: Sequence[ResourceSlice], **more: Any) -> list[str]:
-    return [finding.text for finding in forecasts.of_topology(topology, forecasts.possible_devices(slices), **more)]
+    return [finding.text for finding in forecasts.of_topology(topology, possible_devices(slices), **more)]
 
 
 def of_claim(topology: NetworkTopology, slices: Sequence[ResourceSlice], requests: Any, **devices: Any) -> list[str]:
@@ -55,7 +56,7 @@ def of_claim(topology: NetworkTopology, slices: Sequence[ResourceSlice], request
         {"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests, **devices}}}, ResourceClaim, "test"
     )
     classes = known_classes([topology], ())
-    offered = forecasts.possible_devices(slices)
+    offered = possible_devices(slices)
     return [finding.text for finding in forecasts.of_claim(claim, {topology.name: topology}, classes, offered)]
 
 
