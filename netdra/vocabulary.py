@@ -147,7 +147,7 @@ _VALUES: Mapping[str, KnownValues] = {
         "product": _ID,
     }.items()
 }
-_PLUGINS: Mapping[str, Kinds] = {names.qualified(names.SUPPORTED_CNIS): _LIST}
+_PLUGINS: Mapping[str, Kinds] = {names.qualified(name): _LIST for name in (names.SUPPORTED_CNIS, names.LACKED_CNIS)}
 _PUBLISHED: Mapping[str, Kinds] = {
     **{field.name: _FACTS[field.name] for field in ATTRIBUTES if field.reach != "policies"},
     **_PLUGINS,

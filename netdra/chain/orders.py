@@ -22,6 +22,8 @@ def order_of(task: ChainStep, config: Mapping[str, Any], previous: StepResult) -
         config=config,
         device=task.step.device,
         port=task.step.port,
+        keep=task.step.kept,
+        default_route=task.step.default_route,
         previous=previous,
     )
 

@@ -6,13 +6,14 @@ Called by `scan` for all interfaces, and by `watch` for those that a change conc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 import msgspec
 
 from netdra.discovery.facts import EVERY_LINK, NO_DEVICE, Key, MachineFacts, SysfsDevice
 from netdra.kernel import host_use, uapi
 from netdra.kernel.link import Link, SwitchPort, uplink_number
-from netdra.model.inventory import Interface, wired_to
+from netdra.model.inventory import HARDWARE, Interface, wired_to
 
 OVS_KIND = "openvswitch"
 OVS_DATAPATH = "ovs-system"
@@ -40,7 +41,23 @@ ENCAPSULATIONS = {
 }
 
 
-def interface(facts: MachineFacts, index: int, uplinks: frozenset[int]) -> Interface:
+class Uplinks(NamedTuple):
+    """The links that the node's own traffic depends on.
+
+    Attributes:
+        links: the links that default routes leave through, with the links below and above them.
+        by_rules: those that are among them because of default routes that only policy rules lead to.
+    """
+
+    links: frozenset[int]
+    by_rules: frozenset[int]
+
+    def changed(self, other: Uplinks) -> frozenset[int]:
+        """The links of which one says something else than the other."""
+        return (self.links ^ other.links) | (self.by_rules ^ other.by_rules)
+
+
+def interface(facts: MachineFacts, index: int, uplinks: Uplinks) -> Interface:
     """The interface of one link.
 
     Args:
@@ -100,7 +117,8 @@ def interface(facts: MachineFacts, index: int, uplinks: frozenset[int]) -> Inter
         ipv4=ipv4,
         ipv6=ipv6,
         physnet=wired_to(facts.wired, kind, link.name, device.address, pf_name, pf) if facts.wired else "",
-        host_uplink=index in uplinks,
+        host_uplink=index in uplinks.links,
+        uplink_by_rules=index in uplinks.by_rules and kind in HARDWARE,
         host_use=_host_use(facts, link, master, master_bridge),
         no_carrier=link.lacks_carrier,
         ifindex=max(index, 0),
@@ -139,12 +157,18 @@ def function(facts: MachineFacts, address: str) -> Interface:
     )
 
 
-def host_uplinks(facts: MachineFacts) -> frozenset[int]:
-    """The links that default routes leave through, with the links below and above them."""
-    uplinks: set[int] = set()
-    start = [index for index in facts.default_links if index in facts.links]
-    uplinks.update(_closure(start, lambda index: _below(facts, index)), _closure(start, facts.upper))
-    return frozenset(uplinks)
+def host_uplinks(facts: MachineFacts) -> Uplinks:
+    """The uplinks of a machine."""
+    every = _carrying(facts, facts.default_links)
+    if facts.default_links == facts.links_for_all:
+        return Uplinks(every, frozenset())
+    return Uplinks(every, (facts.default_links & every) - _carrying(facts, facts.links_for_all))
+
+
+def _carrying(facts: MachineFacts, links: Iterable[int]) -> frozenset[int]:
+    """Links with the links below and above them."""
+    start = [index for index in links if index in facts.links]
+    return frozenset((*_closure(start, lambda index: _below(facts, index)), *_closure(start, facts.upper)))
 
 
 def _closure(start: Iterable[int], step: Callable[[int], Iterable[int]]) -> set[int]:

@@ -69,6 +69,7 @@ class MachineFacts:
         speeds: index of a link -> Mbit/s.
         routes: the routes that somebody made, default ones included.
         default_links: the links that default routes leave through; set by `note_routes`, as `routed_links`.
+        links_for_all: those of them through which one leaves that needs no policy rule; set by `note_routes`.
         routed_links: the links that any of the routes leaves through.
         devices: index of a link -> the device behind it; set by `put_device`.
         by_address: PCI address -> the links on that device.
@@ -97,6 +98,7 @@ class MachineFacts:
         self.speeds: dict[int, int] = {}
         self.routes = MadeRoutes()
         self.default_links: frozenset[int] = frozenset()
+        self.links_for_all: frozenset[int] = frozenset()
         self.routed_links: frozenset[int] = frozenset()
         self.devices: dict[int, SysfsDevice] = {}
         self.by_address: dict[str, set[int]] = {}
@@ -187,6 +189,7 @@ class MachineFacts:
         """Take over the links of the routes; returns the links that came to them or left them."""
         before, self.routed_links = self.routed_links, self.routes.links
         self.default_links = self.routes.default_links
+        self.links_for_all = self.routes.links_for_all
         return before ^ self.routed_links
 
     def note(self, key: int, fields: Iterable[str], why: str) -> None:

@@ -36,7 +36,12 @@ class MadeRoutes:
     @property
     def default_links(self) -> frozenset[int]:
         """The links that default routes leave through, of all tables."""
-        return frozenset(link for key in self._default_keys for link in _links(self._groups[key]))
+        return self._links_of(self._default_keys)
+
+    @property
+    def links_for_all(self) -> frozenset[int]:
+        """The links that default routes leave through of the tables that the kernel asks for all traffic."""
+        return self._links_of(key for key in self._default_keys if MadeRoute(key, ()).is_for_all)
 
     def apply(self, event: RouteEvent) -> None:
         """Take in an event; an event whose change is known already changes nothing."""
@@ -99,6 +104,9 @@ class MadeRoutes:
                 listed[route.key].append(route.hops)
         for key, now in listed.items():
             self._set(MadeRoute(key, ()), tuple(now))
+
+    def _links_of(self, keys: Iterable[bytes]) -> frozenset[int]:
+        return frozenset(link for key in keys for link in _links(self._groups[key]))
 
     def _add(self, route: MadeRoute, *, last: bool) -> None:
         group = self._groups.get(route.key, ())

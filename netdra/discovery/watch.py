@@ -215,7 +215,7 @@ class Watcher:
         uplinks = assemble.host_uplinks(facts)
         before: dict[Key, Interface] = {}
         after: dict[Key, Interface] = {}
-        for key in concerned | (uplinks ^ self._uplinks):
+        for key in concerned | uplinks.changed(self._uplinks):
             if key in self._interfaces:
                 before[key] = self._interfaces.pop(key)
             if isinstance(key, int) and key in facts.links:

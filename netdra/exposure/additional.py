@@ -23,7 +23,8 @@ PCIE_ROOTS = (names.SEED_PCIE_ROOT, names.STANDARD_PCIE_ROOT)
 
 _BANDWIDTH = names.qualified(names.BANDWIDTH)
 _PHYSNET = names.qualified(names.PHYSNET)
-_PUBLISHED = frozenset((*(field.name for field in ATTRIBUTES), names.qualified(names.SUPPORTED_CNIS))) - {_PHYSNET}
+_OF_PLUGINS = (names.SUPPORTED_CNIS, names.LACKED_CNIS)
+_PUBLISHED = frozenset((*(field.name for field in ATTRIBUTES), *map(names.qualified, _OF_PLUGINS))) - {_PHYSNET}
 _WITHHELD = {field.name: field.type for field in ATTRIBUTES if field.reach == "policies"}
 _NEUTRAL: Mapping[type, AttributeValue] = {bool: False, int: 0, str: "", tuple: ()}
 _TYPES: Mapping[type, str] = {bool: "a boolean", int: "an integer", str: "a text", tuple: "a list"}

@@ -15,7 +15,7 @@ from netdra.exposure.select import CandidateInterface, select
 from netdra.model import names
 from netdra.model.device import Decision, ExposedCounterSet, ExposedDevice, ExposureResult, Features, Lane, Problem
 from netdra.model.inventory import Interface
-from netdra.model.resource import CapacityRequestPolicy, DeviceCapacity, DeviceTaint
+from netdra.model.resource import MAX_ATTRIBUTES_AND_CAPACITIES, CapacityRequestPolicy, DeviceCapacity, DeviceTaint
 
 BANDWIDTH = names.qualified(names.BANDWIDTH)
 WITHOUT_CABLE = frozenset({"bridge", "openvswitch", "loopback"})
@@ -23,7 +23,12 @@ WITHOUT_CABLE = frozenset({"bridge", "openvswitch", "loopback"})
 
 
 def assemble(
-    nic: NicOffers, *, pool: str, features: Features, programs: Collection[str] | None = None
+    nic: NicOffers,
+    *,
+    pool: str,
+    features: Features,
+    programs: Collection[str] | None = None,
+    lacked: Sequence[str] = (),
 ) -> ExposureResult:
     """A NIC's devices, counter sets, decisions and problems.
 
@@ -32,6 +37,7 @@ def assemble(
         pool: the name of their pool.
         features: what the API server takes.
         programs: as `netdra.exposure.facts.of_device` has it.
+        lacked: as `netdra.exposure.facts.with_lacked` has it.
     """
     nic, lanes, problems = with_lanes(nic)
     candidates = [CandidateInterface(nic.root.interface, nic.root.resolution.templates)] if nic.root else []
@@ -76,7 +82,10 @@ def assemble(
                 lists=features.list_attributes,
                 programs=programs,
             )
-            problems += [_cut(offer.interface, persona, text) for text in cut]
+            capacity = _capacity(persona, charges.bandwidth.get(persona.name))
+            room = MAX_ATTRIBUTES_AND_CAPACITIES - len(published) - len(capacity)
+            published, untold = facts.with_lacked(published, lacked, lists=features.list_attributes, room=room)
+            problems += [_cut(offer.interface, persona, text) for text in (*cut, *untold)]
             consumed = charges.consumes.get(persona.name, {})
             devices.append(
                 ExposedDevice(
@@ -86,9 +95,11 @@ def assemble(
                     policy=persona.template.policy,
                     plugins=facts.plugins_of(offer.interface, persona.template),
                     attributes=published,
-                    capacity=_capacity(persona, charges.bandwidth.get(persona.name)),
+                    capacity=capacity,
                     shared=persona.template.shared,
                     allow_host_use=persona.template.allow_host_use,
+                    allow_host_addresses=persona.template.allow_host_addresses,
+                    keep=persona.template.keep,
                     consumes=consumed if features.partitionable_devices else {},
                     taints=_taints(root, offer.interface) if features.device_taints else (),
                     lane=lanes.get(identity),

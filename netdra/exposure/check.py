@@ -27,6 +27,7 @@ from netdra.exposure.capacities import (
 )
 from netdra.model import names
 from netdra.model.inventory import Interface, InventoryNode, attributes
+from netdra.model.kept import KEEPING_TYPES, faults
 from netdra.model.meta import LabelSelector
 from netdra.model.policy import MAX_PLUGINS, MAX_SUFFIX, DeviceExposurePolicy, Exposure, SupportedCNIPlugin
 
@@ -89,6 +90,7 @@ def check_exposure(exposure: Exposure) -> tuple[str, ...]:
         *additional.room_errors(exposure),
         *(pooling_errors(exposure) if exposure.pooled_vfs is not None else sharing_errors(exposure)),
         *bandwidth_errors(exposure),
+        *_keep_errors(exposure),
     )
 
 
@@ -174,6 +176,22 @@ def _plugin_errors(exposure: Exposure) -> Iterator[str]:
             yield f'{path}: "{plugin.name}" is listed twice'
         seen.add(plugin.name)
         yield from _consumption_errors(exposure, plugin)
+
+
+def _keep_errors(exposure: Exposure) -> Iterator[str]:
+    for what, hint in faults(exposure.keep):
+        yield f"spec.exposure.keep: {what}; {hint}"
+    moving = [plugin.name for plugin in exposure.supported_cni_plugins if plugin.name in KEEPING_TYPES]
+    if exposure.keep and exposure.supported_cni_plugins and not moving:
+        yield (
+            "spec.exposure.keep: has no meaning: none of supportedCNIPlugins moves the device into the pod; list one "
+            f"of {', '.join(KEEPING_TYPES)}, or remove keep"
+        )
+    if exposure.pooled_vfs is not None and exposure.allow_host_addresses:
+        yield (
+            "spec.exposure.allowHostAddresses: has no meaning with pooledVFs: a VF that the host uses is never among "
+            "pooled ones; remove one of the two"
+        )
 
 
 def _consumption_errors(exposure: Exposure, plugin: SupportedCNIPlugin) -> Iterator[str]:

@@ -7,7 +7,7 @@ goes to `netdra.slices.pack`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -80,6 +80,7 @@ class Exposer:
         *,
         features: Features = DEFAULT_FEATURES,
         programs: Collection[str] | None = None,
+        lacked: Sequence[str] = (),
         known: KnownPolicies | None = None,
     ) -> None:
         """Begin.
@@ -88,11 +89,13 @@ class Exposer:
             policies: all policies of the cluster.
             features: what the API server takes.
             programs: the CNI plugins of the node's CNI path; None if it was not read, and all count as there.
+            lacked: the programs that topologies need and the node does not have, in order.
             known: the results of a former exposer; those of policies that did not change are reused.
         """
         self._policies = tuple(policies)
         self._features = features
         self._programs = programs
+        self._lacked = tuple(lacked)
         self._node: InventoryNode | None = None
         self._rules: tuple[Rule, ...] = ()
         self._problems: tuple[Problem, ...] = ()
@@ -215,7 +218,7 @@ class Exposer:
             above=tuple((above.on, self._offer(above.interface)) for above in group.above),
             held=group.held,
         )
-        return assemble(nic, pool=pool, features=self._features, programs=self._programs)
+        return assemble(nic, pool=pool, features=self._features, programs=self._programs, lacked=self._lacked)
 
     def _offer(self, interface: Interface) -> Offer:
         offer = self._offers.get(interface)

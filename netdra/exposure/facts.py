@@ -5,7 +5,7 @@ Called by `netdra.exposure.assemble` once per interface and once per device. Lim
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from netdra.exposure.templates import Template
 from netdra.model import names
@@ -24,6 +24,8 @@ from netdra.model.resource import MAX_STRING
 from netdra.model.topology import BUILTIN_TYPES
 
 SUPPORTED_CNIS = names.qualified(names.SUPPORTED_CNIS)
+LACKED_CNIS = names.qualified(names.LACKED_CNIS)
+_MOST_LACKED = 16
 PHYSNET = names.qualified(names.PHYSNET)
 _EMPTY = {name: value for name, value in attributes(Interface(type="")).items() if name not in ALWAYS_KNOWN}
 """By fact that not every device has, its value where it does not apply."""
@@ -86,6 +88,29 @@ def of_device(
         for name in [name for name, value in fitting_facts.items() if name in _EMPTY and value == _EMPTY[name]]:
             del fitting_facts[name]
     return fitting_facts, tuple(left_out)
+
+
+def with_lacked(
+    published: dict[str, AttributeValue], lacked: Sequence[str], *, lists: bool, room: int
+) -> tuple[dict[str, AttributeValue], tuple[str, ...]]:
+    """A device's attributes with the programs that topologies need and the node lacks, and why they could not be told.
+
+    Args:
+        published: the device's attributes; extended where something is lacked.
+        lacked: the programs.
+        lists: whether the API server takes lists.
+        room: how many more attributes the device has room for.
+    """
+    if not lacked:
+        return published, ()
+    if room < 1:
+        what = f"{LACKED_CNIS} ({', '.join(lacked)}) is left out: the device has no room for another attribute"
+        return published, (what,)
+    entries = tuple(lacked[:_MOST_LACKED])
+    entries = entries if lists else _fitting(entries)
+    more = lacked[len(entries) :]
+    cut = (f"{LACKED_CNIS} is cut by {', '.join(more)}: it has no room for more names",) if more else ()
+    return {**published, LACKED_CNIS: entries}, cut
 
 
 def _is_chosen(name: str, template: Template) -> bool:

@@ -21,12 +21,17 @@ from netdra.exposure.templates import Rule, Template
 from netdra.model import names
 from netdra.model.device import Hidden, Outcome, PolicyVerdict, Problem
 from netdra.model.inventory import DEVICE_FILE, AttributeValue, Interface, attributes
+from netdra.model.kept import ADDRESSING
 
 ALL_ATTRIBUTES = frozenset(attributes(Interface()))
 """The attributes that a selector can ask for; an attribute of these that an interface lacks could not be read."""
 TYPE = names.qualified("type")
 REGISTERED_BY = names.qualified("registeredBy")
 UPLINK = "it carries the node's own traffic, and no policy that matches it sets allowHostUplink"
+UPLINK_BY_RULES = (
+    "a default route leaves through it in a table of its own, which policy rules lead to, and no policy that matches "
+    "it sets allowHostAddresses or allowHostUplink"
+)
 UPLINK_UNKNOWN = (
     "whether it carries the node's own traffic is unknown, so it is kept: no policy that matches it sets "
     "allowHostUplink"
@@ -47,6 +52,7 @@ _PROTECTIONS: dict[str, Hidden] = {
     REPRESENTOR: "representor",
     ONLY_A_FILE: "device-file",
     UPLINK: "uplink",
+    UPLINK_BY_RULES: "uplink",
     UPLINK_UNKNOWN: "uplink-unknown",
     NO_VF: "no-match",
 }
@@ -152,11 +158,13 @@ def _winners(
             return [], reason, _PROTECTIONS[reason]
     used = _host_use(interface)
     if used:
-        matching, refused = _parted(matching, lambda rule: any(template.beside_host for template in rule.templates))
+        matching, refused = _parted(
+            matching, lambda rule: any(template.beside(interface.uses) for template in rule.templates)
+        )
         _mark(verdicts, refused, "overruled", used)
         if not matching:
             return [], used, "host-use" if interface.uses else "host-use-unknown"
-    return _ranked(matching, used, verdicts), "", None
+    return _ranked(matching, used, interface.uses, verdicts), "", None
 
 
 def _parted(rules: Iterable[Rule], holds: Callable[[Rule], bool]) -> tuple[list[Rule], list[Rule]]:
@@ -167,8 +175,15 @@ def _parted(rules: Iterable[Rule], holds: Callable[[Rule], bool]) -> tuple[list[
     return parts
 
 
-def _ranked(matching: list[Rule], used: str, verdicts: dict[str, PolicyVerdict]) -> list[Template]:
-    """The devices of the best policy of each suffix; `used` says why nothing is to be taken away from the host."""
+def _ranked(matching: list[Rule], used: str, uses: Sequence[str], verdicts: dict[str, PolicyVerdict]) -> list[Template]:
+    """The devices of the best policy of each suffix.
+
+    Args:
+        matching: the policies that match.
+        used: why nothing is to be taken away from the host, "" if nothing is in the way.
+        uses: the host's uses of the interface.
+        verdicts: those of all that match are filled in.
+    """
     winners: list[Template] = []
     by_suffix: dict[str, list[Rule]] = {}
     for rule in matching:
@@ -181,7 +196,7 @@ def _ranked(matching: list[Rule], used: str, verdicts: dict[str, PolicyVerdict])
         verdicts[best.policy] = best.won
         offered = best.templates
         if used:
-            offered = tuple(beside for template in best.templates if (beside := template.beside_host) is not None)
+            offered = tuple(beside for template in best.templates if (beside := template.beside(uses)) is not None)
             if offered != best.templates:
                 verdicts[best.policy] = best.verdict("wins", f"without what takes it away from the host: {used}")
         winners += offered
@@ -226,7 +241,9 @@ def _protections(
         )
     if interface.type != "vf":
         yield NO_VF, lambda rule: not rule.pools
-    if interface.host_uplink:
+    if interface.uplink_by_rules:
+        yield UPLINK_BY_RULES, lambda rule: rule.allows_uplink or rule.allows_addresses
+    elif interface.host_uplink:
         yield UPLINK, lambda rule: rule.allows_uplink
     # A fact that could not be read protects as if it were true.
     elif "host_uplink" in interface.unreadable:
@@ -248,9 +265,12 @@ def _asks_for(rule: Rule, facts: dict[str, AttributeValue], name: str, others: I
 def _host_use(interface: Interface) -> str:
     """Why an interface is not to be taken away from the host, "" if nothing is in the way."""
     if interface.uses:
+        allowing = (
+            "sets allowHostAddresses or allowHostUse" if ADDRESSING.issuperset(interface.uses) else "sets allowHostUse"
+        )
         return (
             f"the host uses it ({', '.join(interface.uses)}), and no policy that matches it offers shares of it or "
-            "sets allowHostUse"
+            f"{allowing}"
         )
     if interface.host_use_unknown:
         return (

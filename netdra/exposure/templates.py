@@ -5,7 +5,7 @@ Done once per set of policies by `netdra.exposure.expose`; `netdra.exposure.reso
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from decimal import ROUND_CEILING
 
 import msgspec
@@ -19,6 +19,7 @@ from netdra.model import names, quantity
 from netdra.model.device import LeftOut, Outcome, PolicyVerdict, Problem
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import AttributeValue, InventoryNode
+from netdra.model.kept import ADDRESSING, Keep
 from netdra.model.policy import CapacityCounter, DeviceExposurePolicy, Exposure, TaintEffect
 from netdra.model.resource import CapacityRequestPolicy, DeviceCapacity
 from netdra.model.topology import MOVING_TYPES
@@ -46,6 +47,8 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
         whole: whether a claim of it has the interface to itself: it is exclusive, and not because of its policy alone
             (decision D24).
         allow_host_use: whether it is offered whole though the host uses the interface.
+        allow_host_addresses: the same, while the host has addresses and routes on the interface and no other use of it.
+        keep: what of the interface's configuration on the node a pod keeps.
         lends: how much of the link all claims of the device can have together, in Mbit/s; 0 if it does not say.
         overcommits: whether it may lend what other devices lend, too.
         lanes: as how many devices the VFs of a PF are offered together; 0 where each VF is a device.
@@ -66,6 +69,8 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     room: int = ROOM
     whole: bool = False
     allow_host_use: bool = False
+    allow_host_addresses: bool = False
+    keep: tuple[Keep, ...] = ()
     lends: int = 0
     overcommits: bool = False
     lanes: int = 0
@@ -76,16 +81,23 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
             return self.chosen is not None and name not in self.chosen
         return not self.empty_facts
 
-    @property
-    def beside_host(self) -> Template | None:
+    def beside(self, uses: Collection[str]) -> Template | None:
         """The template while the host uses the interface: without plugins that move it. None if nothing is left.
+
+        Args:
+            uses: the host's uses of it, in words; none where they are unknown.
 
         A VF that the host uses is never among pooled ones: nobody could say which claim gets it.
         """
         if self.lanes:
             return None
         staying = tuple(plugin for plugin in self.plugins if plugin not in MOVING_TYPES)
-        if self.allow_host_use or (not self.whole and staying == self.plugins):
+        configured = bool(uses) and ADDRESSING.issuperset(uses)
+        if (
+            self.allow_host_use
+            or (self.allow_host_addresses and configured)
+            or (not self.whole and staying == self.plugins)
+        ):
             return self
         return None if self.whole or not staying else msgspec.structs.replace(self, plugins=staying)
 
@@ -94,7 +106,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """A policy made ready for a node.
 
     Attributes:
-        policy: its name; `excludes`, `priority`, `suffix`, `allows_uplink` as it says.
+        policy: its name; `excludes`, `priority`, `suffix`, `allows_uplink`, `allows_addresses` as it says.
         selector: None where the policy is not to be asked, and `fixed_verdict` is its verdict on every interface.
         won: its verdict where it makes devices.
         gone: the effect of the taint on its devices after their interface is gone.
@@ -106,6 +118,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     priority: int
     suffix: str
     allows_uplink: bool
+    allows_addresses: bool
     selector: CompiledSelector | None
     fixed_verdict: PolicyVerdict
     won: PolicyVerdict
@@ -239,6 +252,7 @@ def _rule(policy: DeviceExposurePolicy, node: InventoryNode, errors: tuple[str, 
         priority=spec.priority,
         suffix=exposure.device_name_suffix,
         allows_uplink=exposure.allow_host_uplink,
+        allows_addresses=exposure.allow_host_addresses,
         selector=compile_selector(spec.selector.cel) if is_evaluated else None,
         fixed_verdict=fixed_verdict,
         won=msgspec.structs.replace(fixed_verdict, outcome="wins", detail=""),
@@ -301,6 +315,8 @@ def _shared(policy: DeviceExposurePolicy, exposure: Exposure) -> Template:
         lends=_lends(exposure),
         overcommits=exposure.allow_bandwidth_overcommit,
         allow_host_use=exposure.allow_host_use,
+        allow_host_addresses=exposure.allow_host_addresses,
+        keep=exposure.keep,
     )
 
 
@@ -323,6 +339,8 @@ def _exclusive(
         overcommits=exposure.allow_bandwidth_overcommit,
         whole=bool(marked) or moving or not plugins,
         allow_host_use=exposure.allow_host_use,
+        allow_host_addresses=exposure.allow_host_addresses,
+        keep=exposure.keep,
     )
 
 

@@ -15,6 +15,7 @@ from netdra.exposure.capacities import amounts, number, sharing
 from netdra.exposure.ranks import NO_RIVALS, Rivals
 from netdra.model import names, quantity
 from netdra.model.device import ExposedDevice, ExposureResult
+from netdra.model.kept import KEEPING_TYPES
 from netdra.model.policy import DeviceExposurePolicy, Exposure
 from netdra.model.resource import MAX_STRING, CapacityRequestPolicy, DeviceCapacity, QuantityText
 from netdra.model.suggestions import closest
@@ -49,10 +50,29 @@ def warnings(policy: DeviceExposurePolicy, rivals: Rivals = NO_RIVALS) -> Iterat
         yield "spec.exposure.allowHostUplink: true, so a pod can be given the interface that the node is reached by"
     if exposure.allow_host_use:
         yield "spec.exposure.allowHostUse: true, so a pod can be given an interface that the node uses at that moment"
+    yield from _lost(exposure)
     yield from _pooled(policy.spec.selector.cel, exposure)
     yield from _moved(exposure)
     yield from _never_had(exposure)
     yield from _shadows(policy, rivals)
+
+
+def _lost(exposure: Exposure) -> Iterator[str]:
+    """Addresses that a device has on the node and that its pod would do without."""
+    moving = [plugin.name for plugin in exposure.supported_cni_plugins if plugin.name in KEEPING_TYPES]
+    allowed = [
+        word
+        for word, given in (
+            ("allowHostAddresses", exposure.allow_host_addresses),
+            ("allowHostUse", exposure.allow_host_use),
+        )
+        if given
+    ]
+    if moving and allowed and "addresses" not in exposure.keep:
+        yield (
+            f"spec.exposure.{allowed[0]}: is set without keep: [addresses], so a device with an address on the node "
+            "has none in the pod unless a step gives it one; add keep: [addresses, routes]"
+        )
 
 
 def hidden(policies: Iterable[DeviceExposurePolicy]) -> Iterator[tuple[DeviceExposurePolicy, str]]:

@@ -28,6 +28,7 @@ from netdra.model.errors import InvalidInputError
 _HEADER = struct.Struct("=BBBBBBBBI")
 _NEXT_HOP = struct.Struct("=HBBi")
 _NO_METRIC = u32(0)
+_TABLES_FOR_ALL = frozenset({uapi.RT_TABLE_DEFAULT, uapi.RT_TABLE_MAIN, uapi.RT_TABLE_LOCAL})
 _EVERYWHERE: dict[int, str] = {socket.AF_INET: "0.0.0.0/0", socket.AF_INET6: "::/0"}
 
 
@@ -136,6 +137,11 @@ class MadeRoute(NamedTuple):
     def is_default(self) -> bool:
         """Whether it is a default route."""
         return self.key[1] == 0
+
+    @property
+    def is_for_all(self) -> bool:
+        """Whether it is in a table that the kernel asks for all traffic; others are asked because of a rule alone."""
+        return to_u32(self.key[4:8]) in _TABLES_FOR_ALL
 
     @property
     def is_ipv6(self) -> bool:

@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from netdra.model.inventory import AttributeValue, Interface
+from netdra.model.kept import Keep
 from netdra.model.registration import RegistrationOutcome
 from netdra.model.resource import DeviceAttribute, DeviceCapacity, DeviceTaint
 
@@ -60,6 +61,8 @@ class ExposedDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         policy: the policy that exposes it.
         plugins: the CNI plugins that the policy lists, whether the node has them or not.
         allow_host_use: whether the policy allows that it is taken from the host while the host uses it.
+        allow_host_addresses: the same, while the host has addresses and routes on it and no other use of it.
+        keep: what of its configuration on the node the policy lets a pod keep.
         lane: the VFs of a device of pooled VFs, which is a persona of no single interface.
     """
 
@@ -73,6 +76,8 @@ class ExposedDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     capacity: Mapping[str, DeviceCapacity] = {}
     shared: bool = False
     allow_host_use: bool = False
+    allow_host_addresses: bool = False
+    keep: tuple[Keep, ...] = ()
     consumes: Mapping[str, Mapping[str, int]] = {}
     taints: tuple[DeviceTaint, ...] = ()
     lane: Lane | None = None

@@ -19,7 +19,7 @@ from netdra.model.identity import PCI, DeviceIdentity
 INVENTORY_VERSION = f"{names.GROUP}/inventory-v1"
 DEVICE_FILE = "device-file"
 """The type of what is only a file, and the step that gives it to a pod."""
-_HARDWARE = frozenset({"nic", "pf", "vf", "representor"})
+HARDWARE = frozenset({"nic", "pf", "vf", "representor"})
 AttributeValue = bool | int | str | tuple[str, ...]
 TYPES = (
     "nic", "pf", "vf", "representor", "loopback", DEVICE_FILE,
@@ -38,6 +38,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     `host_use` is what the host itself uses it for (`bridge-port br0`, `vlan-parent`, `address` ...); where that is
     unreadable, it is what is known of it. `representor` is the name of the netdev that stands for a VF on its NIC's
     switch; `port_name` is which port of that switch this one is.
+    `uplink_by_rules` is true of hardware through which default routes leave, and none of them without a policy rule.
     `no_carrier` is true of one that is set up and has no carrier: its cable or what it stands on is away.
     `registered_by` is the provider that registered it as a device, which the kernel does not know.
     VFs that are offered together are an interface of the type `vf` with the name of their device in `called`.
@@ -91,6 +92,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     ipv6: tuple[str, ...] = ()
     physnet: str = ""
     host_uplink: bool = False
+    uplink_by_rules: bool = False
     host_use: tuple[str, ...] = ()
     no_carrier: bool = False
     registered_by: str = ""
@@ -114,7 +116,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
         else:
             bus, address, port = self.bus, self.bus_address, str(self.dev_port or "")
         # A virtual link may have a permanent MAC, too: an ipvlan has that of the link below it.
-        kind = "" if self.type in _HARDWARE else self.type
+        kind = "" if self.type in HARDWARE else self.type
         return DeviceIdentity(bus=bus, address=address, port=port, permanent_mac=self.permanent_mac, kind=kind)
 
     @property

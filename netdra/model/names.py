@@ -22,6 +22,8 @@ STANDARD_PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
 STANDARD_PCI_BUS_ID = "resource.kubernetes.io/pciBusID"
 STANDARD_NUMA_NODE = "resource.kubernetes.io/numaNode"
 SUPPORTED_CNIS = "supportedCNIs"
+LACKED_CNIS = "lackedCNIs"
+"""The programs that NetworkTopologies need and the node does not have; devices of other nodes do not carry it."""
 PHYSNET = "physnet"
 
 EXCLUSION_SLOTS = "exclusion-slots"

@@ -262,19 +262,22 @@ class CustomDeviceReport(msgspec.Struct, frozen=True, kw_only=True, rename="came
 
 
 class MissingPlugin(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A CNI plugin that policies list for devices of the node, and that the node does not have.
+    """A CNI plugin that policies list for devices of the node, or NetworkTopologies need, and the node does not have.
 
     Attributes:
         name: The plugin.
         reason: Why it does not count though it is there, or was there; none if it was never seen.
         devices: How many devices would be offered for it.
         allocated: How many of these claims have.
+        needed_by_topologies: A NetworkTopology needs it as a later step or for `ipam`, so pods of that topology are not
+            placed on the node.
     """
 
     name: Name
     reason: Text = ""
     devices: Count = 0
     allocated: Count = 0
+    needed_by_topologies: bool = False
 
 
 class ProviderReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

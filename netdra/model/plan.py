@@ -14,6 +14,7 @@ import msgspec
 
 from netdra.model import names, quantity
 from netdra.model.identity import DeviceIdentity
+from netdra.model.kept import KEEPING_TYPES, Keep
 from netdra.model.neutron_port import PortSettings
 from netdra.model.topology import NeutronRequest, described
 
@@ -32,7 +33,8 @@ class ClaimReference(msgspec.Struct, frozen=True, kw_only=True):
 class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The allocated device of a root step, as the scheduler names it and as the kernel knows it.
 
-    `allow_host_use` says that its policy lets it be taken from the host while the host uses it. Of a `pooled` device,
+    `allow_host_use` says that its policy lets it be taken from the host while the host uses it, `allow_host_addresses`
+    that addresses and routes on it are no reason to refuse, `keep` what of them the pod keeps. Of a `pooled` device,
     the facts are those of the VF that the node chose for the claim, which has the VF for itself. `identity` is None in
     plans of an older netdra, and where only the slices are known.
     """
@@ -54,6 +56,8 @@ class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     device_file: str = ""
     identity: DeviceIdentity | None = None
     allow_host_use: bool = False
+    allow_host_addresses: bool = False
+    keep: tuple[Keep, ...] = ()
     pooled: bool = False
     supported_cnis: tuple[str, ...] = msgspec.field(default=(), name="supportedCNIs")
 
@@ -125,7 +129,8 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     """One step, ready but for the references in `config`, which are resolved when its ancestors have run.
 
     `if_name` is CNI_IFNAME; `network` is the `name` in the CNI configuration. With `neutron`, the device's port in
-    Neutron says what `config` does not; `port` is that port, which the claim's record has.
+    Neutron says what `config` does not; `port` is that port, which the claim's record has. `keep` is None where the
+    device's policy says what it keeps.
     """
 
     name: str
@@ -138,6 +143,20 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     device: PlannedDevice | None = None
     neutron: NeutronRequest | None = None
     port: PlannedPort | None = None
+    keep: tuple[Keep, ...] | None = None
+    default_route: bool = False
+
+    @property
+    def kept(self) -> tuple[Keep, ...]:
+        """What of its configuration on the node the step's device keeps: what the step says, or else its policy.
+
+        A policy speaks of many steps: where one gives the interface addresses itself, the policy does not count.
+        """
+        if self.keep is not None:
+            return self.keep
+        if self.device is None or self.type not in KEEPING_TYPES or self.execution != "Builtin":
+            return ()
+        return () if self.neutron is not None or self.config.get("ipam") else self.device.keep
 
     @property
     def is_root(self) -> bool:

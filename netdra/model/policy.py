@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from netdra.model.kept import KeepList
 from netdra.model.meta import Condition, LabelSelector, ObjectMeta
 from netdra.model.resource import MAX_ATTRIBUTES_AND_CAPACITIES, CapacityRequestPolicy, QuantityText
 
@@ -125,6 +126,13 @@ class Exposure(
             what it stands on and what stands on it are hidden whatever the policies say.
         allow_host_use: Offer the interface whole even if the host itself uses it: it is a port of a bridge or a bond,
             has an address, a route or a VLAN on it ... Without this, only shares of it are offered meanwhile.
+        allow_host_addresses: Offer the interface whole even if the host has addresses and routes on it, and uses it for
+            nothing else, as a NIC of a GPU's rail that gets its address from DHCP or the cloud. Without this, only
+            shares of it are offered meanwhile. The node's uplink stays hidden.
+        keep: The configuration of the device on the node that it keeps in the pod, e.g. `[addresses, routes]`. It
+            counts for steps of type `host-device`, `sriov` and `rdma` without a `keep` of their own, and without
+            `ipam` or `neutron`. If absent, only the MTU; the pod's interface has no address then, unless a step gives
+            it one.
         pooled_vfs: Offer the VFs of each PF that the policy selects as one device, or a few, with the capacities `vfs`
             and `bandwidth`. A claim gets one VF, which the node chooses, and as much bandwidth as it requests. If
             absent, each VF is a device.
@@ -143,6 +151,8 @@ class Exposure(
     allow_bandwidth_overcommit: bool = False
     allow_host_uplink: bool = False
     allow_host_use: bool = False
+    allow_host_addresses: bool = False
+    keep: KeepList = ()
     pooled_vfs: PooledVFs | None = msgspec.field(default=None, name="pooledVFs")
     taints: Taints = Taints()
 

@@ -73,6 +73,15 @@ class StepResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     dns: CNIDNS | None = None
     devices: tuple[StepDevice, ...] = ()
 
+    def place_of(self, if_name: str) -> int | None:
+        """The place among the interfaces of the pod's one of a name, the last of several; None if there is none."""
+        places = (
+            place
+            for place, interface in reversed(tuple(enumerate(self.interfaces)))
+            if interface.name == if_name and interface.sandbox
+        )
+        return next(places, None)
+
     def as_prev_result(self, cni_version: str) -> dict[str, Any]:
         """The `prevResult` of a plugin's configuration (CNI §"Section 3"): without what is ours alone."""
         plain: dict[str, Any] = msgspec.to_builtins(self)

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from netdra.model.inventory import DEVICE_FILE
+from netdra.model.kept import KeepList
 from netdra.model.meta import Condition, ObjectMeta
 from netdra.model.policy import PolicySelector
 
@@ -87,6 +88,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
             its own.
         default_route: Whether the step may give the pod a default route of the same priority as that of `eth0`. With
             `false`, the default, such a route is rejected: the pod could no longer reach the cluster's services.
+        keep: The configuration of the device on the node that it keeps in the pod, e.g. `[addresses, routes]`; root
+            steps of type `host-device`, `sriov` and `rdma` only. If absent, the `keep` of the device's policy, unless
+            the step has `ipam` or `neutron`; `[]` for nothing.
         extended_resource_name: A resource name, e.g. `example.com/vf`, by which containers can request the root step's
             device in their limits, without a claim. If absent, a claim is required.
         neutron: The port of OpenStack's Neutron that the VF gets its MAC address, VLAN, rates and addresses from, e.g.
@@ -101,6 +105,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     execution: Execution = "Auto"
     network: str = ""
     default_route: bool = False
+    keep: KeepList | None = None
     extended_resource_name: str = ""
     neutron: NeutronRequest | None = None
 

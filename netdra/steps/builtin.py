@@ -16,13 +16,15 @@ from netdra.model.documents import convert
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError
 from netdra.model.inventory import DEVICE_FILE
 from netdra.model.result import CNIDNS, StepResult
-from netdra.steps import addressing, ipam, rated, sriov, vf_link
+from netdra.steps import addressing, ipam, keeping, rated, sriov, vf_link
 from netdra.steps.bond import BOND
-from netdra.steps.contract import Builtin, Order, Params, Site
+from netdra.steps.contract import Builtin, Order, Params, Record, Site
 from netdra.steps.device_file import FILE
 from netdra.steps.host_device import HOST_DEVICE
 from netdra.steps.ipam import IpamLease
-from netdra.steps.rdma_device import RDMA
+from netdra.steps.keeping import Kept
+from netdra.steps.moving import Moved
+from netdra.steps.rdma_device import RDMA, RdmaMoved
 from netdra.steps.sriov import SRIOV, VirtualFunction
 from netdra.steps.tuning import TUNING
 from netdra.steps.vfio_pci import VFIO_PCI
@@ -72,7 +74,14 @@ def observe(prepared: Prepared, site: Site) -> dict[str, Any]:
         NetdraError: the step cannot be done as things stand.
     """
     record = prepared.step.observe(prepared.order, prepared.params, site)
-    return _plain(prepared, record, prepared.lease, rated.observe(prepared.order, site))
+    assert isinstance(record, prepared.step.record)
+    parts = {
+        "step": record,
+        "ipam": prepared.lease,
+        "rates": rated.observe(prepared.order, site),
+        "kept": keeping.observe(prepared.order, _netdev(record), site),
+    }
+    return {name: msgspec.to_builtins(part) for name, part in parts.items() if part is not None}
 
 
 def apply(
@@ -90,6 +99,8 @@ def apply(
     record = msgspec.convert(undo["step"], prepared.step.record)
     result = prepared.step.apply(prepared.order, prepared.params, record, site)
     rated.apply(prepared.order, site)
+    if "kept" in undo:
+        result = keeping.apply(prepared.order, msgspec.convert(undo["kept"], Kept), result, site)
     if prepared.lease is not None:
         lease, leased = ipam.add(prepared.lease, result, site)
         amend({**undo, "ipam": msgspec.to_builtins(lease)})
@@ -111,6 +122,11 @@ def undo(kind: str, record: Mapping[str, Any], site: Site) -> tuple[str, ...]:
     step = _of(kind)
     problems: list[NetdraError] = []
     notes: tuple[str, ...] = ()
+    if "kept" in record:
+        try:
+            keeping.undo(msgspec.convert(record["kept"], Kept), site)
+        except NetdraError as problem:
+            problems.append(problem)
     if "ipam" in record:
         try:
             ipam.release(msgspec.convert(record["ipam"], IpamLease), site)
@@ -210,21 +226,23 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def _plain(prepared: Prepared, record: Any, lease: IpamLease | None, rates: VirtualFunction | None) -> dict[str, Any]:
-    assert isinstance(record, prepared.step.record)
-    parts = {"step": record, "ipam": lease, "rates": rates}
-    return {name: msgspec.to_builtins(part) for name, part in parts.items() if part is not None}
+def _netdev(record: Record) -> Moved | None:
+    """The netdev that moves with a step, as its record has it."""
+    match record:
+        case Moved():
+            return record
+        case VirtualFunction():
+            return record.moved
+        case RdmaMoved():
+            return record.netdev
+    return None
 
 
 def _with_lease(order: Order, result: StepResult, leased: StepResult, added: addressing.AddedAddressing) -> StepResult:
     """A step's result with the leased addresses on its interface."""
-    places = [
-        place
-        for place, interface in enumerate(result.interfaces)
-        if interface.name == order.if_name and interface.sandbox
-    ]
+    place = result.place_of(order.if_name)
     ips = tuple(
-        msgspec.structs.replace(leased_ip, address=address, interface=places[-1] if places else None)
+        msgspec.structs.replace(leased_ip, address=address, interface=place)
         for leased_ip, address in zip(leased.ips, added.addresses, strict=True)
     )
     return msgspec.structs.replace(

@@ -16,6 +16,7 @@ from netdra.kernel.netns import Namespace
 from netdra.kernel.sysfs import Sysfs
 from netdra.model import texts
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError
+from netdra.model.kept import Keep
 from netdra.model.plan import PlannedDevice, PlannedPort, called
 from netdra.model.result import CNIInterface, StepResult
 from netdra.model.texts import MAC_PATTERN
@@ -62,6 +63,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
         network: the network's name, for IPAM plugins.
         device: the device that was allocated for it, if it is a root step.
         port: the device's port in Neutron, if the step has one.
+        keep: what of its configuration on the node the device keeps.
+        default_route: whether the step may give the pod a default route that comes before that of `eth0`.
         previous: the merged result of the steps that it depends on.
         later: the records of later steps of its type on the same interface; given for `check` alone.
         noted: the step's notes from when it was done; given for `check` alone.
@@ -75,6 +78,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     config: Mapping[str, Any]
     device: PlannedDevice | None = None
     port: PlannedPort | None = None
+    keep: tuple[Keep, ...] = ()
+    default_route: bool = False
     previous: StepResult = StepResult()
     later: tuple[Mapping[str, Any], ...] = ()
     noted: tuple[str, ...] = ()

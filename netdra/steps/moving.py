@@ -16,15 +16,18 @@ from functools import partial
 
 import msgspec
 
-from netdra.kernel import address, host_use, link, route, uapi, unlocked
+from netdra.kernel import address, host_use, link, neighbour, route, uapi, unlocked
+from netdra.kernel.address import Address
 from netdra.kernel.errors import KernelError, KernelExistsError, KernelMissingError
 from netdra.kernel.host_use import Configuration
 from netdra.kernel.link import Link
+from netdra.kernel.neighbour import Neighbour
 from netdra.kernel.netlink import Socket
 from netdra.kernel.route import Route
 from netdra.kernel.sysfs import Sysfs
 from netdra.model.errors import PermanentError, TemporaryError
 from netdra.model.identity import DeviceIdentity
+from netdra.model.kept import ADDRESSING
 from netdra.model.plan import PlannedDevice
 from netdra.model.result import CNIInterface
 from netdra.steps import identity, settings
@@ -74,6 +77,7 @@ class Moved(Record, frozen=True, kw_only=True):
     master: str = ""
     addresses: tuple[HostAddress, ...] = ()
     routes: tuple[Route, ...] = ()
+    neighbours: tuple[Neighbour, ...] = ()
     settings: DeviceSettings | None = None
     index: int = 0
     lower: int = 0
@@ -132,7 +136,9 @@ def seen(pod_name: str, netdev: Link, site: Site, has: Configuration, *, with_se
             )
             for entry in addresses
         ),
-        routes=tuple(_lasting_routes(netdev.index, has.routes)) if addresses else (),
+        routes=tuple(_lasting_routes(netdev.index, addresses, has.routes)) if addresses else (),
+        # Asked only where somebody configures the device: each such question is two more to the kernel.
+        neighbours=tuple(neighbour.dump(site.host, netdev.index)) if any(map(host_use.counts, addresses)) else (),
         settings=settings.read(netdev, site.host) if with_settings else None,
         index=netdev.index,
         lower=netdev.lower,
@@ -227,10 +233,12 @@ def check_unused(called: str, device: PlannedDevice | None, netdev: Link, site: 
     if device is not None and device.allow_host_use:
         return
     used = host_use.read(site.host, netdev, site.sysfs, has)
-    if used:
+    configured = ADDRESSING.issuperset(used)
+    if used and not (configured and device is not None and device.allow_host_addresses):
+        instead = "allowHostAddresses" if configured else "allowHostUse"
         raise PermanentError(
             f'{called}: the host uses device "{netdev.name}": {", ".join(used)}',
-            hint="take another device; only if the host can do without this one, set allowHostUse in the policy that "
+            hint=f"take another device; only if the host can do without this one, set {instead} in the policy that "
             "offers it",
         )
 
@@ -382,7 +390,7 @@ def _restore_settings(moved: Moved, back: Link, site: Site) -> tuple[ChangedSett
 
 
 def restore_addressing(moved: Moved, index: int, sock: Socket, attempts: Attempts) -> None:
-    """Give a link the addresses and routes of a record that it does not have; what is refused becomes a note."""
+    """Give a link the addresses, routes and neighbours of a record; what is refused becomes a note."""
     present = {entry.text for entry in address.dump(sock, index)} if moved.addresses else set()
     for former in moved.addresses:
         if former.text in present or not former.is_valid:
@@ -392,6 +400,8 @@ def restore_addressing(moved: Moved, index: int, sock: Socket, attempts: Attempt
         _attempt(attempts, partial(add, scope=former.scope, flags=former.flags))
     for entry in moved.routes:
         _attempt(attempts, partial(route.add, sock, msgspec.structs.replace(entry, index=index)))
+    for known in moved.neighbours:
+        _attempt(attempts, partial(neighbour.add, sock, index, known))
 
 
 def _set_mac(sock: Socket, which: str | int, mac: str) -> None:
@@ -483,10 +493,16 @@ def _attempt(attempts: Attempts, act: Callable[[], None]) -> None:
     attempts.run(noted)
 
 
-def _lasting_routes(index: int, routes: Iterable[Route]) -> list[Route]:
-    """The routes through a link that the kernel did not make by itself and that leave through it alone."""
+def _lasting_routes(index: int, addresses: Iterable[Address], routes: Iterable[Route]) -> list[Route]:
+    """The routes through a link alone that do not come by themselves with its addresses.
+
+    With IFA_F_NOPREFIXROUTE, which network managers give to their addresses, the kernel makes no route to an address's
+    network. They make it themselves, as one of the kernel's (RTPROT_KERNEL).
+    """
+    managed = any(entry.flags & uapi.IFA_F_NOPREFIXROUTE for entry in addresses)
     return [
         entry
         for entry in routes
-        if entry.links == (index,) and entry.index == index and entry.protocol != uapi.RTPROT_KERNEL
+        if entry.links == (index,) and entry.index == index
+        if entry.protocol != uapi.RTPROT_KERNEL or (managed and entry.kind == uapi.RTN_UNICAST)
     ]

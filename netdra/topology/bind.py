@@ -15,6 +15,7 @@ import msgspec
 from netdra.model import names
 from netdra.model.claim import DeviceRequestAllocationResult, OpaqueDeviceConfiguration, ResourceClaim
 from netdra.model.errors import InvalidInputError, TemporaryError
+from netdra.model.kept import Keep
 from netdra.model.meta import ObjectMeta
 from netdra.model.plan import Binding, ClaimReference, PlainDevice, Plan, PlannedDevice, PlannedStep
 from netdra.model.suggestions import listed
@@ -47,6 +48,7 @@ SHARED_NETWORK = "netdra_"
 """The prefix of shared networks' names: no topology's name has an underscore, and no other user of the node's IPAM
 plugins is likely to have one; GC of a network frees what netdra does not know of."""
 
+_BOND = "bond"
 _MOST_GRAPHS = 256
 _graphs: dict[str, tuple[NetworkTopology, Graph]] = {}
 """By name, the topology that was compiled last, and its graph: each pod's start binds anew, and compiling takes
@@ -362,6 +364,8 @@ def _steps(
             config=completed(graph, step, allotted.get(step.name)),
             device=allotted.get(step.name),
             neutron=step.neutron,
+            keep=_keep(graph, step, allotted.get(step.name)),
+            default_route=step.default_route and step.is_root,
         )
         for step in filled(graph, given).steps
     )
@@ -391,6 +395,14 @@ def _plain(claim: ResourceClaim, result: DeviceRequestAllocationResult, known: _
         device=_device(claim, result, known),
         admin_access=bool(result.admin_access),
     )
+
+
+def _keep(graph: Graph, step: Step, device: PlannedDevice | None) -> tuple[Keep, ...] | None:
+    """What a step's device keeps; None for what its policy says. A bond's member has no addresses of its own."""
+    by_policy = step.keep is None and device is not None and device.keep
+    if by_policy and any(step.name in other.depend_on for other in graph.steps if other.type == _BOND):
+        return ()
+    return step.keep
 
 
 def _device(claim: ResourceClaim, result: DeviceRequestAllocationResult, known: _Known) -> PlannedDevice:

@@ -6,7 +6,7 @@ them. Claims name these classes and nothing else of the topology: the class carr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from netdra.cel import CelCompileError, guarded, joined
 from netdra.model import documents, names
@@ -28,6 +28,7 @@ from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import ALWAYS_KNOWN
 from netdra.model.meta import ObjectMeta
 from netdra.model.topology import NetworkTopology, NetworkTopologyReference, Step, TopologyParameters
+from netdra.topology import needed
 from netdra.topology.graph import Graph, compile_topology
 
 _MAX_LABEL_VALUE = 63
@@ -37,7 +38,8 @@ _OURS = f'device.driver == "{names.DRIVER}"'
 def device_classes(topology: NetworkTopology, features: Features | None = None) -> tuple[DeviceClass, ...]:
     """The topology's DeviceClasses, in the order of its root steps.
 
-    Each is true of the driver's own devices alone that the step's selector matches and its plugin can attach. It asks
+    Each is true of the driver's own devices alone that the step's selector matches and its plugin can attach, and whose
+    node does not lack a program that the topology's other steps run (decision D45). It asks
     for each key that a device can lack before it reads it: a selector that meets a missing key fails the whole
     allocation (decision D19).
 
@@ -145,7 +147,7 @@ def guard(cni_type: str, features: Features) -> str:
     return f"{_OURS} && {_attachable(cni_type, features)}"
 
 
-def _selectors(step: Step, features: Features) -> tuple[str, ...]:
+def _selectors(step: Step, programs: frozenset[str], features: Features) -> tuple[str, ...]:
     """The class's selectors: one, unless it would be more than Kubernetes takes.
 
     The driver is asked for first, so that no more is read of other drivers' devices. Then comes the step's selector,
@@ -154,15 +156,28 @@ def _selectors(step: Step, features: Features) -> tuple[str, ...]:
     assert step.selector is not None
     selector = guarded(step.selector.cel, known=ALWAYS_KNOWN)
     try:
-        return (joined(_OURS, selector, _attachable(step.type, features)),)
+        return (joined(_OURS, selector, _attachable(step.type, features), *_complete(programs, features)),)
     except CelCompileError:
-        return (guard(step.type, features), selector)
+        return (joined(guard(step.type, features), *_complete(programs, features)), selector)
 
 
 def _attachable(cni_type: str, features: Features) -> str:
     published = f'device.attributes["{names.DRIVER}"].{names.SUPPORTED_CNIS}'
-    test = f'includes("{cni_type}")' if features.list_attributes else f'contains(",{cni_type},")'
-    return f"has({published}) && {published}.{test}"
+    return f"has({published}) && {_includes(published, cni_type, features)}"
+
+
+def _includes(published: str, name: str, features: Features) -> str:
+    """Whether an attribute, a list or a text with commas around each entry, has a name (decision D6)."""
+    return f'{published}.includes("{name}")' if features.list_attributes else f'{published}.contains(",{name},")'
+
+
+def _complete(programs: frozenset[str], features: Features) -> Iterator[str]:
+    """The condition that the device's node has these programs, if there are any."""
+    if not programs:
+        return
+    published = f'device.attributes["{names.DRIVER}"].{names.LACKED_CNIS}'
+    tests = [_includes(published, name, features) for name in sorted(programs)]
+    yield f"!(has({published}) && ({' || '.join(tests)}))"
 
 
 def _device_class(graph: Graph, step: Step, features: Features) -> DeviceClass:
@@ -176,7 +191,8 @@ def _device_class(graph: Graph, step: Step, features: Features) -> DeviceClass:
         ),
         spec=DeviceClassSpec(
             selectors=tuple(
-                DeviceSelector(cel=CELDeviceSelector(expression=text)) for text in _selectors(step, features)
+                DeviceSelector(cel=CELDeviceSelector(expression=text))
+                for text in _selectors(step, needed.programs(graph.steps), features)
             ),
             config=(DeviceClassConfiguration(opaque=opaque),),
             extended_resource_name=step.extended_resource_name or None,

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from netdra.model import names
 from netdra.model.findings import Finding, Path, about, of_step
+from netdra.model.kept import KEEPING_TYPES, faults
 from netdra.model.topology import Step
 from netdra.topology import neutron_request
 from netdra.topology.references import PARAMETERS
@@ -60,6 +61,35 @@ def examine_step(topology: str, at: int, step: Step) -> Iterator[Finding]:
             )
     yield from _root_or_derived(topology, shown, step, path)
     yield from of_step(neutron_request.examine(step), topology, shown, *path)
+    yield from of_step(_keep(step), topology, shown, *path)
+
+
+def _keep(step: Step) -> Iterator[Finding]:
+    """What is wrong with what the device is to keep of its configuration on the node; paths begin in the step."""
+    keep = step.keep
+    if keep is None:
+        return
+    if not step.is_root:
+        hint = "move it to the step of the device that this one stands on"
+        yield Finding("only a step without dependOn has a device that can keep anything", hint, ("keep",))
+    elif step.type not in KEEPING_TYPES or not step.is_builtin:
+        other = f"type {quoted(step.type)}" if step.type not in KEEPING_TYPES else "execution Binary"
+        what = f"keep goes with steps of type {', '.join(KEEPING_TYPES)} that netdra carries out, not with {other}"
+        yield Finding(what, "remove keep", ("keep",))
+    for what, hint in faults(keep):
+        yield Finding(f"keep: {what}", hint, ("keep",))
+    addressed = [word for word in ("addresses", "routes", "rules") if word in keep]
+    if addressed and step.config.get("ipam"):
+        hint = f"remove config.ipam, or {', '.join(addressed)} from keep"
+        yield Finding(
+            f"keep: {addressed[0]} do not go with config.ipam: both give the interface its own", hint, ("keep",)
+        )
+    if addressed and step.neutron is not None:
+        hint = f"remove {', '.join(addressed)} from keep"
+        yield Finding(f"keep: {addressed[0]} do not go with neutron: addresses are the port's", hint, ("keep",))
+    if "mtu" in keep and step.config.get("mtu") is not None:
+        hint = "remove config.mtu, or mtu from keep"
+        yield Finding("keep: mtu does not go with config.mtu, which changes it", hint, ("keep",))
 
 
 def _root_or_derived(topology: str, shown: str, step: Step, path: Path) -> Iterator[Finding]:

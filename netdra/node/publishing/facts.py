@@ -18,6 +18,7 @@ from netdra.model import names
 from netdra.model.device import ExposureResult
 from netdra.model.identity import PCI
 from netdra.model.inventory import PUBLISHED_FIELDS, Interface
+from netdra.model.kept import Keep
 from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import TaintEffect, Taints
@@ -40,6 +41,8 @@ class DeviceFacts(msgspec.Struct, frozen=True):
         allow_host_use: whether that policy allows that the device is taken from the host while the host uses it.
         plugins: the CNI plugins that the policy lists, whether the node has them or not.
         vfs: of a device of pooled VFs, those that a claim can be given, held or not.
+        allow_host_addresses: whether that policy allows it while the host has addresses and routes on the device.
+        keep: what of its configuration on the node that policy lets a pod keep.
     """
 
     interface: Interface
@@ -47,6 +50,8 @@ class DeviceFacts(msgspec.Struct, frozen=True):
     allow_host_use: bool = False
     plugins: tuple[str, ...] = ()
     vfs: tuple[Interface, ...] = ()
+    allow_host_addresses: bool = False
+    keep: tuple[Keep, ...] = ()
 
 
 def of_part(part: ExposureResult, by_identity: Mapping[str, Interface]) -> dict[str, DeviceFacts]:
@@ -58,6 +63,8 @@ def of_part(part: ExposureResult, by_identity: Mapping[str, Interface]) -> dict[
             device.allow_host_use,
             device.plugins,
             tuple(by_identity[vf] for vf in device.lane.vfs) if device.lane is not None else (),
+            device.allow_host_addresses,
+            device.keep,
         )
         for device in part.devices
     }
@@ -94,7 +101,7 @@ def still(last: DeviceFacts, now: DeviceFacts) -> DeviceFacts:
     """
     plugins = tuple(dict.fromkeys((*now.plugins, *last.plugins)))
     interface = now.interface if now.interface.is_pool else last.interface
-    return DeviceFacts(interface, now.policy, now.allow_host_use, plugins, now.vfs)
+    return msgspec.structs.replace(now, interface=interface, plugins=plugins)
 
 
 def planned(pool: str, device: Device, last: DeviceFacts) -> PlannedDevice:
@@ -121,6 +128,8 @@ def planned(pool: str, device: Device, last: DeviceFacts) -> PlannedDevice:
         device_file=interface.device_file,
         identity=interface.device if interface.device.key else None,
         allow_host_use=last.allow_host_use,
+        allow_host_addresses=last.allow_host_addresses,
+        keep=last.keep,
         pooled=is_pooled(device),
     )
 

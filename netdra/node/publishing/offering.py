@@ -7,7 +7,7 @@ grows with the changes: the devices and slices of an unchanged pool are not made
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from types import MappingProxyType
 from typing import Protocol
@@ -123,6 +123,7 @@ class Offering:
         self._exposer: Exposer | None = None
         self._inputs: tuple[object, ...] = ()
         self._presence: Presence | None = None
+        self._lacked: tuple[str, ...] = ()
         self._features = Features()
         self._damper = Damper()
         self._watch = held_vfs.TroubleWatch()
@@ -148,25 +149,38 @@ class Offering:
         return min((due for due in (self._damper.due, self._watch.due) if due is not None), default=None)
 
     def follow(
-        self, policies: Sequence[DeviceExposurePolicy], features: Features, presence: Presence | None = None
+        self,
+        policies: Sequence[DeviceExposurePolicy],
+        features: Features,
+        presence: Presence | None = None,
+        required: Collection[str] = (),
     ) -> None:
         """From now on these policies hold, the API server has these features, and the node these CNI plugins.
+
+        Args:
+            policies: all of the cluster.
+            features: those of the API server.
+            presence: the node's plugins; None if they are not followed.
+            required: the programs that topologies need beside those of their root steps.
 
         A change of a policy's status alone, which the controller writes, does not count: all devices would be made anew
         for nothing.
         """
         programs = presence.programs if presence is not None else None
+        lacked = tuple(sorted(frozenset(required).difference(programs))) if programs is not None else ()
+        self._lacked = lacked
         inputs = (
             tuple((policy.name, policy.metadata.generation, policy.spec) for policy in policies),
             features,
             programs,
+            lacked,
         )
         self._presence = presence
         if inputs != self._inputs:
             self._inputs = inputs
             self._features = features
             known = self._exposer.known if self._exposer is not None else None
-            self._exposer = Exposer(policies, features=features, programs=programs, known=known)
+            self._exposer = Exposer(policies, features=features, programs=programs, lacked=lacked, known=known)
 
     def update(
         self,
@@ -254,7 +268,7 @@ class Offering:
         ]
         problems = (*self._problems, *unwanted)
         plugins = self._presence.programs if self._presence is not None else ()
-        missing = reports.missing_plugins(self._listed(), self._presence)
+        missing = reports.missing_plugins(self._listed(), self._presence, self._lacked)
         return reports.status(
             ReportSource(
                 rows,

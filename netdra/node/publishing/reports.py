@@ -8,7 +8,7 @@ status stays below its limit (decision D18).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 import msgspec
@@ -103,18 +103,28 @@ class Listed(msgspec.Struct, frozen=True):
         return Listed(self.devices + 1, self.allocated + allocated)
 
 
-def missing_plugins(listed: Mapping[str, Listed], presence: Presence | None) -> Iterator[MissingPlugin]:
-    """The CNI plugins that policies list and the node does not have, by name."""
+def missing_plugins(
+    listed: Mapping[str, Listed], presence: Presence | None, lacked: Collection[str] = ()
+) -> Iterator[MissingPlugin]:
+    """The CNI plugins that policies list, or topologies need, and the node does not have, by name.
+
+    Args:
+        listed: those that policies list.
+        presence: the node's plugins; None if they are not followed.
+        lacked: those that topologies need and the node does not have.
+    """
     if presence is None:
         return
     why = {**presence.lost, **presence.unusable}
-    for plugin in sorted(listed):
-        if not is_there(plugin, presence.programs):
+    for plugin in sorted({*listed, *lacked}):
+        if plugin in lacked or not is_there(plugin, presence.programs):
+            of_policies = listed.get(plugin, Listed())
             yield MissingPlugin(
                 name=plugin,
                 reason=_clipped(why.get(plugin, "")),
-                devices=listed[plugin].devices,
-                allocated=listed[plugin].allocated,
+                devices=of_policies.devices,
+                allocated=of_policies.allocated,
+                needed_by_topologies=plugin in lacked,
             )
 
 

@@ -57,6 +57,7 @@ from netdra.node.publishing.spread import Spread
 from netdra.node.signals import Signal
 from netdra.node.view import HeldDevice, Holder, VFTrouble
 from netdra.topology.devices import DeviceKey
+from netdra.topology.needed import NeededPrograms
 
 log = logging.getLogger(__name__)
 
@@ -119,6 +120,7 @@ class Publishing:
         self._problem_events = ProblemEvents(self._recorder, node)
         self.followed = FollowedObjects(node)
         self._facts = NodeRegistrations(node, leased)
+        self._needed = NeededPrograms()
         self._files = files or DeviceFiles()
         self.hardware = hardware or HardwareTable()
         self.health = PublishedHealth()
@@ -200,6 +202,7 @@ class Publishing:
         """
         with ExitStack() as following:
             following.enter_context(self.followed.policies.following(self._on_policy_change))
+            following.enter_context(self.followed.topologies.following(self._on_topology_change))
             following.enter_context(self.followed.nodes.following(self._on_node_change))
             for custom_devices in (self.followed.custom_devices, self.followed.shared_custom_devices):
                 following.enter_context(custom_devices.following(self._on_custom_device_change))
@@ -256,6 +259,7 @@ class Publishing:
         # A cluster may lack the kind; where it has it, the objects' facts must not go for a moment.
         with suppress(TimeoutError):
             async with asyncio.timeout(CUSTOM_DEVICES_SECONDS):
+                await self.followed.topologies.wait_synced()
                 await self.followed.custom_devices.wait_synced()
                 await self.followed.shared_custom_devices.wait_synced()
         if not self.followed.slices.objects:
@@ -315,11 +319,12 @@ class Publishing:
         allocatable = {name: amount for name, amount in _allocatable(node).items() if name in allocatable_names}
         held_devices, features = self._held_devices(), self._features
         presence = self._plugins.presence if self._plugins is not None else None
+        required = self._needed.names
         registered = self._registered = self._facts.registered(labels)
         metrics.set_held(held_devices)
 
         def make() -> Offered:
-            offering.follow(policies, features, presence)
+            offering.follow(policies, features, presence, required)
             discovered.update(interfaces.inventory)
             offered = offering.update(
                 interfaces.inventory, labels, held_devices, interfaces, time.monotonic(), registered, allocatable
@@ -404,6 +409,10 @@ class Publishing:
         if any(policy is not None and policy.spec.action == "exclude" for policy in (change.old, change.new)):
             self._work.set()  # it protects
         else:
+            self._look_in_turn()
+
+    def _on_topology_change(self, change: Change[NetworkTopology]) -> None:
+        if self._needed.put(change.key, change.new):
             self._look_in_turn()
 
     def _look_in_turn(self) -> None:

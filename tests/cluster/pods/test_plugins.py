@@ -44,9 +44,27 @@ def macvlan(stage: Stage) -> Iterator[Path]:
 
 def install(path: Path) -> None:
     """Whole or not at all."""
-    part = path.with_name(".macvlan.part")
-    shutil.copy(program("macvlan"), part)
+    part = path.with_name(f".{path.name}.part")
+    shutil.copy(program(path.name), part)
     part.rename(path)
+
+
+def lacked(found: list[Object]) -> set[str]:
+    devices = [device for each in found for device in each["spec"].get("devices", [])]
+    return {device["attributes"].get("dra.networking/lackedCNIs", {}).get("string", "") for device in devices}
+
+
+@pytest.fixture
+def host_local(stage: Stage) -> Iterator[Path]:
+    """The IPAM plugin's file, which the node does not have; it gets it back."""
+    path = stage.driver.plugins / "host-local"
+    path.unlink()
+    yield path
+    path.unlink(missing_ok=True)
+    path.symlink_to(program("host-local"))
+    stage.workspace.api.wait_for_all(
+        SLICE, lambda found: lacked(found) == {""}, fields=f"spec.nodeName={stage.driver.node.name}"
+    )
 
 
 def test_a_pod_that_waits_for_a_plugin_starts_by_itself_when_it_arrives(stage: Stage, macvlan: Path) -> None:
@@ -81,3 +99,23 @@ def test_a_running_pod_keeps_its_device_while_its_plugin_is_away(stage: Stage, m
     assert "net1" in witness.interfaces(stage.pods, "held")
     assert api.get(POD, "held", stage.workspace.namespace)["status"]["phase"] == "Running"
     install(macvlan)
+
+
+def test_a_pod_waits_for_an_ipam_plugin_as_for_any_other(stage: Stage, host_local: Path) -> None:
+    """A device says nothing of IPAM: the node says what it lacks of what topologies need."""
+    api, node = stage.workspace.api, stage.driver.node.name
+    claim = stage.claim("leased")
+    api.wait_for_all(SLICE, lambda found: lacked(found) == {",host-local,"}, fields=f"spec.nodeName={node}")
+    witness.add(stage.pods, "leased", claim)
+    waiting = stage.pods.wait("leased", lambda found: scheduling(found)[1] != "")
+    assert "cannot allocate all claims" in scheduling(waiting)[1]
+
+    def says(found: Object | None) -> bool:
+        missing = (found or {}).get("status", {}).get("missingPlugins", [])
+        return [(each["name"], each.get("neededByTopologies")) for each in missing] == [("host-local", True)]
+
+    api.wait_for(REPORT, node, says)
+    with within(SOON, "a pod's start after its IPAM plugin's arrival"):
+        install(host_local)
+        stage.pods.wait("leased", is_running)
+    assert len(witness.addresses(stage.pods, "leased")) == 1

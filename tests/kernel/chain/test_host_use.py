@@ -11,6 +11,7 @@ from netdra.chain.detach import detach
 from netdra.kernel import host_use, kinds, link, netns
 from netdra.kernel.sysfs import Sysfs
 from netdra.model.errors import PermanentError
+from netdra.model.kept import ADDRESSING
 from netdra.model.plan import PlannedDevice
 from tests.kernel.chain.conftest import Bed, device, differences
 from tests.plans import attach, plan, step
@@ -72,7 +73,8 @@ def test_a_device_that_the_host_uses_by_now_is_refused_and_the_use_is_named(bed:
         PermanentError, match=f'step "dev" \\(host-device( binary)?\\): the host uses device "eth7": .*{what}'
     ) as told:
         attached(bed, device("eth7"), binary=binary)
-    assert "set allowHostUse in the policy" in str(told.value)
+    word = "allowHostAddresses" if what in ADDRESSING else "allowHostUse"
+    assert f"set {word} in the policy" in str(told.value)
     assert differences(before, bed.state()) == []
 
 

@@ -124,7 +124,7 @@ def ovs_machine(bridges: dict[str, str] | None) -> dict[str, Interface]:
         header = struct.pack("=BxHiII", 0, 1, index, 0, 0)
         body = header + attribute(uapi.IFLA_IFNAME, text(name)) + attribute(uapi.IFLA_MASTER, u32(master)) + info
         facts.put(link.parse(body))
-    facts.default_links = frozenset({2})
+    facts.default_links = facts.links_for_all = frozenset({2})
     facts.ovs_bridges = bridges
     uplinks = assemble.host_uplinks(facts)
     return {facts.links[index].name: assemble.interface(facts, index, uplinks) for index in facts.links}

@@ -138,3 +138,49 @@ def test_policies_select_by_what_the_host_uses_a_device_for() -> None:
     assert names(expose(inventory(USED, msgspec.structs.replace(NIC, if_name="eth2")), [matching])) == ["eth1"]
     assert attributes(USED)["dra.networking/hostUse"] == "bridge-port br0,address"
     assert "dra.networking/hostUse" not in attributes(UNKNOWN)
+
+
+CONFIGURED = msgspec.structs.replace(NIC, host_use=("address", "route"))
+
+
+@pytest.mark.parametrize(
+    ("interface", "offered"),
+    [
+        (CONFIGURED, True),
+        (msgspec.structs.replace(NIC, host_use=("address",)), True),
+        (NIC, True),
+        (USED, False),
+        (msgspec.structs.replace(NIC, host_use=("address", "xdp")), False),
+        (msgspec.structs.replace(NIC, host_use=("pod-peer",)), False),
+        (UNKNOWN, False),
+    ],
+)
+def test_addresses_and_routes_alone_can_be_allowed(interface: Interface, offered: bool) -> None:
+    """The words of `kernel.host_use` that mean no more than that somebody has configured the device."""
+    allowed = exclusive("rails", "true", "host-device", allowHostAddresses=True, keep=["addresses", "routes"])
+    devices = expose(inventory(interface), [allowed]).devices
+    assert [(device.name, device.allow_host_addresses, device.keep) for device in devices] == (
+        [("eth1", True, ("addresses", "routes"))] if offered else []
+    )
+
+
+def test_the_management_nic_is_not_offered_with_the_rails() -> None:
+    uplink = msgspec.structs.replace(CONFIGURED, host_uplink=True)
+    assert decision(uplink, exclusive("rails", "true", "host-device", allowHostAddresses=True)).hidden == "uplink"
+
+
+@pytest.mark.parametrize(
+    ("interface", "words"),
+    [(CONFIGURED, "sets allowHostAddresses or allowHostUse"), (USED, "sets allowHostUse")],
+)
+def test_the_reason_names_the_word_that_would_do(interface: Interface, words: str) -> None:
+    assert decision(interface, exclusive("p", "true")).reason.endswith(words)
+
+
+def test_a_default_route_that_only_rules_lead_to_is_allowed_with_addresses() -> None:
+    """A rail has a table of its own with a default route; the uplink's is in the main table."""
+    rail = msgspec.structs.replace(CONFIGURED, host_uplink=True, uplink_by_rules=True)
+    assert decision(rail, exclusive("rails", "true", "host-device", allowHostAddresses=True)).exposed == ("eth1",)
+    hidden = decision(rail, exclusive("p", "true", allowHostUse=True))
+    assert hidden.hidden == "uplink"
+    assert hidden.reason.endswith("sets allowHostAddresses or allowHostUplink")

@@ -8,15 +8,16 @@ import msgspec
 import pytest
 
 from netdra.cel import compile_selector, device_variables
-from netdra.exposure import Exposer
+from netdra.exposure import Exposer, facts
 from netdra.model import names
 from netdra.model.device import Features
 from netdra.model.inventory import Interface
 from netdra.slices.pack import encode_attribute
-from netdra.topology.classes import guard
-from tests.builders import OURS, inventory, policy
+from netdra.topology import needed
+from netdra.topology.classes import device_classes, guard
+from tests.builders import OURS, inventory, policy, topology
 
-ATTRIBUTE = names.qualified(names.SUPPORTED_CNIS)
+ATTRIBUTE, LACKED = names.qualified(names.SUPPORTED_CNIS), names.qualified(names.LACKED_CNIS)
 ETH = Interface(if_name="eth0", type="veth", mac="02:00:00:00:00:01", oper_state="up")
 LISTED = ("macvlan", "ipvlan", "tuning", "host-device")
 MIXED = policy(
@@ -75,3 +76,63 @@ def test_a_generated_class_matches_exactly_the_plugins_that_are_there(programs: 
     for kind in (*LISTED, "mac", "vlan"):
         matches = compile_selector(guard(kind, Features(list_attributes=lists))).matches(variables)
         assert matches == (kind in programs and kind in {"macvlan", "ipvlan"}), kind
+
+
+LEASED = topology("""
+- {name: nic, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: whereabouts}}}
+- {name: wall, type: firewall, dependOn: [nic]}
+- {name: tune, type: tuning, dependOn: [nic]}
+- {name: vlan, type: vlan, dependOn: [nic], config: {id: 7, ipam: {type: host-local}}}
+""")
+
+
+def test_a_topology_needs_the_programs_of_its_later_steps_and_of_ipam() -> None:
+    assert needed.programs(LEASED.spec.steps) == {"whereabouts", "firewall", "host-local"}
+
+
+@pytest.mark.parametrize("lists", [False, True])
+@pytest.mark.parametrize(
+    ("lacked", "matches"),
+    [
+        ((), True),
+        (("dhcp", "host-loc", "wall"), True),
+        (("whereabouts",), False),
+        (("dhcp", "firewall"), False),
+        (("host-local",), False),
+    ],
+)
+def test_a_generated_class_passes_over_nodes_that_lack_a_needed_program(
+    lacked: tuple[str, ...], matches: bool, lists: bool
+) -> None:
+    features = Features(list_attributes=lists)
+    bare = policy("bare", f'{OURS}.type == "veth"', supportedCNIPlugins=[{"name": "macvlan"}])
+    exposer = Exposer([bare], features=features, programs=("macvlan",), lacked=lacked)
+    (device,) = exposer.expose(inventory(ETH)).devices
+    assert (LACKED in device.attributes) is bool(lacked)
+    encoded = {name: encode_attribute(value, lists=lists).value for name, value in device.attributes.items()}
+    variables = device_variables(names.DRIVER, encoded)  # type: ignore[arg-type]
+    (made,) = device_classes(LEASED, features)
+    assert all(compile_selector(each.cel.expression).matches(variables) for each in made.spec.selectors) is matches  # type: ignore[union-attr]
+
+
+def test_what_has_no_room_is_told_and_the_device_is_offered_all_the_same() -> None:
+    bare = policy("bare", f'{OURS}.type == "veth"', supportedCNIPlugins=[{"name": "macvlan"}])
+    lacked = tuple(sorted(f"a-plugin-with-a-long-name-{number}" for number in range(4)))
+    result = Exposer([bare], programs=("macvlan",), lacked=lacked).expose(inventory(ETH))
+    (device,) = result.devices
+    assert device.attributes[LACKED] == lacked[:2]
+    assert "is cut by a-plugin-with-a-long-name-2, a-plugin-with-a-long-name-3" in result.problems[0].message
+    unchanged, (told,) = facts.with_lacked({"example.com/a": 1}, ("dhcp",), lists=False, room=0)
+    assert unchanged == {"example.com/a": 1}
+    assert told == "dra.networking/lackedCNIs (dhcp) is left out: the device has no room for another attribute"
+
+
+def test_programs_are_needed_as_long_as_a_topology_names_them() -> None:
+    kept = needed.NeededPrograms()
+    assert kept.put("a", LEASED)
+    assert not kept.put("b", LEASED)
+    assert not kept.put("a", LEASED)
+    assert kept.names == {"whereabouts", "firewall", "host-local"}
+    assert not kept.put("a", None)
+    assert kept.put("b", None)
+    assert kept.names == frozenset()

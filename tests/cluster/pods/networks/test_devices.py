@@ -130,3 +130,28 @@ def test_the_pods_of_a_device_that_is_gone_are_evicted_if_its_policy_says_so(off
     left = offer.workspace.api.get(POD, "on-mac3", offer.workspace.namespace)
     assert is_running(left)
     assert "deletionTimestamp" not in left["metadata"]
+
+
+def test_a_nic_with_an_address_is_offered_and_keeps_it_in_the_pod(offer: Offer) -> None:
+    """As a GPU node's rail; the node's own route to its table, and its rule, come along."""
+    run = offer.driver.node.run
+    offer.veth("railx0")
+    run("ip", "address", "add", "192.0.2.65/26", "dev", "railx0")
+    run("ip", "route", "add", "198.51.100.0/24", "via", "192.0.2.126", "dev", "railx0", "table", "165")
+    run("ip", "rule", "add", "from", "192.0.2.65", "lookup", "165", "priority", "1065")
+    before = run("ip", "route", "show", "table", "all", "dev", "railx0")
+    plugins = [{"name": "host-device", "exclusive": True}]
+    keep = ["addresses", "routes", "rules"]
+    offer.policy("rails", "railx0", allowHostAddresses=True, keep=keep, supportedCNIPlugins=plugins)
+    offer.wait_published("railx0")
+    offer.pods.run("worker", offer.claim("rail", rail=offer.device_class("host-device", "railx0")))
+    assert addresses(offer.inside("worker")["net1"]) == {"192.0.2.65/26"}
+    assert "198.51.100.0/24 via 192.0.2.126 dev net1" in offer.pods.run_inside(
+        "worker", "ip", "route", "show", "table", "165"
+    )
+    assert "from 192.0.2.65 lookup 165" in offer.pods.run_inside("worker", "ip", "rule")
+    (device,) = offer.status("rail")
+    assert device["networkData"]["ips"] == ["192.0.2.65/26"]
+    offer.pods.delete("worker")
+    assert run("ip", "route", "show", "table", "all", "dev", "railx0") == before
+    run("ip", "rule", "del", "priority", "1065")

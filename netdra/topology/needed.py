@@ -1,0 +1,57 @@
+"""Which programs a topology's steps run beside those that a device's `supportedCNIs` speaks of (decision D45).
+
+A device lists the plugins that can attach it, so a class asks for its root step's type. Later steps and IPAM plugins
+run on the node, whatever the device: nodes say which of them they lack, and classes pass over those nodes' devices.
+Pure; called by `classes` for a topology, and by the node for all of the cluster.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from netdra.model.topology import BUILTIN_TYPES, NetworkTopology, Step
+from netdra.topology.step_check import is_plugin_name
+
+
+def programs(steps: Iterable[Step]) -> frozenset[str]:
+    """The names of the programs; what is no plugin's name, or known only with a claim's parameters, is left out."""
+    return frozenset(name for step in steps for name in _of_step(step) if is_plugin_name(name))
+
+
+def _of_step(step: Step) -> Iterator[str]:
+    if not step.is_builtin and (not step.is_root or step.type in BUILTIN_TYPES):
+        yield step.type
+    section = step.config.get("ipam")
+    kind = section.get("type") if isinstance(section, Mapping) else None
+    if isinstance(kind, str):
+        yield kind
+
+
+class NeededPrograms:
+    """The programs that the topologies of a cluster need, kept while topologies come, change and go."""
+
+    def __init__(self) -> None:
+        """Begin without topologies."""
+        self._of: dict[str, frozenset[str]] = {}
+        self._counts: Counter[str] = Counter()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All of them."""
+        return frozenset(self._counts)
+
+    def put(self, name: str, topology: NetworkTopology | None) -> bool:
+        """A topology came or changed, or went (None); return whether other programs are needed now."""
+        before = self._of.pop(name, frozenset())
+        now = programs(topology.spec.steps) if topology is not None else frozenset()
+        if now:
+            self._of[name] = now
+        known = len(self._counts)
+        self._counts.update(now)
+        come = len(self._counts) > known
+        self._counts.subtract(before)
+        gone = [program for program in before if not self._counts[program]]
+        for program in gone:
+            del self._counts[program]
+        return come or bool(gone)
