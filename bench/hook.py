@@ -117,6 +117,7 @@ class View:
     vfs: Mapping[DeviceKey, Sequence[PlannedDevice]] = field(default_factory=dict)
     hardware: HardwareTable = field(default_factory=HardwareTable)
     ready: bool = True
+    labels: Mapping[str, str] | None = None
 
 
 def run() -> list[Figure]:

@@ -9,7 +9,7 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -29,7 +29,10 @@ from netdra.model.inventory import AttributeValue
 from netdra.model.meta import ObjectMeta
 from netdra.model.policy import DeviceExposurePolicy, Exposure
 from netdra.model.resource import Device, DeviceAttribute, ResourcePool, ResourceSlice, ResourceSliceSpec
+from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
+from netdra.rules import forecasts
+from netdra.rules.devices import possible_devices
 from netdra.slices.allocator import Allocator
 from netdra.slices.allocator.worst_case import MOST_VISITS, at_most
 from netdra.topology.classes import device_classes, plain_claim
@@ -43,8 +46,9 @@ _SHOWN = 3
 
 
 def asked_by_topology(topology: NetworkTopology) -> frozenset[str]:
-    """The attributes that the selectors of a topology's DeviceClasses may ask for, by qualified name."""
-    return _asked(step.selector.cel for step in topology.spec.steps if step.selector is not None)
+    """The attributes that a topology's DeviceClasses and steps may ask for, by qualified name."""
+    selectors = _asked(step.selector.cel for step in topology.spec.steps if step.selector is not None)
+    return selectors | forecasts.asked(topology)
 
 
 def asked_by_claim(claim: ResourceClaim | ResourceClaimTemplate, classes: Classes) -> frozenset[str]:
@@ -111,6 +115,21 @@ def of_claim(
     )
     bare = ResourceClaim(metadata=claim.metadata, spec=ResourceClaimSpec(devices=replace(wanted, requests=requests)))
     return _findings(f'{claim.kind} "{claim.metadata.name}"', bare, classes.values(), policies, offers, in_time)
+
+
+def of_facts(
+    topology: NetworkTopology,
+    schemas: Sequence[CNIPluginSchema],
+    policies: Policies,
+    offers: Offers,
+    in_time: Callable[[], bool] = lambda: True,
+) -> Iterator[Finding]:
+    """The warnings of a sound topology whose steps refer to facts of devices, for the devices that nodes report."""
+    if not forecasts.asked(topology):
+        return
+    slices = [_slice(number, offer, policies, lists=False) for number, offer in enumerate(offers.nodes)]
+    reported = {str(number): offer.node for number, offer in enumerate(offers.nodes)}
+    yield from forecasts.of_topology(topology, possible_devices(slices, reported), schemas, in_time=in_time)
 
 
 def _findings(

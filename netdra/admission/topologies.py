@@ -41,7 +41,9 @@ def review(
     findings += addresses.default_routes(new)
     near = [finding for name, finding in overlaps([*others.values(), new]) if name == new.name]
     remarks = [*_waiting(new, cluster), *warnings(new, cluster), *near]
-    remarks += [] if findings else searches.of_topology(new, cluster.policies, cluster.offers, in_time)
+    if not findings:
+        remarks += searches.of_topology(new, cluster.policies, cluster.offers, in_time)
+        remarks += searches.of_facts(new, schemas, cluster.policies, cluster.offers, in_time)
     return Verdict(
         tuple(finding.text for finding in findings), () if findings else tuple(remark.text for remark in remarks)
     )

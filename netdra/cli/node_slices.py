@@ -5,6 +5,7 @@ Called by `plan`, and by `simulate` and `render` for nodes whose slices are not 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from netdra.cli import devices, inputs, objects
@@ -13,6 +14,7 @@ from netdra.model.core import ClusterNode
 from netdra.model.device import ExposureResult, Features
 from netdra.model.inventory import Inventory
 from netdra.model.policy import DeviceExposurePolicy
+from netdra.model.registration import Registration
 from netdra.model.resource import ResourceSlice
 from netdra.slices.nodes import HOSTNAME_LABEL, SchedulerNode
 
@@ -26,12 +28,28 @@ def plan(read: objects.InputObjects, inventory: Inventory, features: Features) -
     Raises:
         InvalidInputError: an object breaks its schema.
     """
+    return planned(inventory, read.of(DeviceExposurePolicy), read.registrations(inventory.node), features)
+
+
+def planned(
+    inventory: Inventory,
+    policies: Sequence[DeviceExposurePolicy],
+    registrations: Sequence[Registration],
+    features: Features,
+) -> tuple[Packed, ExposureResult]:
+    """What a node publishes.
+
+    Args:
+        inventory: the node's.
+        policies: the cluster's.
+        registrations: what CustomDevices say of its devices.
+        features: of the API server.
+    """
     from netdra.exposure import expose
     from netdra.exposure.registered import Registered
     from netdra.slices.pack import layout
 
-    registered = Registered(read.registrations(inventory.node))
-    result = expose(inventory, read.of(DeviceExposurePolicy), features=features, registered=registered)
+    result = expose(inventory, policies, features=features, registered=Registered(tuple(registrations)))
     return layout(result, node=inventory.node.name, features=features), result
 
 

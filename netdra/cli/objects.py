@@ -35,7 +35,7 @@ Claim = ResourceClaim | ResourceClaimTemplate
 
 INVENTORY = "inventory"
 """What messages call a node's inventory, which has no kind."""
-_NODE = ClusterNode.__name__
+NODE = ClusterNode.__name__
 _OTHERS_OF_RESOURCE = frozenset({"DeviceTaintRule", "PodSchedulingContext", "ResourcePoolStatusRequest"})
 """Kinds of resource.k8s.io that netdra does not read."""
 _MOST_CHECKED = 100
@@ -184,7 +184,7 @@ class InputObjects:
         Raises:
             InvalidInputError: one has no name, or labels that are none.
         """
-        return self._with_cluster(ClusterNode, [_node(entry) for entry in self._entries.get(_NODE, [])])
+        return self._with_cluster(ClusterNode, [_node(entry) for entry in self._entries.get(NODE, [])])
 
     def inventories(self, file: str | None = None) -> list[Inventory]:
         """The inventories; with a file, its own.
@@ -314,7 +314,7 @@ def kind_of(value: Any, place: str) -> str | Finding | None:
         return INVENTORY
     if inputs.is_foreign(value):
         if (value.get("apiVersion"), value.get("kind")) == ("v1", "Node"):
-            return _NODE
+            return NODE
         if finding := _misversioned(value):
             raise InvalidInputError(f"{place}: {finding.what}", hint=finding.hint, path=finding.path)
         return None if isinstance(value.get("kind"), str) else documents.unknown_kind(value)

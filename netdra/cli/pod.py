@@ -22,6 +22,9 @@ from netdra.model.resource import Wire
 from netdra.model.workload import Workload
 from netdra.model.workload import read as read_workload
 
+_RANDOM = "xxxxx"
+"""In the place of the characters that Kubernetes adds to a name."""
+
 
 class _Template(Wire, frozen=True):
     spec: PodSpec
@@ -57,6 +60,11 @@ class ShownPod(msgspec.Struct, frozen=True, kw_only=True):
     claims: tuple[PodClaim, ...]
     made: dict[str, str] = {}
     workload: Workload | None = None
+
+    @property
+    def certain_name(self) -> str:
+        """The pod's name, "" if it ends at random."""
+        return "" if self.name.endswith(_RANDOM) else self.name
 
 
 class ShownClaim(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,7 +110,7 @@ def read(given: InputObjects, path: str) -> ShownPod:
 
 def _pod(value: dict[str, Any], kind: type[ClusterPod | _Workload], place: str) -> ShownPod:
     object_ = documents.convert(value, kind, f"{place}: {value['kind']}")
-    name = object_.metadata.name or f"{object_.metadata.generate_name}xxxxx"
+    name = object_.metadata.name or f"{object_.metadata.generate_name}{_RANDOM}"
     called = f'{value["kind"]} "{name}"'
     made: dict[str, str] = {}
     if isinstance(object_, ClusterPod):
@@ -112,7 +120,7 @@ def _pod(value: dict[str, Any], kind: type[ClusterPod | _Workload], place: str) 
     else:
         spec = object_.spec.template.spec
         ordinals = object_.spec.ordinals or _Ordinals()
-        name += f"-{ordinals.start}" if value["kind"] == "StatefulSet" else "-xxxxx"
+        name += f"-{ordinals.start}" if value["kind"] == "StatefulSet" else f"-{_RANDOM}"
     if not spec.resource_claims:
         raise InvalidInputError(f"{called} names no claims", hint="name them in the pod's spec.resourceClaims")
     return ShownPod(

@@ -37,6 +37,7 @@ from netdra.rules.workloads import check, known_objects
 from netdra.topology import bind, interfaces, references
 from netdra.topology.classes import device_classes, parameters
 from netdra.topology.devices import DeviceKey, from_slices
+from netdra.topology.surroundings import Surroundings
 
 NEWEST_CNI = "1.1.0"
 _KINDS = (NetworkTopology, DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice, ClusterNode)
@@ -113,7 +114,8 @@ def command(
     left open. `--output plan` is what `netdra attach --plan` takes.
 
     With a pod, references are replaced by their values where these are known before anything runs: interface names and
-    static addresses, with slices PCI addresses.
+    static addresses, with slices PCI addresses. Facts of devices, nodes and pods are replaced as far as slices, Nodes
+    and the pod are in the input.
     """
     given.check(pod_path, *claim_paths, *slice_paths)
     read = given.read(_KINDS, *slice_paths, *claim_paths, pod_path)
@@ -138,7 +140,7 @@ def _choose(
             for wrong in check(shown.workload, known):
                 terminal.tell(wrong.finding.text)
         claims = list({id(entry.claim): entry.claim for entry in listed}.values())
-        return _bound(read, [claims], of_pod=True), listed
+        return _bound(read, [claims], of_pod=True, pod_name=shown.certain_name), listed
     if claim_paths:
         return _bound(read, [_claims(read, claim_paths)]), ()
     if topologies := read.of(NetworkTopology):
@@ -174,8 +176,16 @@ def _print(bound: Binding, listed: Sequence[pod.ShownClaim], output: str) -> Non
         if listed:
             _print_claims(listed, bound)
         click.echo("\n\n".join(_lines(entry) for entry in rendered))
-        if left := list(dict.fromkeys(text for entry in rendered for text in entry.unknown)):
-            click.echo(f"\nKnown only when the steps have run: {', '.join(left)}")
+        left = list(dict.fromkeys(text for entry in rendered for text in entry.unknown))
+        of_facts = [text for text in left if any(map(_is_fact, references.parse(text)))]
+        if of_results := [text for text in left if text not in of_facts]:
+            click.echo(f"\nKnown only when the steps have run: {', '.join(of_results)}")
+        if of_facts:
+            click.echo(f"\nKnown only when the node prepares the claim: {', '.join(of_facts)}")
+
+
+def _is_fact(part: str | references.Reference) -> bool:
+    return not isinstance(part, str) and part.fact is not None
 
 
 def _print_claims(listed: Sequence[pod.ShownClaim], bound: Binding) -> None:
@@ -204,7 +214,12 @@ def _print_classes(topologies: Iterable[NetworkTopology], output: str) -> None:
 
 
 def _bound(
-    read: objects.InputObjects, pods: Sequence[Sequence[ResourceClaim]], *, of_pod: bool = False, alone: bool = False
+    read: objects.InputObjects,
+    pods: Sequence[Sequence[ResourceClaim]],
+    *,
+    of_pod: bool = False,
+    alone: bool = False,
+    pod_name: str = "",
 ) -> Binding:
     """The plans of the claims of pods.
 
@@ -213,6 +228,7 @@ def _bound(
         pods: the claims of each pod.
         of_pod: whether a pod's claims may be other drivers', whose classes are not known here.
         alone: whether each pod is shown as if it were the only one; the devices of one that does not fit are left open.
+        pod_name: the name of the pod, "" if it is not known.
     """
     topologies = {topology.name: topology for topology in read.of(NetworkTopology)}
     classes = {name: entry for topology in topologies.values() for name, entry in _made(topology)}
@@ -226,11 +242,26 @@ def _bound(
         allotted = _allotted(read, claims, classes, slices, of_pod=of_pod, alone=alone)
         final = [allotted.get(id(claim), claim) for claim in claims]
         devices = _unknown(final) | (from_slices(slices) if slices else {})
-        bound.append(bind.bind(final, topologies, devices))
+        place = _place(read, final, slices, pod_name)
+        bound.append(bind.bind(final, topologies, devices, place=place))
     return Binding(
         plans=tuple(plan for binding in bound for plan in binding.plans),
         plain=tuple(plain for binding in bound for plain in binding.plain),
     )
+
+
+def _place(
+    read: objects.InputObjects, claims: Sequence[ResourceClaim], slices: Sequence[ResourceSlice], pod_name: str
+) -> Surroundings:
+    """The node that a pod's claims are allocated on, as far as it is known, and the pod."""
+    allocations = (claim.status.allocation for claim in claims)
+    pools = {result.pool for entry in allocations if entry is not None for result in entry.devices.results}
+    node = next((entry.spec.node_name for entry in slices if entry.spec.pool.name in pools), None) or ""
+    known = {entry.node.name: entry.node.labels for entry in read.inventories() if entry.node.labels}
+    known |= {entry.metadata.name: entry.metadata.labels for entry in read.nodes()}
+    reserved = any(claim.status.reserved_for for claim in claims)
+    pods = (pod_name,) if pod_name else None if reserved else ()
+    return Surroundings(node=node, labels=known.get(node), slices=slices, pods=pods, is_partial=True)
 
 
 def _made(topology: NetworkTopology) -> Iterator[tuple[str, DeviceClass]]:

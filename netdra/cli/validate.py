@@ -9,14 +9,16 @@ from typing import Literal, NamedTuple, TypeVar
 import click
 import msgspec
 
-from netdra.cli import inputs, marks, objects, shared, terminal
+from netdra.cli import forecasts, inputs, marks, objects, shared, terminal
 from netdra.model import claim_rules, documents, workload
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.cni_plugin import CNIPlugin
+from netdra.model.core import ClusterNode
 from netdra.model.custom_device import CustomDevice
 from netdra.model.documents import Document
 from netdra.model.errors import InvalidInputError
 from netdra.model.findings import Finding, Path
+from netdra.model.inventory import Inventory
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
 from netdra.model.schema import CNIPluginSchema
@@ -59,6 +61,12 @@ class FileProblem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         severity = "" if self.severity == "error" else "warning: "
         line = f":{self.line}" if self.line else ""
         return "\n".join([f"{self.file}{line}: {severity}{first}{place}", *(f"    {line}" for line in rest)])
+
+
+class _Node(msgspec.Struct, frozen=True):
+    """A node of a file: its Node, or its inventory."""
+
+    value: ClusterNode | Inventory
 
 
 class _Pods(msgspec.Struct, frozen=True):
@@ -123,15 +131,22 @@ def command(context: click.Context, given: objects.InputOptions, output: str, st
     the webhook, do not change it without --strict.
     """
     given.check()
-    checked = _Checked([], [], [], [])
+    checked = _Checked([], [], [], [], [])
     unknown = objects.UnknownKinds()
     for path in inputs.once(given.paths):
         checked.take(path, unknown)
     files = list(checked.files)
+    slices = [value for _, value in _of(checked.items, ResourceSlice)]
     if given.of_cluster:
         checked.items.extend([*_of_cluster(given, checked.items)])
+        of_nodes = forecasts.of_cluster(given, [value for _, value in _of(checked.items, NetworkTopology)])
+        slices += of_nodes[0]
+        checked.nodes.extend(of_nodes[1])
         files = files or [_CLUSTER]
-    problems = [problem for problem in _problems(checked) if problem.file in files]
+    values = {id(item.value): item for item in checked.items}
+    foreseen = forecasts.findings([item.value for item in checked.items], slices, checked.nodes)
+    found = [*_problems(checked), *(values[key].problem(finding, "warning") for key, finding in foreseen)]
+    problems = [problem for problem in found if problem.file in files]
     if strict:
         problems = [msgspec.structs.replace(problem, severity="error") for problem in problems]
     problems = list(dict.fromkeys(problems))
@@ -151,6 +166,7 @@ class _Checked(NamedTuple):
     workloads: list[_Pods]
     problems: list[FileProblem]
     files: list[str]
+    nodes: list[ClusterNode | Inventory]
 
     def take(self, path: str, unknown: objects.UnknownKinds) -> None:
         """Read a file."""
@@ -160,6 +176,8 @@ class _Checked(NamedTuple):
                 self.problems.append(item)
             elif isinstance(item, _Pods):
                 self.workloads.append(item)
+            elif isinstance(item, _Node):
+                self.nodes.append(item.value)
             else:
                 self.items.append(item)
 
@@ -194,7 +212,7 @@ def _of_cluster(given: objects.InputOptions, written: Sequence[_Object]) -> Iter
                 yield _Object(_CLUSTER, marks.Document(documents.plain(value), None), value)
 
 
-def _read(path: str, file: str, unknown: objects.UnknownKinds) -> Iterator[_Object | _Pods | FileProblem]:
+def _read(path: str, file: str, unknown: objects.UnknownKinds) -> Iterator[_Object | _Pods | _Node | FileProblem]:
     """The objects of a file, and the problems of documents that are none; `file` is the path as it is shown."""
     for marked in marks.read(inputs.text(path)):
         if isinstance(marked, marks.UnreadableDocument):
@@ -209,7 +227,7 @@ def _read(path: str, file: str, unknown: objects.UnknownKinds) -> Iterator[_Obje
 
 def _examined(
     file: str, marked: marks.Document, unknown: objects.UnknownKinds
-) -> Iterator[_Object | _Pods | FileProblem]:
+) -> Iterator[_Object | _Pods | _Node | FileProblem]:
     """A document's object, and what is wrong with how it is written; of a kind that nobody knows only the first.
 
     Raises:
@@ -218,7 +236,12 @@ def _examined(
     value = marked.value
     kind = objects.kind_of(value, file)
     if kind == objects.INVENTORY:
-        yield from (_problem(file, marked, finding) for finding in documents.examine_inventory(value))
+        wrong = documents.examine_inventory(value)
+        yield from (_problem(file, marked, finding) for finding in wrong)
+        yield from () if wrong else [_Node(documents.inventory_of(value, file))]
+    elif kind == objects.NODE:
+        with contextlib.suppress(InvalidInputError):  # Kubernetes' own, and checked by its API server
+            yield _Node(documents.convert(value, ClusterNode, file))
     elif isinstance(kind, Finding):
         if unknown.add(value, kind, file):
             yield _problem(file, marked, kind)

@@ -41,6 +41,7 @@ from netdra.neutron.errors import CloudsError, NeutronError, NeutronRefusedError
 from netdra.neutron.marks import Label
 from netdra.topology.bind import bind
 from netdra.topology.devices import DeviceKey, from_slices, physnets
+from netdra.topology.surroundings import ELSEWHERE
 
 
 class AllocatedNode(msgspec.Struct, frozen=True):
@@ -79,7 +80,7 @@ def wanted(
         InvalidInputError: a device that is to have a port is of no physical network, or is no VF.
         NetdraError: the claim does not fit its topology; its node reports that to the pod.
     """
-    binding = bind([claim], topologies, from_slices(node.slices))
+    binding = bind([claim], topologies, from_slices(node.slices), place=ELSEWHERE)
     wired = physnets(node.slices)
     return tuple(
         _port(claim, plan.topology, step, wired, node)

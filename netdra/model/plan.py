@@ -173,13 +173,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     """A topology bound to a claim: its steps in the order in which they run, every ancestor before its descendants.
 
     Of a device that no topology speaks of, `topology` is "" and the one step has the request's name. `parameters` are
-    the values that were put into the steps' configs, the claim's and the defaults.
+    the values that were put into the steps' configs, the claim's and the defaults. `pod` is the pod whose name or
+    ordinal is in the configs: no other pod may have the plan.
     """
 
     topology: str
     claim: ClaimReference
     steps: tuple[PlannedStep, ...]
     parameters: Mapping[str, Any] = {}
+    pod: str = ""
 
 
 class PlainDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

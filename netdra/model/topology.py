@@ -79,7 +79,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
         selector: Which devices the step accepts; root steps only. If absent, every device that supports the step's
             type.
         config: The plugin's configuration, e.g. `{mode: bridge}`. Values may refer to the results of earlier steps: `{{
-            vf0.interfaceName }}`. If absent, the plugin's defaults apply.
+            vf0.interfaceName }}`, and to facts of the device, the node and the pod: `{{ device.attributes.mtu }}`. If
+            absent, the plugin's defaults apply.
         execution: `Binary` runs the plugin's program even if netdra has the type built in. `Auto` runs the built-in
             type, and the program of every other type.
         network: The network of the step, by a name of the author's choice, e.g. `storage`: all steps of one network

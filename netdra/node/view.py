@@ -43,6 +43,10 @@ class NodeView(Protocol):
         """All NetworkTopologies, by name."""
 
     @property
+    def labels(self) -> Mapping[str, str] | None:
+        """The labels of the node's Node; None while they are not known."""
+
+    @property
     def ready(self) -> bool:
         """Whether the kernel has been read once, and policies and topologies are known: the view is complete."""
 

@@ -310,7 +310,7 @@ def _clashing(
         graph, _ = examine(topologies[name])
         if graph is not None and {wish.step for wish in certain} == {step.name for step in graph.roots}:
             graphs += [graph] * (1 + any(wish.several for wish in certain))
-    if len(graphs) < 2:
+    if len(graphs) < 2 or any(interfaces.examine([graph])[1] for graph in graphs):
         return
     _, clashes = interfaces.examine(graphs)
     is_one = len({graph.topology for graph in graphs}) == 1

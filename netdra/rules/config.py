@@ -7,7 +7,7 @@ the key or value that was probably meant.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -129,17 +129,51 @@ def _reference(text: str, shape: Shape, path: Path) -> Iterator[Finding]:
             hint = "Write {{ step.interfaceName }} for the name of one." if whole.field == "interfaces" else ""
             yield Finding(what, hint, path)
         return
-    if "string" not in kinds:
-        what = f"expects parameter {_called(path)} to be {shape.text}; a reference can only stand for a string."
-        yield Finding(what, f'Write {{name: "{text}"}}.' if "name" in shape.properties else "", path)
+    if whole is not None and whole.fact is not None and whole.fact.kind != "text":
+        yield from _typed(whole, whole.fact.kind, shape, kinds, path)
+    elif "string" not in kinds:
+        yield _no_text(text, parts, shape, path)
+    else:
+        yield from _written_by(text, parts, shape, path)
+
+
+def _typed(whole: Reference, kind: str, shape: Shape, kinds: Collection[str], path: Path) -> Iterator[Finding]:
+    """A reference to a fact of another type than text, which keeps its type; of one of unknown type, nothing."""
+    if kind == "any" or kind in kinds or (kind == "integer" and "number" in kinds):
         return
-    sample = references.sample(parts)
+    what = f"expects parameter {_called(path)} to be {shape.text}, but {whole} is {whole.described}."
+    hint = "Write text beside it, or refer to a fact that is text." if "string" in kinds else _ADD
+    yield Finding(what, hint, path)
+
+
+_ADD = "A policy's additionalAttributes can give devices an attribute of that type."
+
+
+def _no_text(text: str, parts: Sequence[str | Reference], shape: Shape, path: Path) -> Finding:
+    """A text with references where no text may stand."""
+    what = f"expects parameter {_called(path)} to be {shape.text}; a reference can only stand for a string."
+    hint = f'Write {{name: "{text}"}}.' if "name" in shape.properties else ""
+    of_facts = [part for part in parts if isinstance(part, Reference) and part.fact is not None]
+    if of_facts and len(parts) == 1:
+        what = f"expects parameter {_called(path)} to be {shape.text}, but {of_facts[0]} is {of_facts[0].described}."
+        hint = hint or _ADD
+    elif of_facts:
+        hint = hint or f"Let one reference, to a fact that is {shape.text}, be the whole value."
+    return Finding(what, hint, path)
+
+
+def _written_by(text: str, parts: Sequence[str | Reference], shape: Shape, path: Path) -> Iterator[Finding]:
+    """A text with references that becomes none of the parameter's format or words, whatever the references become."""
+    whole = parts[0] if len(parts) == 1 and isinstance(parts[0], Reference) else None
+    samples = references.samples(parts)
+    sample = samples[0]
     form = WRITTEN.get(shape.format, "")
-    if form and not texts.fits(sample, form):
+    if form and not any(texts.fits(example, form) for example in samples):
         what = f"expects parameter {_called(path)} to be {texts.EXPECTED[form]}, found {quoted(text)}"
         what += f", which is {whole.described}." if whole is not None else f", as in {quoted(sample)}."
-        yield Finding(what, path=path)
-    elif shape.enum and sample not in shape.enum:
+        lacks = form == "cidr" and any(texts.fits(f"{example}/24", form) for example in samples)
+        yield Finding(what, f'Add the prefix length: "{text}/24".' if lacks else "", path)
+    elif shape.enum and len(samples) == 1 and sample not in shape.enum:
         what = f"does not accept {quoted(text)} for parameter {_called(path)}: it is one of a few words."
         yield Finding(what, f"Known: {', '.join(map(str, shape.enum))}.", path)
 

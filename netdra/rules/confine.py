@@ -302,6 +302,10 @@ def _value(step: PlannedStep, given: _Given, permits: Permits | None, steps: Ste
         yield Finding(f"{where} is read as another parameter by most plugins", hint, given.path)
     elif not isinstance(given.value, str):
         yield Finding(f"{where} must be text", path=given.path)
+    elif given.format != "interface" and _has_fact(given.value):
+        hint = "leave it to the allocated device, or write it in the topology"
+        what = f"{where} {quoted(given.value)} names a device or a path, which no fact decides"
+        yield Finding(what, hint, given.path)
     elif _asks(given.value):
         hint = "let the topology say it, or leave it to what is allocated"
         yield Finding(f"{where} {quoted(given.value)} names a device or a path: no claim decides it", hint, given.path)
@@ -317,6 +321,14 @@ def _asks(text: str) -> bool:
     """Whether a text holds a reference to a parameter."""
     try:
         return any(isinstance(part, Reference) and part.is_parameter for part in references.parse(text))
+    except ConfigError:
+        return False  # `graph` reports it
+
+
+def _has_fact(text: str) -> bool:
+    """Whether a text holds a reference to a fact of the device, the node or the pod."""
+    try:
+        return any(isinstance(part, Reference) and part.fact is not None for part in references.parse(text))
     except ConfigError:
         return False  # `graph` reports it
 

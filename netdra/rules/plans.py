@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import InitVar, dataclass
 from typing import Any
 
 import msgspec
 
-from netdra.model.findings import refuse
+from netdra.model.findings import Finding, of_step, refuse
 from netdra.model.plan import Plan
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
@@ -23,7 +24,9 @@ from netdra.rules import confine, shipped
 from netdra.rules.pod import check_plans
 from netdra.rules.schemas import check_programs
 from netdra.rules.topologies import check_configs
+from netdra.topology import references
 from netdra.topology.interfaces import compose
+from netdra.topology.values import ConfigError, dotted
 
 _DIGITS = 16
 _RULES = object()
@@ -71,15 +74,55 @@ def check(
     """
     own = tuple(shipped.own_of(schemas))
     described = {schema.spec.plugin for schema in own}
+    topologies = tuple(topologies)
     configs = [finding for topology in topologies for finding in check_configs(topology, described)]
     findings = (
         *(configs or check_plans(plans)),
-        *check_programs(plans, own),
+        *_of_facts(check_programs(plans, own, () if configs else _with_facts(topologies)), plans, topologies),
+        *_open(plans),
         *confine.check(plans, confine.contracts_of(plans, own), permits),
     )
     # A rule that a topology breaks is also broken by its plan.
     refuse(list({finding.what: finding for finding in findings}.values()))
     return CheckedPlans(tuple(plans), schemas_digest(own), permits_digest(permits), _RULES)
+
+
+def _with_facts(topologies: Iterable[NetworkTopology]) -> set[tuple[str, str]]:
+    """The steps whose configs refer to facts, each as its topology's and its own name."""
+    return {
+        (topology.name, step.name)
+        for topology in topologies
+        for step in topology.spec.steps
+        if references.find_facts(step.config)
+    }
+
+
+def _of_facts(
+    findings: Iterable[Finding], plans: Sequence[Plan], topologies: Iterable[NetworkTopology]
+) -> Iterator[Finding]:
+    """Findings of plans, those about the value of a fact with the fact in the hint."""
+    steps = {(topology.name, step.name): step for topology in topologies for step in topology.spec.steps}
+    named = [[(plan.topology, step.name) for step in plan.steps] for plan in plans]
+    for finding in findings:
+        at, place = finding.path[1], finding.path[3:]
+        assert isinstance(at, int)
+        # Paths do not tell the plans of one pod apart; as a rule there is one.
+        keys = [entries[at] for entries in named if at < len(entries) and entries[at] in steps]
+        hints = (references.made_of(references.find_facts(steps[key].config), tuple(place)) for key in keys)
+        hint = finding.hint or next(filter(None, hints), "")
+        yield Finding(finding.what, hint, finding.path)
+
+
+def _open(plans: Iterable[Plan]) -> Iterator[Finding]:
+    """Facts that are still references: no step gives them a value."""
+    for plan in plans:
+        for at, step in enumerate(plan.steps):
+            with suppress(ConfigError):  # the chain reports it
+                for path, reference in references.find_facts(step.config):
+                    what = f"{dotted(path)}: {reference} has no value"
+                    hint = "write the value: only a node that prepares a claim knows it"
+                    finding = Finding(what, hint, ("config", *path))
+                    yield from of_step([finding], plan.topology, step.name, "steps", at)
 
 
 def restored(plans: Sequence[Plan], schemas: str, permits: str) -> CheckedPlans:

@@ -7,7 +7,7 @@ programs would ignore (decision D28).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -45,19 +45,29 @@ def check_graph(graph: Graph, contracts: Mapping[str, Contract]) -> tuple[Findin
     return tuple(findings)
 
 
-def check_programs(plans: Sequence[Plan], own: Iterable[CNIPluginSchema] = ()) -> tuple[Finding, ...]:
+def check_programs(
+    plans: Sequence[Plan], own: Iterable[CNIPluginSchema] = (), bound: Collection[tuple[str, str]] = ()
+) -> tuple[Finding, ...]:
     """Parameters of plans that the programs of built-in types would ignore or not understand.
+
+    Steps in which facts stand are checked whatever their type is: only now their values are known.
 
     Args:
         plans: of one pod.
         own: the cluster's plugin schemas, which stand above those that netdra ships; a schema that contradicts itself
             does not count.
+        bound: the steps with facts, each as its topology's and its own name.
 
     Returns:
         Paths begin with `steps` and the step's place.
     """
-    steps = [(plan, at, step) for plan in plans for at, step in enumerate(plan.steps) if _is_program(step)]
-    wanted = {step.plugin for _, _, step in steps}
+    steps = [
+        (plan, at, step)
+        for plan in plans
+        for at, step in enumerate(plan.steps)
+        if _is_program(step) or (plan.topology, step.name) in bound
+    ]
+    wanted = {plugin for _, _, step in steps for plugin in plugins([step])}
     contracts = shipped.contracts(
         wanted, (entry for entry in own if entry.spec.plugin in wanted and not examine(entry)[1])
     )
@@ -66,7 +76,7 @@ def check_programs(plans: Sequence[Plan], own: Iterable[CNIPluginSchema] = ()) -
         for plan, at, step in steps
         if step.plugin in contracts
         for finding in of_step(
-            islice(_parameters(step, contracts[step.plugin]), MAX_FINDINGS),
+            islice(_of_plan(step, contracts, with_ipam=(plan.topology, step.name) in bound), MAX_FINDINGS),
             plan.topology,
             step.name,
             *("steps", at, "config"),
@@ -74,7 +84,13 @@ def check_programs(plans: Sequence[Plan], own: Iterable[CNIPluginSchema] = ()) -
     )
 
 
-def plugins(steps: Sequence[Step]) -> set[str]:
+def _of_plan(step: PlannedStep, contracts: Mapping[str, Contract], *, with_ipam: bool) -> Iterator[Finding]:
+    yield from _parameters(step, contracts[step.plugin])
+    if with_ipam and step.config.get("ipam") is not None:
+        yield from within(_ipam(step.config["ipam"], contracts), "ipam")
+
+
+def plugins(steps: Sequence[Step | PlannedStep]) -> set[str]:
     """The plugins whose contracts `check` asks for, by the steps of a topology."""
     delegates = (step.config.get("ipam") for step in steps)
     named = {ipam["type"] for ipam in delegates if isinstance(ipam, Mapping) and isinstance(ipam.get("type"), str)}

@@ -266,12 +266,14 @@ def _plan(topology: NetworkTopology, compiled: Graph, schemas: Sequence[CNIPlugi
 
 
 def _true(findings: Iterable[Finding], plan: Plan, compiled: Graph) -> Iterator[Finding]:
-    """The findings without those about the text of a reference to a parameter, which are not true of its value."""
+    """The findings without those about the text of a reference to a parameter or a fact, not true of its value."""
     for finding in findings:
         _, at, *rest = finding.path
         assert isinstance(at, int)
-        asked = compiled.asked[plan.steps[at].name]
-        if tuple(rest) not in {where for where, entry in asked if entry.field not in plan.parameters}:
+        step = plan.steps[at].name
+        open_ = {where for where, entry in compiled.asked[step] if entry.field not in plan.parameters}
+        open_ |= {("config", *where) for where, _ in compiled.facts[step]}
+        if tuple(rest) not in open_:
             yield finding
 
 

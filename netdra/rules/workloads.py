@@ -17,11 +17,13 @@ from netdra.model.errors import InvalidInputError
 from netdra.model.findings import Finding, Path
 from netdra.model.topology import MOVING_TYPES, NetworkTopology
 from netdra.model.workload import Workload
+from netdra.rules import forecasts
 from netdra.rules.classes import check_class
 from netdra.rules.values import written_addresses
 from netdra.topology import parameters as parameters_of
 from netdra.topology.bind import unbound
 from netdra.topology.classes import known_classes, parameters
+from netdra.topology.facts import POD
 from netdra.topology.selectors import choices, device_claim, is_about_driver, is_for
 
 _USERSPACE = frozenset({"vfio-pci"})
@@ -249,6 +251,7 @@ def _pods(workload: Workload, entry: PodClaim, claim: Claim, place: Path, object
     """What comes of several pods: one claim for all of them, too few values, an address that each of them gets."""
     called, topologies = f'{workload.called}, claim "{entry.name}"', objects.asked(claim)
     is_several = workload.pods is None or workload.pods > 1
+    yield from _by_name(workload, entry, claim, place, topologies)
     if isinstance(claim, ResourceClaim):
         if is_several and (moved := _moved(topologies)):
             count = "pods on each node" if workload.pods is None else f"{workload.pods} pods"
@@ -279,6 +282,36 @@ def _pods(workload: Workload, entry: PodClaim, claim: Claim, place: Path, object
             what = f'{called}: each of its pods gets address {min(common)} by NetworkTopology "{topology.name}"'
             hint = "let a claim give it (perPod, in a StatefulSet), or use an IPAM plugin that hands out a range"
             yield Wrong(Finding(what, hint, (*place, "resourceClaimTemplateName")), certain=False, quotes=True)
+
+
+def _by_name(
+    workload: Workload, entry: PodClaim, claim: Claim, place: Path, topologies: Sequence[NetworkTopology]
+) -> Iterator[Wrong]:
+    """Topologies in which the names or ordinals of pods stand (decision D63), of pods without, or of several pods."""
+    called, last = f'{workload.called}, claim "{entry.name}"', _last_ordinal(workload)
+    is_several = workload.pods is None or workload.pods > 1
+    for topology in topologies:
+        named = [
+            str(reference)
+            for step in topology.spec.steps
+            for reference in forecasts.facts_of(step)
+            if reference.step == POD and reference.field != "namespace"
+        ]
+        if named and is_several and isinstance(claim, ResourceClaim):
+            what = (
+                f'{called}: several pods share ResourceClaim "{claim.metadata.name}", and {named[0]} of '
+                f'NetworkTopology "{topology.name}" is one pod\'s'
+            )
+            yield Wrong(Finding(what, _OWN_CLAIM, (*place, "resourceClaimName")))
+            continue
+        for ordinal in dict.fromkeys((workload.first, last) if last is not None and is_several else (last,)):
+            foreseen = next(forecasts.of_ordinal(topology, ordinal), None)
+            if foreseen is not None:
+                finding, fails = foreseen
+                pod = f", pod {ordinal}" if ordinal is not None else ""
+                shown = Finding(f"{called}{pod}: {finding.what}", finding.hint, (*place, _field_of(claim)))
+                yield Wrong(shown, certain=fails)
+                break
 
 
 def _last_ordinal(workload: Workload) -> int | None:

@@ -20,12 +20,13 @@ from netdra.model.meta import ObjectMeta
 from netdra.model.plan import Binding, ClaimReference, PlainDevice, Plan, PlannedDevice, PlannedStep
 from netdra.model.suggestions import listed
 from netdra.model.topology import NetworkTopology, ParameterValues, Step, TopologyParameters
-from netdra.topology import interfaces, neutron_request, parameters, plain, references
+from netdra.topology import interfaces, neutron_request, parameters, plain, references, surroundings
 from netdra.topology.attachment import completed
 from netdra.topology.binaries import nad_network
 from netdra.topology.classes import class_name, only_topology
 from netdra.topology.devices import DeviceKey, ShareKey
 from netdra.topology.graph import Graph, compile_topology
+from netdra.topology.surroundings import NOWHERE, Surroundings
 
 EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 """The annotation of claims that the scheduler makes for extended resources; their requests' names are its own."""
@@ -72,6 +73,7 @@ class _Run(msgspec.Struct, frozen=True):
     devices: Mapping[str, DeviceRequestAllocationResult]
     network: str = ""
     parameters: Mapping[str, Any] = {}
+    pod: str = ""
 
 
 class _Known(NamedTuple):
@@ -86,6 +88,7 @@ def bind(
     topologies: Mapping[str, NetworkTopology],
     devices: Mapping[DeviceKey, PlannedDevice],
     chosen: Mapping[ShareKey, PlannedDevice] = MappingProxyType({}),
+    place: Surroundings = NOWHERE,
 ) -> Binding:
     """The plans of one pod's claims, and its devices that no step attaches.
 
@@ -100,9 +103,10 @@ def bind(
         topologies: by name; at least those that the claims' configuration refers to.
         devices: the facts of the driver's devices, by pool and name.
         chosen: the VFs that were chosen for shares of pooled VFs.
+        place: the facts of the node and the pod, to which steps may refer (decision D63).
 
     Raises:
-        InvalidInputError: a claim does not fit its topology, or the interfaces of the pod clash.
+        InvalidInputError: a claim does not fit its topology, a fact does not exist, or the interfaces of the pod clash.
         TemporaryError: a claim is not allocated, or a topology or a device's facts are not known (yet).
     """
     known = _Known(devices, chosen)
@@ -115,7 +119,10 @@ def bind(
             if isinstance(topology, str):
                 graph = _compiled(claim, topology, topologies)
                 given = _parameters(claim, graph, allotted)
-                runs += (msgspec.structs.replace(run, parameters=given) for run in _runs(claim, graph, allotted))
+                runs += (
+                    _with_facts(msgspec.structs.replace(run, parameters=given), known, place)
+                    for run in _runs(claim, graph, allotted)
+                )
                 continue
             run = _alone(claim, allotted[0].result, known)
             if run is not None:
@@ -139,6 +146,17 @@ def unbound(topology: NetworkTopology, given: Mapping[str, Any] | None = None) -
     """
     graph = compile_topology(topology)
     (named,) = interfaces.assign([graph])
+    return planned(graph, named, given)
+
+
+def planned(graph: Graph, named: Mapping[str, str], given: Mapping[str, Any] | None = None) -> Plan:
+    """The plan of a topology's graph without an allocated claim, as `unbound`.
+
+    Args:
+        graph: with or without the values of facts.
+        named: the interface of each step.
+        given: as of `unbound`.
+    """
     values = parameters.defaults(graph.parameters) if given is None else given
     return Plan(
         topology=graph.topology,
@@ -186,6 +204,15 @@ def _from_class(claim: ResourceClaim, request: str) -> Iterator[OpaqueDeviceConf
         covered = not config.requests or request in config.requests or main in config.requests
         if covered and config.source == "FromClass":
             yield config.opaque
+
+
+def _with_facts(run: _Run, known: _Known, place: Surroundings) -> _Run:
+    """A run with the facts of its devices, the node and the pod: the names of interfaces may consist of them."""
+    if not any(run.graph.facts.values()):
+        return run
+    devices = {step: _device(run.claim, result, known) for step, result in run.devices.items()}
+    graph, pod = surroundings.bound(run.graph, devices, run.claim, place)
+    return msgspec.structs.replace(run, graph=graph, pod=pod)
 
 
 def _alone(claim: ResourceClaim, result: DeviceRequestAllocationResult, known: _Known) -> _Run | None:
@@ -314,7 +341,9 @@ def _missing(claim: ResourceClaim, graph: Graph, root: str) -> InvalidInputError
 def _plan(run: _Run, named: Mapping[str, str], known: _Known) -> Plan:
     allotted = {step: _device(run.claim, result, known) for step, result in run.devices.items()}
     steps = _steps(run.graph, named, allotted, run.parameters, run.network)
-    return Plan(topology=run.graph.topology, claim=run.claim.reference, steps=steps, parameters=run.parameters)
+    return Plan(
+        topology=run.graph.topology, claim=run.claim.reference, steps=steps, parameters=run.parameters, pod=run.pod
+    )
 
 
 def _steps(

@@ -33,6 +33,8 @@ _ATTRIBUTES: dict[str, str] = {
     "deviceFile": "device_file",
 }
 _OWN_TEXTS = ("ifName", "mac", "pciAddress")
+OF_ONE_VF = frozenset(map(names.qualified, (*_OWN_TEXTS, "vfIndex", names.STANDARD_PCI_BUS_ID)))
+"""The attributes, by qualified name, that pooled VFs do not share: unknown until the node has chosen one."""
 _TYPES: dict[str, type] = {field.name: field.type for field in msgspec.structs.fields(PlannedDevice)}
 
 

@@ -14,7 +14,7 @@ import msgspec
 from netdra.model import names, suggestions
 from netdra.model.findings import Finding, Path, about, of_step, refuse
 from netdra.model.topology import MAX_ROOTS, MAX_STEPS, DeclaredParameter, NetworkTopology, Step
-from netdra.topology import neutron_request, parameters, references, values
+from netdra.topology import facts, neutron_request, parameters, references, values
 from netdra.topology.references import Reference
 from netdra.topology.step_check import examine_step, shown_name
 from netdra.topology.values import ConfigError, dotted, quoted
@@ -34,6 +34,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
         references: step -> the references to other steps in its config, with the value's path in the config.
         parameters: what claims may give, as declared.
         asked: step -> the references to parameters in it, with the value's path in the step.
+        facts: step -> the references to facts in its config, with the value's path in the config.
         positions: step -> its place in `spec.steps`, for pointing at it.
     """
 
@@ -45,11 +46,16 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
     positions: Mapping[str, int]
     parameters: tuple[DeclaredParameter, ...] = ()
     asked: Mapping[str, References] = {}
+    facts: Mapping[str, References] = {}
 
     @property
     def roots(self) -> tuple[Step, ...]:
         """The steps that are allocated devices, as declared."""
         return tuple(sorted((step for step in self.steps if step.is_root), key=lambda step: self.positions[step.name]))
+
+    def roots_of(self, step: str) -> tuple[str, ...]:
+        """The steps whose allocated devices a step stands on; a root step itself."""
+        return tuple(root.name for root in self.roots if root.name == step or root.name in self.ancestors[step])
 
     def about(self, step: str, what: str, *, hint: str = "", path: Path = ()) -> Finding:
         """A finding about one of the steps."""
@@ -101,14 +107,14 @@ def examine(topology: NetworkTopology) -> tuple[Graph | None, tuple[Finding, ...
         steps=order,
         levels=_levels(order),
         ancestors=ancestors,
-        references={
-            step: tuple(entry for entry in every if not entry[1].is_parameter) for step, every in by_step.items()
-        },
+        references={step: tuple(entry for entry in every if entry[1].is_of_result) for step, every in by_step.items()},
         positions={step.name: at for at, step in enumerate(steps)},
         parameters=topology.spec.parameters,
         asked=asked,
+        facts={step: tuple(entry for entry in every if entry[1].fact is not None) for step, every in by_step.items()},
     )
-    return graph, ()
+    wrong = [*_facts(graph)]
+    return (None, tuple(wrong)) if wrong else (graph, ())
 
 
 def _topology(topology: NetworkTopology) -> Iterator[Finding]:
@@ -247,7 +253,7 @@ def _references(
                 path=(*top, *path),
             )
             for path, reference in by_step[step.name]
-            if reference.step not in ancestors[step.name] and not reference.is_parameter
+            if reference.is_of_result and reference.step not in ancestors[step.name]
         ]
     return by_step, findings
 
@@ -269,7 +275,7 @@ def _requests(topology: str, steps: Sequence[Step]) -> tuple[dict[str, Reference
             about(
                 topology,
                 step.name,
-                f"{dotted(path, 'neutron')}: {reference} is the result of a step, and Neutron is asked before any runs",
+                f"{dotted(path, 'neutron')}: {reference} is {_too_late(reference)}",
                 hint=f"write the value, or {{{{ {references.PARAMETERS}.<name> }}}} for one that claims give",
                 path=(*top, *path),
             )
@@ -312,6 +318,37 @@ def _parameters(topology: NetworkTopology, asked: Mapping[str, References]) -> I
                 hint="give each parameter a default, or leave extendedResourceName out",
                 path=("spec", "steps", at, "extendedResourceName"),
             )
+
+
+def _too_late(reference: Reference) -> str:
+    if reference.is_of_result:
+        return "the result of a step, and Neutron is asked before any runs"
+    return "known on the node, and Neutron is asked before a node prepares the claim"
+
+
+def _facts(graph: Graph) -> Iterator[Finding]:
+    """References to facts where none may stand, or of a device that is not one alone."""
+    for step in graph.steps:
+        texts = dict(values.strings(step.config)) if graph.facts[step.name] else {}
+        for path, reference in graph.facts[step.name]:
+            what, hint = "", ""
+            fact = reference.fact
+            is_whole = len(references.parse(texts[path])) == 1
+            roots = graph.roots_of(step.name)
+            if problem := facts.misplaced(path):
+                what, hint = f"stands where no fact may: {problem}", "write the value"
+            elif path in _NAMES and is_whole and fact is not None and fact.kind in ("integer", "boolean"):
+                what = f"is {fact.described}, and an interface's name is text"
+                hint = f'write text beside it: "net{reference}"'
+            elif reference.step == facts.DEVICE and len(roots) > 1:
+                what = f"is not clear: the step stands on the devices of {suggestions.listed(map(quoted, roots))}"
+                hint = "refer to the device in its own step, and to that step's result here"
+            if what:
+                shown = f"{dotted(path)}: {reference} {what}"
+                yield graph.about(step.name, shown, hint=hint, path=("config", *path))
+
+
+_NAMES = {("name",), ("dev",)}
 
 
 def _why_not(named: str, step: Step, ancestors: Mapping[str, frozenset[str]]) -> str:

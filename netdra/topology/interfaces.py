@@ -115,14 +115,17 @@ def examine(graphs: Sequence[Steps]) -> tuple[tuple[dict[str, str], ...], tuple[
     for roots in (True, False):
         for graph, names in zip(graphs, named, strict=True):
             for step in (step for step in graph.steps if step.is_root is roots):
-                problem = ""
+                problem, hint = "", ""
                 try:
-                    names[step.name] = _given(step, names) or _default(step, names) or next(numbers)
-                    problem = unfit(names[step.name])
+                    if open_ := _open(step):
+                        names[step.name], problem = _apart(open_, step, named), _never_fits(open_)
+                    else:
+                        names[step.name] = _given(step, names) or _default(step, names) or next(numbers)
+                        problem = "" if is_open(names[step.name]) else unfit(names[step.name])
                 except ConfigError as error:
-                    names[step.name], problem = next(numbers), error.what
+                    names[step.name], problem, hint = next(numbers), error.what, error.hint
                 if problem:
-                    findings.append(graph.about(step.name, problem, path=("config", _key(step) or "name")))
+                    findings.append(graph.about(step.name, problem, hint=hint, path=("config", _key(step) or "name")))
     return named, tuple(findings or (*_clashes(graphs, named), *_masters(graphs, named)))
 
 
@@ -207,6 +210,34 @@ def unfit(name: str) -> str:
     return ""
 
 
+def _open(step: Step | PlannedStep) -> str:
+    """A name in a config that holds a fact, which only binding shows; "" for other names."""
+    text = step.config.get(_key(step)) if _key(step) else None
+    parts = references.parse(text) if isinstance(text, str) else ()
+    has_fact = any(isinstance(part, Reference) and part.fact is not None for part in parts)
+    return str(text) if has_fact else ""
+
+
+def _apart(text: str, step: Step | PlannedStep, named: Sequence[Mapping[str, str]]) -> str:
+    """A name with facts in it as it is shown: two steps with the same text do not have the same interface."""
+    taken = {name for names in named for name in names.values()}
+    shown = (text, f"{text} ({step.name})", *(f"{text} ({step.name}, {at})" for at in range(2, len(taken) + 3)))
+    return next(name for name in shown if name not in taken)
+
+
+def is_open(name: str) -> bool:
+    """Whether an interface's name holds facts that are not known yet."""
+    return "{{" in name
+
+
+def _never_fits(text: str) -> str:
+    """Why a name with facts cannot be an interface's, whatever these are, or ""."""
+    literal = "".join(part if isinstance(part, str) else "1" for part in references.parse(text))
+    if len(literal.encode(errors="replace")) > MAX_IF_NAME:
+        return f"interface name {quoted(text)} is longer than {MAX_IF_NAME} bytes with any value; shorten config.name"
+    return unfit(literal).replace(quoted(literal), quoted(text))
+
+
 def _numbers(given: set[str]) -> Iterator[str]:
     """net1, net2 … without the names that configs give; a `dev` only refers to an interface and gives none."""
     count = 0
@@ -232,7 +263,8 @@ def _given(step: Step | PlannedStep, names: Mapping[str, str]) -> str:
         return ""
     text = step.config[key]
     if not isinstance(text, str):
-        raise ConfigError(f"config.{key} is {type(text).__name__}, not an interface's name")
+        hint = "put it in quotes, or write text beside the reference"
+        raise ConfigError(f"config.{key} is {type(text).__name__}, not an interface's name", hint=hint)
     name = text_with_names(text, names)
     if not name:
         raise ConfigError(
@@ -256,7 +288,9 @@ def _clashes(graphs: Sequence[Steps], named: Sequence[Mapping[str, str]]) -> Ite
     for graph, names in zip(graphs, named, strict=True):
         for step in graph.steps:
             name = names[step.name]
-            if not _makes(step, name, {names[ancestor] for ancestor in graph.ancestors[step.name]}):
+            if is_open(name) and (step.is_root or makes_interface(step) or "dev" in step.config):
+                owners.setdefault(name, (graph.topology, step.name))
+            elif not _makes(step, name, {names[ancestor] for ancestor in graph.ancestors[step.name]}):
                 changes.append((graph, step, name))
             elif name in owners:
                 topology, other = owners[name]
@@ -268,7 +302,8 @@ def _clashes(graphs: Sequence[Steps], named: Sequence[Mapping[str, str]]) -> Ite
                 owners[name] = (graph.topology, step.name)
     for graph, step, name in changes:
         topology, owner = owners.get(name, (graph.topology, ""))
-        if not owner and not any(other.type not in PREDICTABLE for other in graph.steps):
+        may_be = any(map(is_open, owners)) or any(other.type not in PREDICTABLE for other in graph.steps)
+        if not owner and not may_be:
             made = ", ".join(sorted(owners)) or "none"
             yield graph.about(
                 step.name,
@@ -285,6 +320,8 @@ def _masters(graphs: Sequence[Steps], named: Sequence[Mapping[str, str]]) -> Ite
     """VLANs on an interface of the pod that no step makes, and that is not the pod's first."""
     made = {name for names in named for name in names.values()}
     listed = ", ".join(sorted(made))
+    if any(map(is_open, made)):
+        return
     for graph, names in zip(graphs, named, strict=True):
         if any(step.type not in PREDICTABLE for step in graph.steps):
             continue

@@ -154,8 +154,11 @@ def _check(step: DeviceStep, origin: str) -> None:
         raise InvalidInputError(f"{origin}: {problem.what}", hint=problem.hint, path=path) from None
     if reference is not None:
         raise InvalidInputError(
-            f"{origin}: {reference[1]} refers to another step, and there is none",
-            hint="write a NetworkTopology for a network of several steps",
+            f"{origin}: {reference[1]} "
+            + ("refers to another step, and there is none" if reference[1].is_of_result else "is not supported here"),
+            hint="write a NetworkTopology for a network of several steps"
+            if reference[1].is_of_result
+            else "write a NetworkTopology, whose steps can have it",
             path=("step", "config", *reference[0]),
         )
 

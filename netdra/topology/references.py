@@ -1,8 +1,9 @@
 """References `{{ step.field }}` in a step's config: found before anything runs, resolved just before the step does.
 
-Not a language: a reference names a step and one of its result's fields, and nothing else is possible between the
-braces. A string that is one reference becomes the field's value with its type (a list stays a list); inside a longer
-text the value becomes text (decision D9). `find` serves `graph` and the checks, `resolve` serves `netdra.chain`.
+Not a language: a reference names a step and one of its result's fields, a parameter, or a fact of the device, the node
+or the pod, and nothing else is possible between the braces. A string that is one reference becomes the field's value
+with its type (a list stays a list); inside a longer text the value becomes text (decision D9). `find` serves `graph`
+and the checks, `put` puts in parameters and facts when a claim is bound, `resolve` serves `netdra.chain`.
 """
 
 from __future__ import annotations
@@ -16,18 +17,24 @@ import msgspec
 from netdra.model import suggestions
 from netdra.model.findings import Path
 from netdra.model.result import StepResult
-from netdra.topology import values
+from netdra.topology import facts, values
+from netdra.topology.facts import Fact
 from netdra.topology.values import ConfigError, dotted, quoted
 
 MAX_REFERENCES = 1024
 MAX_RESOLVED = 1024 * 1024
-_MAX_LENGTH = 160
+# The key of a label has up to 317 characters.
+_MAX_LENGTH = 384
 
 PARAMETERS = "params"
 """The word in a step's place that means the topology's parameters: `{{ params.address }}`."""
 
 _INSIDE = re.compile(
     r"[ \t]*([a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)\.([A-Za-z][A-Za-z0-9]*)(?:\[(\d{1,3})\]\.([a-z]+))?[ \t]*\Z"
+)
+_FACT = re.compile(
+    rf"[ \t]*({'|'.join(facts.ROOTS)})\.([A-Za-z]+)"
+    r"(?:\.([A-Za-z_][A-Za-z0-9_]*)|\[(?:\"([^\"\]]*)\"|'([^'\]]*)')\])?[ \t]*\Z"
 )
 # A pair of signs that look like the braces but are others would silently stay text.
 _LOOK_ALIKE = re.compile(
@@ -46,30 +53,51 @@ class BadReferenceError(ConfigError):
 
 
 class Reference(msgspec.Struct, frozen=True):
-    """One field of one step's result, `index` counts only for `ips`; or, of the step `params`, one parameter."""
+    """One field of one step's result, `index` counts only for `ips`; or, of the step `params`, one parameter.
+
+    A fact's `step` is `device`, `node` or `pod`; `key` is the name of the device's attribute or of the node's label. No
+    result has a field of a fact's name, so a step may be called so.
+    """
 
     step: str
     field: str
     index: int = 0
+    key: str = ""
 
     @property
     def is_parameter(self) -> bool:
         """Whether it is replaced when a claim is bound, and not when its step runs."""
         return self.step == PARAMETERS
 
+    @property
+    def fact(self) -> Fact | None:
+        """The fact of the device, the node or the pod that it stands for, known when a claim is bound; None if none."""
+        return facts.of(self.step, self.field, self.key)
+
+    @property
+    def is_of_result(self) -> bool:
+        """Whether it is replaced when its step runs: it names the result of another step."""
+        return not self.is_parameter and self.fact is None
+
     def __str__(self) -> str:
         """The reference as it is written."""
+        if self.key:
+            is_plain = self.step == facts.DEVICE and "/" not in self.key
+            key = f".{self.key}" if is_plain else f'["{self.key}"]'
+            return f"{{{{ {self.step}.{self.field}{key} }}}}"
         field = f"ips[{self.index}].address" if self.field == "ips" and not self.is_parameter else self.field
         return f"{{{{ {self.step}.{field} }}}}"
 
     @property
     def is_list(self) -> bool:
         """Whether its value is a list."""
-        return self.field in _LISTS
+        return self.field in _LISTS and self.is_of_result
 
     @property
     def described(self) -> str:
         """What its value is, in words."""
+        if (fact := self.fact) is not None:
+            return fact.described
         return _SAMPLES.get(self.field, ("", "a list"))[1]
 
 
@@ -110,10 +138,19 @@ _SAMPLES: Mapping[str, tuple[str, str]] = {
 }
 
 
-def sample(parts: Sequence[str | Reference]) -> str:
-    """An example of what a text with references may become, in the right form."""
-    texts = (part if isinstance(part, str) else _SAMPLES.get(part.field, ("", ""))[0] for part in parts)
-    return "".join(texts)
+def samples(parts: Sequence[str | Reference]) -> tuple[str, ...]:
+    """Examples of what a text with references may become, in the right form; more than one only with facts."""
+    known = [part.fact if isinstance(part, Reference) else None for part in parts]
+    count = max((len(fact.samples) for fact in known if fact is not None), default=1)
+    return tuple(
+        "".join(_sample(part, fact, at) for part, fact in zip(parts, known, strict=True)) for at in range(count)
+    )
+
+
+def _sample(part: str | Reference, fact: Fact | None, at: int) -> str:
+    if isinstance(part, str):
+        return part
+    return fact.samples[at % len(fact.samples)] if fact is not None else _SAMPLES.get(part.field, ("", ""))[0]
 
 
 def parse(text: str) -> tuple[str | Reference, ...]:
@@ -156,6 +193,21 @@ def find(config: Mapping[str, Any]) -> list[tuple[Path, Reference]]:
         if len(pairs) > MAX_REFERENCES:
             raise BadReferenceError(f"{dotted(path)}: the config has more than {MAX_REFERENCES} references")
     return pairs
+
+
+def find_facts(config: Mapping[str, Any]) -> list[tuple[Path, Reference]]:
+    """The references of a config to facts of the device, the node and the pod, with the path of their value.
+
+    Raises:
+        ConfigError: as `find`.
+    """
+    return [entry for entry in find(config) if entry[1].fact is not None]
+
+
+def made_of(pairs: Sequence[tuple[Path, Reference]], place: Path) -> str:
+    """A hint at the facts that a value of a config is made of, or ""; `pairs` is as of `find`."""
+    texts = [str(reference) for path, reference in pairs if path == place[: len(path)] or place == path[: len(place)]]
+    return f"correct the value of {' or '.join(dict.fromkeys(texts))}, or the text around it" if texts and place else ""
 
 
 def resolve(
@@ -235,6 +287,8 @@ def put(config: Mapping[str, Any], given: Mapping[Reference, Any]) -> dict[str, 
 
 
 def _reference(inside: str) -> Reference:
+    if (fact := _fact(inside)) is not None:
+        return fact
     parts = _INSIDE.match(inside)
     if parts is None:
         raise BadReferenceError(
@@ -249,10 +303,41 @@ def _reference(inside: str) -> Reference:
     if field not in _FIELDS or index is not None:
         hint = _MEANT.get(field) or suggestions.hint(field, _FIELDS, "fields:")
         hint = hint if hint.startswith("did") else f"fields: {', '.join(FIELDS)}"
+        if step in facts.ROOTS:
+            hint = facts.near(step, field)
         if step != PARAMETERS and suggestions.closest(step, [PARAMETERS], _LIKE_PARAMETERS):
             hint = f'did you mean "{{{{ {PARAMETERS}.{field} }}}}"?'
         raise BadReferenceError(f"{quoted('{{' + inside + '}}')}: a result has no such field", hint=hint)
     return Reference(step, field)
+
+
+def _fact(inside: str) -> Reference | None:
+    """The reference to a fact between two braces; None if it may be another one.
+
+    Raises:
+        BadReferenceError: it is of a fact, and not written as one.
+    """
+    parts = _FACT.match(inside)
+    if parts is None:
+        return None
+    root, field, plain, *keys = parts.groups()
+    key = plain or next((text for text in keys if text is not None), "")
+    shown = quoted("{{" + inside + "}}")
+    if not facts.is_keyed(root, field):
+        if not key and facts.of(root, field) is not None:
+            return Reference(root, field)
+        if key or field not in _FIELDS:
+            what = f"{shown}: a {root} has no such fact"
+            raise BadReferenceError(what, hint=facts.near(root, field))
+        return None
+    whole = next(text for text in facts.WRITTEN if text.startswith(f"{root}.{field}"))
+    if not key or (plain and root == facts.NODE):
+        raise BadReferenceError(f"{shown} names no {field[:-1]}", hint=f"write {{{{ {whole} }}}}")
+    if not facts.is_key(root, key):
+        kind = "the key of a label" if root == facts.NODE else "the name of an attribute"
+        example = 'node.labels["example.com/rack"]' if root == facts.NODE else "device.attributes.rail"
+        raise BadReferenceError(f"{shown}: {quoted(key)} is not {kind}", hint=f"write e.g. {{{{ {example} }}}}")
+    return Reference(root, field, key=key)
 
 
 _LIKE_PARAMETERS = 0.8
@@ -260,6 +345,9 @@ _LIKE_PARAMETERS = 0.8
 
 def _rewritten(inside: str) -> str:
     """A hint at the reference that may be meant by a text that is none."""
+    for root in facts.ROOTS:
+        if re.search(rf"\b{root}s?\.", inside):
+            return f"write one of {', '.join(facts.of_root(root))}, and nothing else between the braces"
     parts = [part.partition("[")[0] for part in inside.strip(" \t").removeprefix("steps.").split(".")]
     if len(parts) > 1 and _INSIDE.match(f"{parts[0]}.mac"):
         if parts[1] in ("ip", "ips", "address", "addresses"):
@@ -280,6 +368,9 @@ def _look_up(path: Path, reference: Reference, results: Mapping[str, StepResult]
     result = results.get(reference.step)
     if reference.is_parameter:
         raise BadReferenceError(f"{dotted(path)}: {reference} has no value", hint="a claim gives it: netdra render")
+    if reference.fact is not None:
+        what = f"{dotted(path)}: {reference} has no value"
+        raise BadReferenceError(what, hint="a node gives it when it prepares a claim: netdra render")
     if result is None:
         raise BadReferenceError(f'{dotted(path)}: {reference} names step "{reference.step}", which has no result')
     if reference.field == "ips":

@@ -132,6 +132,26 @@ def check_shared(claim: ClaimReference, plans: Sequence[Plan], pods: Sequence[st
                 )
 
 
+def check_pod(claim: ClaimReference, plans: Sequence[Plan], pod: str) -> None:
+    """The plans of a claim are for the pod whose name or ordinal is in their configs (decision D63).
+
+    Args:
+        claim: the claim.
+        plans: its plans.
+        pod: the name of the pod that begins.
+
+    Raises:
+        InvalidInputError: a plan is another pod's.
+    """
+    for plan in plans:
+        if plan.pod and plan.pod != pod:
+            raise InvalidInputError(
+                f'{named(claim)} was prepared for pod "{plan.pod}", whose name is in the configuration of '
+                f'NetworkTopology "{plan.topology}", and pod "{pod}" has it, too',
+                hint="give each pod a claim of its own: a ResourceClaimTemplate",
+            )
+
+
 HARDWARE_SECONDS = 60.0
 """How long after other hardware was published under a name an allocation may still be of the former one: the
 scheduler may not have the new slice yet, and its clock may differ from the node's."""

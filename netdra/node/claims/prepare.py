@@ -57,6 +57,7 @@ from netdra.ops.logs import fields
 from netdra.topology.bind import bind
 from netdra.topology.devices import DeviceKey, ShareKey, with_own_facts
 from netdra.topology.ports import asked_for, with_ports
+from netdra.topology.surroundings import Surroundings
 
 log = logging.getLogger(__name__)
 
@@ -325,7 +326,7 @@ class Claims:
             return record
         await patiently(self._know_node, VIEW_SECONDS)
         claim = await patiently(lambda: get_claim(self._client, wanted), API_SECONDS)
-        plan = self.bind(claim, recorded(record))[1]
+        plan = self.bind(claim, recorded(record), [pod.name for pod in record.pods])[1]
         of_device = {(*device.key, device.facts.pci_address): device.port for device in record.devices}
         plans = with_ports(
             plan.plans, lambda _, device: of_device.get((device.pool, device.device, device.pci_address))
@@ -372,7 +373,7 @@ class Claims:
 
     async def _checked(self, claim: ResourceClaim, pods: Sequence[PodReference]) -> PreparedClaim:
         """The claim to be written down, checked against the node as it is."""
-        binding, plan = self.bind(claim, self._vfs.choose(claim))
+        binding, plan = self.bind(claim, self._vfs.choose(claim), [pod.name for pod in pods])
         former = self._store.get(claim.metadata.uid) if self._store.has(claim.metadata.uid) else None
         checks.check_hardware(claim, _facts(binding).values(), former, self._view)
         checks.check_shared(claim.reference, plan.plans, [pod.name for pod in pods])
@@ -386,18 +387,28 @@ class Claims:
         )
 
     def bind(
-        self, claim: ResourceClaim, chosen: Mapping[ShareKey, PlannedDevice] = MappingProxyType({})
+        self,
+        claim: ResourceClaim,
+        chosen: Mapping[ShareKey, PlannedDevice] = MappingProxyType({}),
+        pods: Sequence[str] = (),
     ) -> tuple[Binding, PreparedPlan]:
         """A claim's devices and steps on this node as it is, and its plans, which the rules have checked.
 
         Args:
             claim: the claim.
             chosen: the VFs of its shares of pooled VFs.
+            pods: the names of the pods that have it; without any, those that it is reserved for.
 
         Raises:
             NetdraError: the claim does not fit its topologies, or the node.
         """
-        binding = bind([claim], self._view.topologies, self._view.devices, chosen)
+        place = Surroundings(
+            node=self._node,
+            labels=self._view.labels,
+            slices=self._view.slices,
+            pods=tuple(pods) or None,
+        )
+        binding = bind([claim], self._view.topologies, self._view.devices, chosen, place)
         checks.check_steps(binding)
         named = dict.fromkeys(plan.topology for plan in binding.plans)
         topologies = [self._view.topologies[name] for name in named if name in self._view.topologies]

@@ -174,6 +174,12 @@ class Publishing:
         return tuple(self.followed.schemas.objects.values()) if self.followed.schemas.synced else None
 
     @property
+    def labels(self) -> Mapping[str, str] | None:
+        """See `NodeView`."""
+        node = self.followed.nodes.objects.get(self._node)
+        return node.metadata.labels if node is not None else None
+
+    @property
     def ready(self) -> bool:
         """See `NodeView`."""
         return self._first_pass.is_set() and self.followed.topologies.synced

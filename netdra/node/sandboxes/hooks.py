@@ -20,7 +20,7 @@ from typing import Protocol, TypeVar
 
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.model.plan import ClaimReference
-from netdra.node.claims.checks import changed_topologies, check_shared
+from netdra.node.claims.checks import changed_topologies, check_pod, check_shared
 from netdra.node.claims.store import PreparedClaim
 from netdra.node.nri.hooks import LOOKUP_SHARE, REMOVE_SECONDS, Sandbox
 from netdra.node.permits import NodePermits
@@ -341,6 +341,7 @@ class Attachments:
         for record in records:
             assert record.plan is not None
             checked.append(self.permits.confirm(record.plan.checked))
+            check_pod(record.claim, record.plan.plans, sandbox.name)
             check_shared(record.claim, record.plan.plans, self.table.pods_of(record.claim.uid, sandbox))
         plans = combined(checked)
         if self.table.end_former(sandbox):  # the next try of this sandbox finds their devices free

@@ -38,6 +38,7 @@ class Slices:
     """What a node publishes, read once."""
 
     ready = True
+    labels: Mapping[str, str] | None = None
     topologies: Mapping[str, NetworkTopology] = {}
     held: Sequence[HeldDevice] = ()
     vfs: Mapping[DeviceKey, Sequence[PlannedDevice]] = {}

@@ -7,7 +7,7 @@ netdra's own (hooks, chain, programs, namespaces), but nothing is asked of an AP
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,6 +75,7 @@ class View:
     vfs: dict[DeviceKey, Sequence[PlannedDevice]] = field(default_factory=dict)
     hardware: HardwareTable = field(default_factory=HardwareTable)
     ready: bool = True
+    labels: Mapping[str, str] | None = None
 
 
 @dataclass

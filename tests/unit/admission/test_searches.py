@@ -287,3 +287,41 @@ def test_the_figure_is_that_of_the_node_s_slices(pfs: int, vfs: int, lanes: int,
         for text in (finding.what, f'NetworkTopology "rails": {finding.hint}')
     ]
     assert [*warned(new, reporting(made), offered)] == expected
+
+
+class TestFacts:
+    """Steps that refer to devices are followed for the devices that nodes report."""
+
+    def warned(self, new: NetworkTopology, *policies: DeviceExposurePolicy, named: bool = True) -> list[str]:
+        nodes = reporting(scene(*policies, interfaces=card(1, 4)))
+        known = cluster(nodes, searches.asked_by_topology(new), *policies, named=named)
+        return [finding.text for finding in searches.of_facts(new, [], known.policies, known.offers)]
+
+    def vf(self, config: str) -> NetworkTopology:
+        return topology(f"- {{name: vf, type: sriov, selector: {{cel: '{VF}'}}, config: {{{config}}}}}")
+
+    @pytest.mark.parametrize("named", [True, False])
+    def test_a_name_that_is_too_long_for_a_device_is_warned_of(self, named: bool) -> None:
+        (warning,) = self.warned(self.vf("name: 'longer-name-{{ device.ifName }}'"), VFS, named=named)
+        node = 'node "n0"' if named else "a node"
+        assert f'of {node} (and 3 more): interface name "longer-name-p0v' in warning
+
+    def test_what_suits_all_devices_is_not(self) -> None:
+        assert self.warned(self.vf("name: 'vf{{ device.attributes.vfIndex }}'"), VFS) == []
+
+    def test_an_attribute_that_reports_do_not_have_is_not_known(self) -> None:
+        assert self.warned(self.vf("name: 'vf{{ device.attributes.ofProvider }}'"), VFS) == []
+
+    def test_an_attribute_of_a_policy_is(self) -> None:
+        added = policy("vfs", VF, additionalAttributes={"rail": "x" * 20}, supportedCNIPlugins=[{"name": "sriov"}])
+        assert len(self.warned(self.vf("name: 'r{{ device.attributes.rail }}'"), added)) == 1
+
+    def test_pooled_vfs_are_not_told_apart(self) -> None:
+        assert self.warned(self.vf("name: '{{ device.ifName }}'"), pooled(2)) == []
+
+    def test_the_review_has_them(self, request_of: Request) -> None:
+        new = self.vf("name: 'longer-name-{{ device.ifName }}'")
+        known = cluster(reporting(scene(VFS, interfaces=card(1, 4))), searches.asked_by_topology(new), VFS)
+        verdict = review(request_of(new), narrowed(request_of(new), known))
+        assert verdict.allowed
+        assert any("longer-name" in warning for warning in verdict.warnings)

@@ -446,3 +446,18 @@ def test_plan_compares_with_a_cluster_and_needs_its_reports(cluster: FakeCluster
     done = call("plan", FIRST / "policy.yaml", *cluster.options)
     assert told(done).startswith("the cluster does not allow you to list nodenetworks\n")
     assert isinstance(done.exception, InvalidInputError)
+
+
+def test_validate_follows_facts_for_the_devices_and_nodes_of_a_cluster(cluster: FakeCluster) -> None:
+    folder = EXAMPLES / "rails"
+    slices = [*yaml.safe_load_all(call("plan", folder).stdout)]
+    cluster.objects = [*slices, manifest("Node", "gpu-1")]
+    done = call("validate", folder / "topology.yaml", *cluster.options)
+    assert done.exit_code == 0
+    assert 'warning: NetworkTopology "rails", step "rail", device "enp' in done.stdout
+    assert 'node "gpu-1" has no label "example.com/rack"' in done.stdout
+    assert "kubectl label node gpu-1 example.com/rack=<value>" in done.stdout
+    cluster.forbidden = {"resourceslices"}
+    done = call("validate", folder / "topology.yaml", *cluster.options)
+    assert (done.exit_code, "device " in done.stdout.replace("devices", "")) == (0, False)
+    assert "the cluster does not allow you to list resourceslices" in done.stderr

@@ -193,3 +193,23 @@ class TestConfirmation:
     def digests(permits: NodePermits) -> tuple[str, str]:
         checked = permits.check([vf("z")])
         return checked.schemas, checked.permits
+
+
+def test_a_plan_whose_facts_nobody_has_given_is_refused() -> None:
+    with pytest.raises(
+        InvalidInputError, match=r"config\.mtu: \{\{ device\.attributes\.mtu \}\} has no value"
+    ) as problem:
+        check([vf("a", mtu="{{ device.attributes.mtu }}")])
+    assert "only a node that prepares a claim knows it" in problem.value.hint
+
+
+@pytest.mark.parametrize(
+    ("mtu", "text"), [(9000, ""), (10, "to be at least 68, found 10"), ("jumbo", 'to be integer, found "jumbo"')]
+)
+def test_the_value_of_a_fact_is_checked_by_the_plugins_schema_when_it_is_known(mtu: object, text: str) -> None:
+    written = builders.topology("- {name: vf, type: sriov, config: {mtu: '{{ device.attributes.own }}'}}", "of-a")
+    if not text:
+        assert check([vf("a", mtu=mtu)], topologies=[written]).plans
+        return
+    with pytest.raises(InvalidInputError, match=text):
+        check([vf("a", mtu=mtu)], topologies=[written])

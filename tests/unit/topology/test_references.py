@@ -136,7 +136,7 @@ def test_a_step_without_a_result_is_an_error() -> None:
         "\uff5b\uff5b vlan.mac \uff5d\uff5d",
         "{\uff5b vlan.mac }}",
         "{{ vlan.mac }} {{ \x00 }}",
-        "{{" + " " * 200 + "vlan.mac }}",
+        "{{" + " " * 400 + "vlan.mac }}",
     ],
 )
 def test_what_is_no_reference_is_refused_and_never_passed_on_as_text(text: str) -> None:

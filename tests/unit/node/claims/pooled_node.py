@@ -170,6 +170,7 @@ class Daemon:
 
     topologies: Mapping[str, NetworkTopology] = {}
     ready = True
+    labels: Mapping[str, str] | None = None
 
     def __init__(self, folder: Path, server: Server) -> None:
         self.server = server

@@ -25,6 +25,7 @@ CLAIM = ClaimReference(namespace="ns", name="c", uid="u")
 class View:
     topologies: Mapping[str, NetworkTopology]
     ready: bool = True
+    labels: Mapping[str, str] | None = None
     devices: Mapping[DeviceKey, PlannedDevice] = field(default_factory=dict)
     slices: tuple[ResourceSlice, ...] = ()
     vfs: Mapping[DeviceKey, tuple[PlannedDevice, ...]] = field(default_factory=dict)
