@@ -121,6 +121,7 @@ def planned(pool: str, device: Device, last: DeviceFacts) -> PlannedDevice:
         device_file=interface.device_file,
         identity=interface.device if interface.device.key else None,
         allow_host_use=last.allow_host_use,
+        policy=last.policy,
         pooled=is_pooled(device),
     )
 
