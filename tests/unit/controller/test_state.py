@@ -15,6 +15,7 @@ from netdra.controller import classes, status
 from netdra.controller.state import (
     POLICY,
     POLICY_ROLLOUT,
+    TOPOLOGY_USAGE,
     FirstSchemas,
     Key,
     ReportIndex,
@@ -36,6 +37,7 @@ from testbed import virtual_time
 from tests import builders
 from tests.builders import exclusive
 from tests.effort import calls
+from tests.unit.controller.test_failures import claim, device
 
 LISTS = Features(list_attributes=True)
 TWO = builders.topology("- {name: a, type: sriov}\n- {name: b, type: sriov}")
@@ -55,7 +57,7 @@ def node(
     return documents.convert({"metadata": {"name": name}, "status": status}, NodeNetworkReport, "test")
 
 
-def devices(index: ReportIndex[PolicyAtNode], policy: str) -> list[tuple[str, int]]:
+def devices(index: ReportIndex[NodeNetworkReport, PolicyAtNode], policy: str) -> list[tuple[str, int]]:
     return [(where, each.report.devices) for where, each in index.of(policy)]
 
 
@@ -234,6 +236,37 @@ def test_reports_are_waited_for_longer_with_more_nodes_but_for_the_first_problem
         keys = looked_at(happens(nodes))
         assert keys[Key(POLICY_ROLLOUT, "q")] < 0.1
         assert seconds <= keys[Key(POLICY_ROLLOUT, "p")] < seconds + 0.1
+
+
+def test_claims_that_fail_together_are_written_at_most_every_ten_seconds_but_the_first_and_the_last_soon() -> None:
+    written: dict[Key, list[float]] = {}
+
+    async def work(key: Key) -> None:
+        written.setdefault(key, []).append(asyncio.get_running_loop().time())
+
+    async def main() -> None:
+        queue = WorkQueue[Key]("test", work)
+        state = State(cast(Client, None), queue)
+        running = asyncio.create_task(queue.run())
+        with state.claims.following(state._on_claim_change):
+            for number in range(400):
+                state.claims.put(f"a/c{number}", claim())
+            await asyncio.sleep(5)
+            began = asyncio.get_running_loop().time()
+            for status in ("False", "True"):
+                for number in range(400):
+                    state.claims.put(f"a/c{number}", claim(device(status)))
+                    await asyncio.sleep(0.05)
+                await asyncio.sleep(20)
+        running.cancel()
+        assert not [*state.topology_failures.of("net"), *state.policy_failures.of("rails")]
+        for key in (Key(TOPOLOGY_USAGE, "net"), Key(POLICY_ROLLOUT, "rails")):
+            seconds = [time - began for time in written[key] if time >= began]
+            assert len(seconds) <= 8, seconds
+            assert seconds[0] < 1.1, "the first failure"
+            assert 59.9 < seconds[-1] < 61.1, "the last recovery"
+
+    virtual_time.run(main())
 
 
 def test_a_problem_is_the_first_again_once_every_node_is_well() -> None:
