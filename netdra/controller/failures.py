@@ -19,7 +19,7 @@ from netdra.ops.logs import clean
 from netdra.topology.users import topologies_of
 
 
-class Failure(msgspec.Struct, frozen=True):
+class DeviceFailure(msgspec.Struct, frozen=True):
     """The error of a claim.
 
     Attributes:
@@ -33,11 +33,11 @@ class Failure(msgspec.Struct, frozen=True):
     time: str
 
 
-Failures = Iterable[tuple[str, Failure]]
+Failures = Iterable[tuple[str, DeviceFailure]]
 """The failures of one object, each with its claim as `<namespace>/<name>`."""
 
 
-def by_topology(claim: WatchedClaim) -> Mapping[str, Failure]:
+def by_topology(claim: WatchedClaim) -> Mapping[str, DeviceFailure]:
     """The failure of a claim for each topology that it uses; none if no device fails."""
     devices = claim.status.devices
     if not devices:
@@ -46,11 +46,11 @@ def by_topology(claim: WatchedClaim) -> Mapping[str, Failure]:
     return dict.fromkeys(topologies_of(claim), last)
 
 
-def by_policy(claim: WatchedClaim) -> Mapping[str, Failure]:
+def by_policy(claim: WatchedClaim) -> Mapping[str, DeviceFailure]:
     """The last failure of a claim for each policy that offers a device of it which fails; a policy may be unknown."""
     if claim.status.allocation is None:
         return {}
-    failures: dict[str, Failure] = {}
+    failures: dict[str, DeviceFailure] = {}
     for device in claim.status.devices:
         policy = device.data.policy if device.data is not None else ""
         if policy and isinstance(policy, str):
@@ -74,13 +74,13 @@ def summary(failures: Failures) -> FailingClaims:
     )
 
 
-def _failure(device: DeviceReadiness) -> Failure:
+def _failure(device: DeviceReadiness) -> DeviceFailure:
     condition = device.failure
     assert condition is not None  # a WatchedClaim keeps no other devices
     # A pool that is still in use from an older netdra is called `<node>-<name>`: it does not say where the node's ends.
     node, slash, _ = device.pool.partition("/")
-    return Failure(node if slash else "", condition.message, condition.last_transition_time)
+    return DeviceFailure(node if slash else "", condition.message, condition.last_transition_time)
 
 
-def _time(failure: Failure) -> str:
+def _time(failure: DeviceFailure) -> str:
     return failure.time

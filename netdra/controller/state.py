@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from netdra.controller import failures
 from netdra.controller.classes import owner
-from netdra.controller.failures import Failure
+from netdra.controller.failures import DeviceFailure
 from netdra.exposure.ranks import RankIndex
 from netdra.kube.client import Client
 from netdra.kube.features import LIST_ATTRIBUTES
@@ -186,8 +186,8 @@ class State:
         self._users: dict[str, list[str]] = {}
         self.policy_reports: ReportIndex[NodeNetworkReport, PolicyAtNode] = ReportIndex(policies_of)
         self.custom_device_reports: ReportIndex[NodeNetworkReport, CustomDeviceReport] = ReportIndex(custom_devices_of)
-        self.topology_failures: ReportIndex[WatchedClaim, Failure] = ReportIndex(failures.by_topology)
-        self.policy_failures: ReportIndex[WatchedClaim, Failure] = ReportIndex(failures.by_policy)
+        self.topology_failures: ReportIndex[WatchedClaim, DeviceFailure] = ReportIndex(failures.by_topology)
+        self.policy_failures: ReportIndex[WatchedClaim, DeviceFailure] = ReportIndex(failures.by_policy)
         self.ranks = RankIndex()
         self.first_schemas = FirstSchemas()
         self._owned_classes: defaultdict[str, set[str]] = defaultdict(set)
@@ -329,7 +329,7 @@ class State:
         self._queue_failures(POLICY_ROLLOUT, self.policy_failures, change)
 
     def _queue_failures(
-        self, kind: str, index: ReportIndex[WatchedClaim, Failure], change: Change[WatchedClaim]
+        self, kind: str, index: ReportIndex[WatchedClaim, DeviceFailure], change: Change[WatchedClaim]
     ) -> None:
         """Have summaries written whose claims fail, or no longer do: soon the first and the last failure of an object.
 

@@ -6,6 +6,7 @@ Read by the allocator (`netdra.slices`), by `netdra.topology` when claims are bo
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Literal
 
 import msgspec
@@ -287,6 +288,7 @@ class DeviceReadiness(Wire, frozen=True):
 
 
 _NOT_READY = ("Ready", "False")
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class WatchedClaimStatus(ClaimUseStatus, frozen=True):
@@ -311,9 +313,21 @@ def _failed(device: DeviceReadiness, failure: DeviceCondition) -> DeviceReadines
     return msgspec.structs.replace(device, conditions=(short,))
 
 
+class WatchedClaimMeta(ObjectMeta, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A claim's metadata without labels, annotations and finalizers, which a controller of many claims does not read.
+
+    No field of Kubernetes begins with a dash, so these are never in what is read.
+    """
+
+    labels: Mapping[str, str] = msgspec.field(default=_NOTHING, name="-labels")
+    annotations: Mapping[str, str] = msgspec.field(default=_NOTHING, name="-annotations")
+    finalizers: tuple[str, ...] = msgspec.field(default=(), name="-finalizers")
+
+
 class WatchedClaim(ClaimUse, frozen=True):
     """As much of a ResourceClaim as tells what it uses, and which of its devices are not ready."""
 
+    metadata: WatchedClaimMeta
     status: WatchedClaimStatus = WatchedClaimStatus()
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from netdra.controller import failures
-from netdra.controller.failures import Failure
+from netdra.controller.failures import DeviceFailure
 from netdra.kube.answers import decoder
 from netdra.model import names
 from netdra.model.claim import MAX_FAILURE, WatchedClaim
@@ -47,8 +47,8 @@ def claim(*devices: dict[str, Any], topologies: tuple[str, ...] = ("net",), allo
     return watched
 
 
-ONE = Failure("n1", "no carrier", EARLY)
-TABLE: dict[str, tuple[WatchedClaim, dict[str, Failure], dict[str, Failure]]] = {
+ONE = DeviceFailure("n1", "no carrier", EARLY)
+TABLE: dict[str, tuple[WatchedClaim, dict[str, DeviceFailure], dict[str, DeviceFailure]]] = {
     "a device that is not ready": (claim(device()), {"net": ONE}, {"rails": ONE}),
     "a device that is ready": (claim(device("True")), {}, {}),
     "a state that is not known": (claim(device("Unknown")), {}, {}),
@@ -62,13 +62,13 @@ TABLE: dict[str, tuple[WatchedClaim, dict[str, Failure], dict[str, Failure]]] = 
     ),
     "two devices of one policy: the last failure": (
         claim(device(time=LATE, pool="n1/p"), device()),
-        {"net": Failure("n1", "no carrier", LATE)},
-        {"rails": Failure("n1", "no carrier", LATE)},
+        {"net": DeviceFailure("n1", "no carrier", LATE)},
+        {"rails": DeviceFailure("n1", "no carrier", LATE)},
     ),
     "two policies, two topologies": (
         claim(device(), device(policy="other", time=LATE), topologies=("a", "b")),
-        dict.fromkeys(("a", "b"), Failure("n1", "no carrier", LATE)),
-        {"rails": ONE, "other": Failure("n1", "no carrier", LATE)},
+        dict.fromkeys(("a", "b"), DeviceFailure("n1", "no carrier", LATE)),
+        {"rails": ONE, "other": DeviceFailure("n1", "no carrier", LATE)},
     ),
     "no topology": (claim(device(), topologies=()), {}, {"rails": ONE}),
     "an older netdra, which names no policy": (claim(device(policy="")), {"net": ONE}, {}),
@@ -76,8 +76,8 @@ TABLE: dict[str, tuple[WatchedClaim, dict[str, Failure], dict[str, Failure]]] = 
     "no data": (claim(device(data=None)), {"net": ONE}, {}),
     "a pool of a former name": (
         claim(device(pool="n1-sriov-eth0")),
-        {"net": Failure("", "no carrier", EARLY)},
-        {"rails": Failure("", "no carrier", EARLY)},
+        {"net": DeviceFailure("", "no carrier", EARLY)},
+        {"rails": DeviceFailure("", "no carrier", EARLY)},
     ),
     "a claim that was given back": (claim(device(), allocated=False), {}, {}),
 }
@@ -99,8 +99,8 @@ def test_only_devices_that_are_not_ready_are_kept_of_a_claim_with_short_messages
 
 
 def test_the_failures_of_an_object_are_counted_and_the_last_is_named() -> None:
-    entries = {f"team/c{number:03}": Failure(f"n{number % 20:02}", f"error {number}", EARLY) for number in range(300)}
-    entries["team/c100"] = Failure("n00", "the last error", LATE)
+    entries = {f"team/c{number:03}": DeviceFailure(f"n{number % 20:02}", f"error {number}", EARLY) for number in range(300)}
+    entries["team/c100"] = DeviceFailure("n00", "the last error", LATE)
     found = failures.summary(entries.items())
     assert found.number == 300
     assert found.nodes == tuple(f"n{number:02}" for number in range(16))
@@ -117,6 +117,6 @@ def test_the_failures_of_an_object_are_counted_and_the_last_is_named() -> None:
 
 
 def test_a_secret_in_an_error_is_not_shown_to_the_whole_cluster() -> None:
-    found = failures.summary([("a/c", Failure("n1", "plugin: token=abcdefgh123 refused", EARLY))])
+    found = failures.summary([("a/c", DeviceFailure("n1", "plugin: token=abcdefgh123 refused", EARLY))])
     assert found.last_error is not None
     assert found.last_error.message == "plugin: token=[secret] refused"
