@@ -293,8 +293,11 @@ class State:
         self._work.add(Key(CUSTOM_DEVICE_ROLLOUT, change.key))
 
     def _on_summary_change(self, kind: str, change: Change[Any]) -> None:
-        """A usage or rollout has changed, as a rule by this controller; one that is gone is made again."""
-        self._work.add(Key(kind, change.key), DEBOUNCE_SECONDS if change.new is not None else 0.0)
+        """A usage or rollout has changed, as a rule by this controller; one that is gone is made again.
+
+        The controller's own write must not bring the next one earlier than other failures are waited for.
+        """
+        self._work.add(Key(kind, change.key), FAILURES_SECONDS if change.new is not None else 0.0)
 
     def _on_class_change(self, change: Change[DeviceClass]) -> None:
         before = owner(change.old) if change.old is not None else ""

@@ -99,7 +99,9 @@ def test_only_devices_that_are_not_ready_are_kept_of_a_claim_with_short_messages
 
 
 def test_the_failures_of_an_object_are_counted_and_the_last_is_named() -> None:
-    entries = {f"team/c{number:03}": DeviceFailure(f"n{number % 20:02}", f"error {number}", EARLY) for number in range(300)}
+    entries = {
+        f"team/c{number:03}": DeviceFailure(f"n{number % 20:02}", f"error {number}", EARLY) for number in range(300)
+    }
     entries["team/c100"] = DeviceFailure("n00", "the last error", LATE)
     found = failures.summary(entries.items())
     assert found.number == 300

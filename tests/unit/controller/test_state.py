@@ -29,7 +29,9 @@ from netdra.model import documents
 from netdra.model.claim import DeviceClass, DeviceClassSpec
 from netdra.model.device import Features
 from netdra.model.meta import ObjectMeta
+from netdra.model.names import GROUP_VERSION
 from netdra.model.node_network import NodeNetworkReport, PolicyAtNode, policies_of
+from netdra.model.rollout import NetworkTopologyUsage
 from netdra.model.schema import CNIPluginSchema
 from netdra.rules import contract
 from netdra.topology.classes import class_name
@@ -243,10 +245,9 @@ def test_claims_that_fail_together_are_written_at_most_every_ten_seconds_but_the
 
     async def work(key: Key) -> None:
         written.setdefault(key, []).append(asyncio.get_running_loop().time())
+        state._on_summary_change(key.kind, Change(key.name, None, usage))
 
     async def main() -> None:
-        queue = WorkQueue[Key]("test", work)
-        state = State(cast(Client, None), queue)
         running = asyncio.create_task(queue.run())
         with state.claims.following(state._on_claim_change):
             for number in range(400):
@@ -262,10 +263,15 @@ def test_claims_that_fail_together_are_written_at_most_every_ten_seconds_but_the
         assert not [*state.topology_failures.of("net"), *state.policy_failures.of("rails")]
         for key in (Key(TOPOLOGY_USAGE, "net"), Key(POLICY_ROLLOUT, "rails")):
             seconds = [time - began for time in written[key] if time >= began]
-            assert len(seconds) <= 8, seconds
+            assert len(seconds) <= 9, seconds
             assert seconds[0] < 1.1, "the first failure"
-            assert 59.9 < seconds[-1] < 61.1, "the last recovery"
+            assert any(59.9 < time < 61.1 for time in seconds), "the last recovery"
 
+    usage = documents.convert(
+        {"metadata": {"name": "net"}, "apiVersion": GROUP_VERSION, "kind": TOPOLOGY_USAGE}, NetworkTopologyUsage, "test"
+    )
+    queue = WorkQueue[Key]("test", work)
+    state = State(cast(Client, None), queue)
     virtual_time.run(main())
 
 
