@@ -388,7 +388,7 @@ def _summaries(summaries: SummaryFacts) -> Iterator[Diagnosis]:
     degraded, unapplied = summaries.degraded, summaries.unapplied
     failing = [f"{name} ({claims})" for name, claims in sorted(summaries.failing.items())]
     if failing:
-        seen = f"{len(failing)} topologies are degraded, with failing claims: {listed(failing, NAMED)}"
+        seen = f"topologies with failing claims: {listed(failing, NAMED)}"
         yield _finding(check, "warning", seen, f"kubectl describe networktopologyusage {min(summaries.failing)}")
     if degraded:
         seen = f"{len(degraded)} policies are degraded: {listed(degraded, NAMED)}"

@@ -82,7 +82,7 @@ def trusts(end: datetime | None) -> WebhookFacts:
             {"summaries": SummaryFacts(failing={"net": 3, "data": 1})},
             "usages and rollouts",
             "warning",
-            "2 topologies are degraded, with failing claims: data (1), net (3)",
+            "topologies with failing claims: data (1), net (3)",
             "describe networktopologyusage data",
         ),
         (
