@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any
 
-from netdra.controller import metrics, status
+from netdra.controller import failures, metrics, status
 from netdra.controller.checks import Checks
 from netdra.controller.classes import ClassWrites, changes
 from netdra.controller.state import (
@@ -59,6 +59,7 @@ from netdra.kube.resources import (
 from netdra.kube.store import Store
 from netdra.model.device import Features
 from netdra.model.errors import InvalidInputError
+from netdra.model.meta import Condition
 from netdra.model.topology import NetworkTopology
 from netdra.ops.metrics import measured
 from netdra.rules import shipped
@@ -69,6 +70,28 @@ log = logging.getLogger(__name__)
 def now() -> datetime:
     """The time, with its zone."""
     return datetime.now(UTC)
+
+
+class DegradedObjects:
+    """How many topologies and policies are degraded, as the metric shows it while this process leads."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._names: dict[str, set[str]] = {TOPOLOGY: set(), POLICY: set()}
+        self.clear()
+
+    def note(self, kind: str, name: str, conditions: Iterable[Condition]) -> None:
+        """Note the conditions of an object's summary; none of an object that is gone."""
+        is_degraded = any((entry.type, entry.status) == ("Degraded", "True") for entry in conditions)
+        names = self._names[kind]
+        names.add(name) if is_degraded else names.discard(name)
+        metrics.DEGRADED.labels(kind).set(len(names))
+
+    def clear(self) -> None:
+        """Show none: another process leads."""
+        for kind, names in self._names.items():
+            names.clear()
+            metrics.DEGRADED.labels(kind).set(0)
 
 
 class Controller:
@@ -94,6 +117,7 @@ class Controller:
         )
         self.state = State(client, self.work)
         self._features = Features()
+        self._degraded = DegradedObjects()
         self._reconcilers: Mapping[str, Callable[[str], Awaitable[None]]] = {
             TOPOLOGY: self._topology,
             POLICY: self._policy,
@@ -107,8 +131,11 @@ class Controller:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        async with self._checks:
-            await self.state.run(lambda: asyncio.ensure_future(self._work()))
+        try:
+            async with self._checks:
+                await self.state.run(lambda: asyncio.ensure_future(self._work()))
+        finally:
+            self._degraded.clear()
 
     async def _work(self) -> None:
         # First of all, or classes would be written in one form now and in the other a moment later.
@@ -182,16 +209,25 @@ class Controller:
         if topology is not None and usages.synced:
             present = usages.objects.get(name)
             before = present.status if present is not None else None
-            desired = status.of_usage(topology, self.state.users(name), before, now())
+            failing = failures.summary(self.state.topology_failures.of(name))
+            desired = status.of_usage(topology, self.state.users(name), failing, before, now())
             await self._write_summary(TOPOLOGY_USAGES, present, (TOPOLOGIES, topology), desired)
+            self._degraded.note(TOPOLOGY, name, desired.conditions)
+        elif topology is None:
+            self._degraded.note(TOPOLOGY, name, ())
 
     async def _policy_rollout(self, name: str) -> None:
         policy, rollouts = self.state.policies.objects.get(name), self.state.policy_rollouts
         if policy is not None and self._can_summarize(rollouts, name):
             present = rollouts.objects.get(name)
             before = present.status if present is not None else None
-            desired = status.of_policy_rollout(policy, self.state.policy_reports.of(name), before, now())
+            failing = failures.summary(self.state.policy_failures.of(name))
+            reports = self.state.policy_reports.of(name)
+            desired = status.of_policy_rollout(policy, reports, failing, before, now())
             await self._write_summary(POLICY_ROLLOUTS, present, (POLICIES, policy), desired)
+            self._degraded.note(POLICY, name, desired.conditions)
+        elif policy is None:
+            self._degraded.note(POLICY, name, ())
 
     async def _custom_device_rollout(self, name: str) -> None:
         device, rollouts = self.state.custom_devices.objects.get(name), self.state.custom_device_rollouts

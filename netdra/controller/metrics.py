@@ -17,6 +17,11 @@ CLASS_WRITES = CONTROLLER.counter(
     "netdra_controller_class_writes_total", "DeviceClasses written or deleted.", "verb", OUTCOME
 )
 STATUS_WRITES = CONTROLLER.counter("netdra_controller_status_writes_total", "Statuses written.", "resource")
+DEGRADED = CONTROLLER.gauge(
+    "netdra_controller_degraded_objects",
+    "NetworkTopologies and DeviceExposurePolicies whose condition Degraded is True; 0 where the process does not lead.",
+    "kind",
+)
 NEUTRON_SECONDS = CONTROLLER.histogram(
     "netdra_controller_neutron_request_duration_seconds",
     "One request to Keystone or Neutron; the status is 0 where no answer came.",

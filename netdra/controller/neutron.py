@@ -37,7 +37,7 @@ from netdra.kube.reflector import Reflector
 from netdra.kube.resources import NAMESPACES, NEUTRON_PORTS, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from netdra.kube.store import Change, Store, key_of
 from netdra.model import documents, names
-from netdra.model.claim import ClaimUse, ResourceClaim
+from netdra.model.claim import ClaimUse, ResourceClaim, WatchedClaim
 from netdra.model.errors import NetdraError
 from netdra.model.neutron_port import FINALIZER, HOST_ANNOTATION, ChosenVF, NeutronPort, NeutronPortStatus
 from netdra.model.resource import API_VERSION, ResourceSlice
@@ -206,7 +206,7 @@ class NeutronPorts:
         present = map(self._state.topologies.objects.get, topologies)
         return any(topology is not None and topology.asks_neutron for topology in present)
 
-    def _on_claim_change(self, change: Change[ClaimUse]) -> None:
+    def _on_claim_change(self, change: Change[WatchedClaim]) -> None:
         before, after = change.old, change.new
         if before is not None and after is not None and _allotted(before) == _allotted(after):
             return

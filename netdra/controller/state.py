@@ -14,14 +14,15 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from netdra.controller import failures
 from netdra.controller.classes import owner
+from netdra.controller.failures import DeviceFailure
 from netdra.exposure.ranks import RankIndex
 from netdra.kube.client import Client
 from netdra.kube.features import LIST_ATTRIBUTES
 from netdra.kube.queue import WorkQueue
 from netdra.kube.reflector import Reflector
 from netdra.kube.resources import (
-    CLAIM_USES,
     CUSTOM_DEVICE_ROLLOUTS,
     CUSTOM_DEVICES,
     DEVICE_CLASSES,
@@ -31,11 +32,12 @@ from netdra.kube.resources import (
     SCHEMAS,
     TOPOLOGIES,
     TOPOLOGY_USAGES,
+    WATCHED_CLAIMS,
     KubernetesObject,
     Resource,
 )
 from netdra.kube.store import Change, Store
-from netdra.model.claim import ClaimUse, DeviceClass
+from netdra.model.claim import DeviceClass, WatchedClaim
 from netdra.model.custom_device import CustomDevice
 from netdra.model.device import Features
 from netdra.model.node_network import (
@@ -54,6 +56,7 @@ from netdra.topology.classes import class_name
 from netdra.topology.users import topologies_of
 
 R = TypeVar("R")
+K = TypeVar("K", bound=KubernetesObject)
 
 T = TypeVar("T", bound=KubernetesObject)
 
@@ -64,6 +67,8 @@ FEATURES, ALL_TOPOLOGIES = "features", "topologies"
 """Work on no object of its own: learn what nodes publish, and look at every topology."""
 DEBOUNCE_SECONDS = 1.0
 """How long further changes of users and reports are waited for before a status is written."""
+FAILURES_SECONDS = 10.0
+"""How long further failures of claims are waited for, once an object has one: a rack's claims fail within seconds."""
 NODES_PER_SECOND = 500
 """With more nodes than this, reports are waited for a second longer for each so many nodes."""
 FEATURES_SECONDS = 5.0
@@ -90,30 +95,34 @@ def published(nodes: Iterable[NodeNetworkReport]) -> Features | None:
     return Features(list_attributes=forms[True] > forms[False])
 
 
-class ReportIndex(Generic[R]):
-    """Reports by their object, and by node."""
+class ReportIndex(Generic[K, R]):
+    """The reports of nodes or claims, by the object that each is about."""
 
-    def __init__(self, read: Callable[[NodeNetworkReport], Mapping[str, R]]) -> None:
+    def __init__(self, read: Callable[[K], Mapping[str, R]]) -> None:
         """Begin empty.
 
         Args:
-            read: a node's reports, by their object.
+            read: the reports of a node or claim, by the object that each is about.
         """
         self._read = read
         self._reports: dict[str, dict[str, R]] = {}
 
     def of(self, name: str) -> Iterator[tuple[str, R]]:
-        """The reports of an object, each with its node."""
+        """The reports of an object, each with its node or claim."""
         return iter(self._reports.get(name, {}).items())
 
-    def update(self, change: Change[NodeNetworkReport]) -> Iterator[str]:
-        """Take a node's change; returns the names of the objects whose reports have changed."""
+    def count(self, name: str) -> int:
+        """The number of reports of an object."""
+        return len(self._reports.get(name, ()))
+
+    def update(self, change: Change[K]) -> Iterator[str]:
+        """Take the change of a node or claim; returns the names of the objects whose reports have changed."""
         before = self._read(change.old) if change.old is not None else {}
         after = self._read(change.new) if change.new is not None else {}
         for name in before.keys() - after.keys():
-            nodes = self._reports[name]
-            del nodes[change.key]
-            if not nodes:
+            reports = self._reports[name]
+            del reports[change.key]
+            if not reports:
                 del self._reports[name]
         for name, report in after.items():
             self._reports.setdefault(name, {})[change.key] = report
@@ -172,11 +181,13 @@ class State:
         self.policy_rollouts: Store[DeviceExposurePolicyRollout] = Store()
         self.custom_device_rollouts: Store[CustomDeviceRollout] = Store()
         self.classes: Store[DeviceClass] = Store()
-        self.claims: Store[ClaimUse] = Store()
+        self.claims: Store[WatchedClaim] = Store()
         self.nodes: Store[NodeNetworkReport] = Store()
         self._users: dict[str, list[str]] = {}
-        self.policy_reports: ReportIndex[PolicyAtNode] = ReportIndex(policies_of)
-        self.custom_device_reports: ReportIndex[CustomDeviceReport] = ReportIndex(custom_devices_of)
+        self.policy_reports: ReportIndex[NodeNetworkReport, PolicyAtNode] = ReportIndex(policies_of)
+        self.custom_device_reports: ReportIndex[NodeNetworkReport, CustomDeviceReport] = ReportIndex(custom_devices_of)
+        self.topology_failures: ReportIndex[WatchedClaim, DeviceFailure] = ReportIndex(failures.by_topology)
+        self.policy_failures: ReportIndex[WatchedClaim, DeviceFailure] = ReportIndex(failures.by_policy)
         self.ranks = RankIndex()
         self.first_schemas = FirstSchemas()
         self._owned_classes: defaultdict[str, set[str]] = defaultdict(set)
@@ -198,7 +209,7 @@ class State:
                 reflect(SCHEMAS, self.schemas, self._on_schema_change)
                 reflect(CUSTOM_DEVICES, self.custom_devices, self._on_custom_device_change)
                 reflect(DEVICE_CLASSES, self.classes, self._on_class_change)
-                reflect(CLAIM_USES, self.claims, self._on_claim_change)
+                reflect(WATCHED_CLAIMS, self.claims, self._on_claim_change)
                 reflect(NODE_REPORTS, self.nodes, self._on_node_change, vital=False)
                 for resource, kind, store, _ in self._summaries():
                     reflect(resource, store, partial(self._on_summary_change, kind), vital=False)
@@ -282,8 +293,11 @@ class State:
         self._work.add(Key(CUSTOM_DEVICE_ROLLOUT, change.key))
 
     def _on_summary_change(self, kind: str, change: Change[Any]) -> None:
-        """A usage or rollout has changed, as a rule by this controller; one that is gone is made again."""
-        self._work.add(Key(kind, change.key), DEBOUNCE_SECONDS if change.new is not None else 0.0)
+        """A usage or rollout has changed, as a rule by this controller; one that is gone is made again.
+
+        The controller's own write must not bring the next one earlier than other failures are waited for.
+        """
+        self._work.add(Key(kind, change.key), FAILURES_SECONDS if change.new is not None else 0.0)
 
     def _on_class_change(self, change: Change[DeviceClass]) -> None:
         before = owner(change.old) if change.old is not None else ""
@@ -299,7 +313,7 @@ class State:
             if letter == "-" and (name := change.key[:at]) in self.topologies.objects:
                 self._work.add(Key(TOPOLOGY, name))
 
-    def _on_claim_change(self, change: Change[ClaimUse]) -> None:
+    def _on_claim_change(self, change: Change[WatchedClaim]) -> None:
         before = topologies_of(change.old) if change.old is not None else frozenset()
         after = topologies_of(change.new) if change.new is not None else frozenset()
         for name in before - after:
@@ -314,6 +328,19 @@ class State:
             self._work.add(Key(TOPOLOGY_USAGE, name), DEBOUNCE_SECONDS if count > 1 else 0.0)
             if not count:
                 self._work.add(Key(TOPOLOGY, name))  # its deletion may wait for this
+        self._queue_failures(TOPOLOGY_USAGE, self.topology_failures, change)
+        self._queue_failures(POLICY_ROLLOUT, self.policy_failures, change)
+
+    def _queue_failures(
+        self, kind: str, index: ReportIndex[WatchedClaim, DeviceFailure], change: Change[WatchedClaim]
+    ) -> None:
+        """Have summaries written whose claims fail, or no longer do: soon the first and the last failure of an object.
+
+        Many claims fail, and recover, at the same time. The count of the summaries in between may be late.
+        """
+        for name in index.update(change):
+            few = index.count(name) <= 1
+            self._work.add(Key(kind, name), DEBOUNCE_SECONDS if few else FAILURES_SECONDS)
 
     def _on_node_change(self, change: Change[NodeNetworkReport]) -> None:
         wait = self._reports_seconds

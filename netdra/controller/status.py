@@ -24,6 +24,7 @@ from netdra.model.policy import DeviceExposurePolicy, DeviceExposurePolicyStatus
 from netdra.model.rollout import (
     CustomDeviceRolloutStatus,
     DeviceExposurePolicyRolloutStatus,
+    FailingClaims,
     NetworkTopologyUsageStatus,
     PolicyProblem,
 )
@@ -34,6 +35,7 @@ from netdra.rules.loosened import loosened
 
 MAX_MESSAGE = 4096
 
+CLAIMS_FAILED = "ClaimsFailed"
 _PENDING = "Pending"
 _WRONG = frozenset({"ForeignDeviceClass", "Refused", "Unsound"})
 
@@ -107,19 +109,27 @@ def of_topology(topology: NetworkTopology, seen: TopologyState, now: datetime) -
 
 
 def of_usage(
-    topology: NetworkTopology, users: Sequence[str], before: NetworkTopologyUsageStatus | None, now: datetime
+    topology: NetworkTopology,
+    users: Sequence[str],
+    failing: FailingClaims,
+    before: NetworkTopologyUsageStatus | None,
+    now: datetime,
 ) -> NetworkTopologyUsageStatus:
     """The desired status of a topology's usage.
 
     Args:
+        topology: as it is stored.
         users: the claims that use it, as `<namespace>/<name>`, in order.
+        failing: those that fail.
         before: the status as it is stored.
+        now: the time, with its zone.
     """
     former = before.conditions if before is not None else ()
     return NetworkTopologyUsageStatus(
         users=len(users),
         used_by=tuple(users[:MAX_REPORTED]),
-        conditions=conditions((_in_use(users),), former, topology.metadata.generation, now),
+        failing_claims=failing,
+        conditions=conditions((_in_use(users), _usage_degraded(failing)), former, topology.metadata.generation, now),
     )
 
 
@@ -173,6 +183,24 @@ def _in_use(users: Sequence[str]) -> Desired:
     return Desired("InUse", holds=False, reason="NoUsers", message="no claim is allocated through its DeviceClasses")
 
 
+def _usage_degraded(failing: FailingClaims) -> Desired:
+    if failing.number:
+        return Desired("Degraded", holds=True, reason=CLAIMS_FAILED, message=_failures(failing))
+    return Desired("Degraded", holds=False, reason="NoFailures", message="no claim that uses the topology fails")
+
+
+def _failures(failing: FailingClaims) -> str:
+    """The number of claims that fail, the nodes, and the last error."""
+    subject = f"{failing.number} claims fail" if failing.number > 1 else "1 claim fails"
+    more = " and more" if len(failing.nodes) == MAX_REPORTED else ""
+    nodes = f"node {failing.nodes[0]}" if len(failing.nodes) == 1 else f"nodes {', '.join(failing.nodes)}{more}"
+    where = f" on {nodes}" if failing.nodes else ""
+    last = failing.last_error
+    return (
+        f"{subject}{where}; the last one is {last.claim}: {last.message}" if last is not None else f"{subject}{where}"
+    )
+
+
 def of_policy(
     policy: DeviceExposurePolicy, rivals: Rivals, wrong: Sequence[str], now: datetime
 ) -> DeviceExposurePolicyStatus:
@@ -195,6 +223,7 @@ def of_policy(
 def of_policy_rollout(
     policy: DeviceExposurePolicy,
     reports: PolicyReports,
+    failing: FailingClaims,
     before: DeviceExposurePolicyRolloutStatus | None,
     now: datetime,
 ) -> DeviceExposurePolicyRolloutStatus:
@@ -203,6 +232,7 @@ def of_policy_rollout(
     Args:
         policy: as it is stored.
         reports: the nodes' reports of it.
+        failing: the claims of its devices that fail.
         before: the status as it is stored.
         now: the time, with its zone.
     """
@@ -210,13 +240,14 @@ def of_policy_rollout(
     problems = _problems(ordered)
     generation = policy.metadata.generation
     updated = sum(node.report.generation >= generation for _, node in ordered)
-    desired = (_degraded(problems, len(ordered), len(ordered) - updated), _overlapping(ordered))
+    desired = (_degraded(problems, failing, len(ordered), len(ordered) - updated), _overlapping(ordered))
     return DeviceExposurePolicyRolloutStatus(
         observed_generation=generation,
         nodes=len(ordered),
         updated_nodes=updated,
         devices=sum(node.report.devices for _, node in ordered),
         conditions=conditions(desired, before.conditions if before is not None else (), generation, now),
+        failing_claims=failing,
         problems=problems[:MAX_REPORTED],
     )
 
@@ -254,18 +285,23 @@ def _conflicting(policy: DeviceExposurePolicy, rivals: Rivals) -> Desired:
     return Desired("Conflicting", holds=True, reason="SameRank", message=why)
 
 
-def _degraded(problems: tuple[PolicyProblem, ...], nodes: int, behind: int) -> Desired:
+def _degraded(problems: tuple[PolicyProblem, ...], failing: FailingClaims, nodes: int, behind: int) -> Desired:
     waiting = f"; {behind} of {nodes} nodes still follow an older generation of it" if behind else ""
     if problems:
         first = problems[0]
         where = f" (on {first.interfaces} interfaces)" if first.interfaces else ""
         why = f"on {first.nodes} nodes, e.g. {first.node}: {first.message}{where}{waiting}"
-        return Desired("Degraded", holds=True, reason="FailsOnNodes", message=why)
+        also = f"; {_failures(failing)}" if failing.number else ""
+        return Desired("Degraded", holds=True, reason="FailsOnNodes", message=f"{why}{also}")
+    if failing.number:
+        return Desired("Degraded", holds=True, reason=CLAIMS_FAILED, message=f"{_failures(failing)}{waiting}")
     if not nodes:
         return Desired(
             "Degraded", holds=False, reason="NoNodes", message="no node has reported that it follows the policy"
         )
-    return Desired("Degraded", holds=False, reason="NoProblems", message=f"no node reports a problem{waiting}")
+    return Desired(
+        "Degraded", holds=False, reason="NoProblems", message=f"no node reports a problem, and no claim fails{waiting}"
+    )
 
 
 def _overlapping(reports: Sequence[tuple[str, PolicyAtNode]]) -> Desired:

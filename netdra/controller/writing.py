@@ -50,6 +50,7 @@ _WARNINGS = frozenset(
         ("Accepted", "Duplicate"),
         ("Conflicting", "SameRank"),
         ("Degraded", "FailsOnNodes"),
+        ("Degraded", "ClaimsFailed"),
         ("Applied", "NotEverywhere"),
         ("Installed", "Failing"),
         ("Installed", "NotConfigured"),
@@ -60,6 +61,8 @@ _WARNINGS = frozenset(
         ("Enforced", "NotEnforced"),
     }
 )
+
+_OF_CLAIMS = frozenset({"ClaimsFailed", "NoFailures"})
 
 MANAGER = "netdra-controller"
 
@@ -112,7 +115,7 @@ def _occurrence(regarding: ObjectReference, condition: Condition, *, warning: bo
         regarding=regarding,
         type="Warning" if warning else "Normal",
         reason=condition.reason,
-        action=_ACTIONS[condition.type],
+        action="Attach" if condition.reason in _OF_CLAIMS else _ACTIONS[condition.type],
         note=condition.message,
     )
 

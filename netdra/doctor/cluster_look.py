@@ -233,6 +233,11 @@ async def _summaries(client: Client) -> SummaryFacts:
             for rollout in policies
             if rollout.status is not None and _is_degraded(rollout.status.conditions)
         ),
+        failing={
+            usage.metadata.name: usage.status.failing_claims.number
+            for usage in usages
+            if usage.status is not None and _is_degraded(usage.status.conditions)
+        },
         unapplied=tuple(
             rollout.metadata.name
             for rollout in devices

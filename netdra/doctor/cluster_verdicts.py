@@ -78,13 +78,15 @@ class SummaryFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         policies: how many policies have a rollout.
-        degraded: the policies that fail on a node.
+        degraded: the policies that fail on a node, or whose devices' claims fail.
+        failing: topology -> how many claims fail, of those that are degraded.
         unapplied: the CustomDevices that not every device has which they select.
         users: topology -> how many claims use it, of those that are used.
     """
 
     policies: int = 0
     degraded: tuple[str, ...] = ()
+    failing: Mapping[str, int] = {}
     unapplied: tuple[str, ...] = ()
     users: Mapping[str, int] = {}
 
@@ -381,19 +383,23 @@ def _reports(reports: Sequence[ReportFacts], facts: ClusterFacts) -> Iterator[Di
 
 
 def _summaries(summaries: SummaryFacts) -> Iterator[Diagnosis]:
-    """Whether policies and CustomDevices have their result on nodes, and how many claims use topologies."""
+    """Whether policies and CustomDevices have their result on nodes, and how many claims use topologies and fail."""
     check = "usages and rollouts"
     degraded, unapplied = summaries.degraded, summaries.unapplied
+    failing = [f"{name} ({claims})" for name, claims in sorted(summaries.failing.items())]
+    if failing:
+        seen = f"topologies with failing claims: {listed(failing, NAMED)}"
+        yield _finding(check, "warning", seen, f"kubectl describe networktopologyusage {min(summaries.failing)}")
     if degraded:
-        seen = f"{len(degraded)} policies fail on nodes: {listed(degraded, NAMED)}"
+        seen = f"{len(degraded)} policies are degraded: {listed(degraded, NAMED)}"
         yield _finding(check, "warning", seen, f"kubectl describe deviceexposurepolicyrollout {degraded[0]}")
     if unapplied:
         seen = f"{len(unapplied)} CustomDevices are not applied everywhere: {listed(unapplied, NAMED)}"
         yield _finding(check, "warning", seen, f"kubectl describe customdevicerollout {unapplied[0]}")
-    if not degraded and not unapplied:
+    if not failing and not degraded and not unapplied:
         used = [f"{name} ({users})" for name, users in sorted(summaries.users.items())]
         topologies = f"claims use {listed(used, NAMED)}" if used else "no topology is used"
-        yield _finding(check, "ok", f"{summaries.policies} policies, none fails on a node; {topologies}")
+        yield _finding(check, "ok", f"{summaries.policies} policies, none is degraded; {topologies}")
 
 
 def _versions(versions: Iterable[str]) -> str:

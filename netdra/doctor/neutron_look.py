@@ -20,12 +20,12 @@ from netdra.doctor.neutron_verdicts import (
 )
 from netdra.kube.client import Client, Selection
 from netdra.kube.resources import (
-    CLAIM_USES,
     NEUTRON_PORTS,
     NODE_INTERFACES,
     NODES,
     RESOURCE_SLICES,
     TOPOLOGIES,
+    WATCHED_CLAIMS,
     Resource,
 )
 from netdra.model import names
@@ -62,7 +62,7 @@ class DatedClaim(ClaimUse, frozen=True):
     status: DatedStatus = DatedStatus()
 
 
-CLAIMS = Resource(CLAIM_USES.group_version, CLAIM_USES.plural, DatedClaim, namespaced=True)
+CLAIMS = Resource(WATCHED_CLAIMS.group_version, WATCHED_CLAIMS.plural, DatedClaim, namespaced=True)
 
 
 async def look_at_ports(client: Client, components: Sequence[Component] | Unseen) -> PortFacts:

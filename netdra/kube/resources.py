@@ -100,7 +100,7 @@ TOKEN_REVIEWS = Resource("authentication.k8s.io/v1", "tokenreviews", TokenReview
 RESOURCE_SLICES = Resource(resource.API_VERSION, "resourceslices", resource.ResourceSlice)
 RESOURCE_CLAIMS = Resource(resource.API_VERSION, "resourceclaims", claim.ResourceClaim, namespaced=True)
 CLAIM_TEMPLATES = Resource(resource.API_VERSION, "resourceclaimtemplates", claim.ResourceClaimTemplate, namespaced=True)
-CLAIM_USES = Resource(resource.API_VERSION, "resourceclaims", claim.ClaimUse, namespaced=True)
+WATCHED_CLAIMS = Resource(resource.API_VERSION, "resourceclaims", claim.WatchedClaim, namespaced=True)
 CLAIM_STATES = Resource(resource.API_VERSION, "resourceclaims", claim.ClaimState, namespaced=True)
 DEVICE_CLASSES = Resource(resource.API_VERSION, "deviceclasses", claim.DeviceClass)
 POLICIES = _custom(kinds.POLICY, DeviceExposurePolicy)

@@ -219,6 +219,8 @@ TOPOLOGY_USAGE = CustomKind(
     short_names=("ntopousage",),
     columns=(
         Column(name="Users", path=".status.users", type="integer"),
+        Column(name="Failing", path=".status.failingClaims.number", type="integer"),
+        _condition("Degraded", "Degraded"),
         Column(name="Used-By", path=".status.usedBy", priority=1),
     ),
     extensions=CONDITIONS,
@@ -233,6 +235,7 @@ POLICY_ROLLOUT = CustomKind(
         Column(name="Nodes", path=".status.nodes", type="integer"),
         Column(name="Updated", path=".status.updatedNodes", type="integer"),
         Column(name="Devices", path=".status.devices", type="integer"),
+        Column(name="Failing", path=".status.failingClaims.number", type="integer"),
         _condition("Degraded", "Degraded"),
         _condition("Overlapping", "Overlapping"),
     ),

@@ -36,7 +36,8 @@ class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     `allow_host_use` says that its policy lets it be taken from the host while the host uses it, `allow_host_addresses`
     that addresses and routes on it are no reason to refuse, `keep` what of them the pod keeps. Of a `pooled` device,
     the facts are those of the VF that the node chose for the claim, which has the VF for itself. `identity` is None in
-    plans of an older netdra, and where only the slices are known.
+    plans of an older netdra, and where only the slices are known. `policy` names the policy that offers the device, ""
+    where that is not known.
     """
 
     request: str
@@ -59,6 +60,7 @@ class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     allow_host_addresses: bool = False
     keep: tuple[Keep, ...] = ()
     pooled: bool = False
+    policy: str = ""
     supported_cnis: tuple[str, ...] = msgspec.field(default=(), name="supportedCNIs")
 
     @property

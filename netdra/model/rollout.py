@@ -14,18 +14,52 @@ import msgspec
 from netdra.model.meta import MAX_REPORTED, Condition, ObjectMeta
 
 
+class ClaimFailure(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The error of one claim.
+
+    Attributes:
+        claim: The claim, as `<namespace>/<name>`.
+        node: The node on which it fails.
+        message: Why its device is not ready; the claim has the whole text in `status.devices`.
+        time: Since when its device is not ready, in RFC 3339.
+    """
+
+    claim: str
+    node: str = ""
+    message: str = ""
+    time: str = ""
+
+
+class FailingClaims(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The claims whose devices are not ready.
+
+    Attributes:
+        number: How many claims fail.
+        nodes: Some of the nodes on which they fail; at most 16 are kept.
+        claims: Some of these claims, as `<namespace>/<name>`; at most 16 are kept.
+        last_error: The claim that failed last.
+    """
+
+    number: int
+    nodes: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_REPORTED)] = ()
+    claims: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_REPORTED)] = ()
+    last_error: ClaimFailure | None = None
+
+
 class NetworkTopologyUsageStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The claims that use a topology.
 
     Attributes:
         users: How many claims are allocated through its DeviceClasses.
         used_by: Some of these claims, as `<namespace>/<name>`; at most 16 are kept.
+        failing_claims: Those of these claims that fail.
         conditions: `InUse`: claims are allocated through its DeviceClasses; while pods are attached with them, its
-            steps cannot be changed.
+            steps cannot be changed. `Degraded`: claims fail, see failingClaims.
     """
 
     users: int = 0
     used_by: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_REPORTED)] = ()
+    failing_claims: FailingClaims = FailingClaims(number=0)
     conditions: tuple[Condition, ...] = ()
 
 
@@ -66,8 +100,9 @@ class DeviceExposurePolicyRolloutStatus(msgspec.Struct, frozen=True, kw_only=Tru
         nodes: How many nodes the policy holds on, as their NodeNetworks report.
         updated_nodes: How many of these follow this generation of the policy.
         devices: How many devices it publishes there.
-        conditions: `Degraded`: the policy fails on some node, see problems. `Overlapping`: another policy takes devices
-            that this one matches.
+        conditions: `Degraded`: the policy fails on some node, see problems, or claims of its devices fail, see
+            failingClaims. `Overlapping`: another policy takes devices that this one matches.
+        failing_claims: The claims of its devices that fail.
         problems: What failed where, one entry for each different message; at most 16 are kept.
     """
 
@@ -76,6 +111,7 @@ class DeviceExposurePolicyRolloutStatus(msgspec.Struct, frozen=True, kw_only=Tru
     updated_nodes: int = 0
     devices: int = 0
     conditions: tuple[Condition, ...] = ()
+    failing_claims: FailingClaims = FailingClaims(number=0)
     problems: Annotated[tuple[PolicyProblem, ...], msgspec.Meta(max_length=MAX_REPORTED)] = ()
 
 

@@ -45,6 +45,7 @@ from netdra.node.settings import NodeSettings
 from netdra.node.signals import Signals
 from netdra.node.view import NodeView
 from netdra.ops.health import CheckResult, ProcessHealth
+from netdra.topology.devices import DeviceKey
 
 _SWITCH_SECONDS = 0.0005
 
@@ -80,6 +81,11 @@ class Dependencies:
     permits: NodePermits = EVERYTHING
     signals: Signals = field(default_factory=Signals)
 
+    def policy_of(self, key: DeviceKey) -> str:
+        """The policy that offers a device of this node, "" where it is not known."""
+        device = self.view.devices.get(key)
+        return device.policy if device is not None else ""
+
 
 @dataclass(frozen=True)
 class Pods:
@@ -104,7 +110,7 @@ class Pods:
         network = Network(given.settings, Table(given.files, given.prepared))
         tracker = Tracker.of_node(given.client, given.node, given.prepared)
         events = PodEvents(given.emit, given.node)
-        writer = StatusWriter(given.client, gate=given.gate)
+        writer = StatusWriter(given.client, given.policy_of, gate=given.gate)
         claims = Claims(
             given.client,
             given.node,
@@ -209,7 +215,9 @@ class Parts:
         )
         publishing.vf_troubles_changed.subscribe(lambda: pods.writer.note_troubles(publishing.vf_troubles))
         kubelet = KubeletPlugin(
-            paths, ClaimServices(pods.claims, signals.held_changed.emit, turns), publishing.health.states
+            paths,
+            ClaimServices(pods.claims, signals.held_changed.emit, turns, pods.writer.note_prepare),
+            publishing.health.states,
         )
         metrics.on_scrape(
             lambda: len(prepared.uids()),

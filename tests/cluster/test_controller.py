@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from testbed.api import Api, Object
+from testbed.api import Api, ApiError, Object
 from testbed.control_plane import ControlPlane
 from testbed.objects import CLAIM, CLASS, manifest
 from testbed.process import Process
@@ -302,6 +302,96 @@ def test_reports_of_many_nodes_become_one_status_with_few_writes(workspace: Work
     assert problem["interfaces"] == 3 * nodes // 2
     assert condition(found, "Degraded")[0] == "True"
     assert statuses <= took + 2
+
+
+def using(workspace: Workspace, topology: str, number: int) -> Object:
+    """A claim of a device of node number % 4 and of another driver's, as the scheduler leaves it."""
+    name, pool = f"c{number:03}", f"n{number % 4}/sriov-eth0"
+    requests = [{"name": "vf0", "exactly": {"deviceClassName": f"{topology}-vf0"}}]
+    spec = {"devices": {"requests": requests}}
+    made = workspace.api.create(manifest(CLAIM, name, workspace.namespace, spec=spec))
+    status = identities.allocated(name, topology, ["vf0"])
+    (own,) = status["allocation"]["devices"]["results"]
+    own["pool"] = pool
+    status["allocation"]["devices"]["results"].append({**own, "driver": "gpu.example"})
+    return workspace.api.update({**made, "status": status}, subresource="status")
+
+
+def note_ready(api: Api, claim: Object, ready: str, policy: str, message: str = "") -> Object:
+    """Write a claim's devices as the drivers do: netdra's is ready or not, the other driver's fails always."""
+    own, other = claim["status"]["allocation"]["devices"]["results"]
+    since = "2026-01-01T00:00:00Z" if ready == "True" else "2026-01-02T00:00:00Z"
+    entries = []
+    for result, status, data in ((own, ready, {"policy": policy, "pods": []}), (other, "False", {"policy": ["odd"]})):
+        condition = {"type": "Ready", "status": status, "reason": "Test", "message": message}
+        condition["lastTransitionTime"] = since
+        entry = {key: result[key] for key in ("driver", "pool", "device")}
+        entries.append({**entry, "conditions": [condition], "data": data})
+    return api.update({**claim, "status": {**claim["status"], "devices": entries}}, subresource="status")
+
+
+def test_a_topology_and_a_policy_are_degraded_while_claims_fail_with_few_writes(
+    workspace: Workspace, pair: str, control_plane: ControlPlane
+) -> None:
+    api, policy, number = workspace.api, workspace.name("policy"), 200
+    workspace.create(manifest(POLICY, policy, spec={"selector": {"cel": "true"}, **NOWHERE}))
+    api.wait_for(ROLLOUT, policy, lambda found: condition(found, "Degraded")[1] == "NoNodes")
+    claims = [using(workspace, pair, at) for at in range(number)]
+    claims = [note_ready(api, claim, "True", policy) for claim in claims]
+    well = api.wait_for(USAGE, pair, lambda found: (found or {}).get("status", {}).get("users") == number)
+    assert condition(well, "Degraded") == ("False", "NoFailures")
+    before = [api.get(TOPOLOGY, pair), api.get(POLICY, policy)]
+    kinds = ((USAGE, pair), (ROLLOUT, policy))
+    since = [api.get(*each)["metadata"]["resourceVersion"] for each in kinds]
+    begun = time.monotonic()
+    claims = [
+        note_ready(api, claim, "False", policy, f"no carrier, password=geheim{at}") for at, claim in enumerate(claims)
+    ]
+    for (kind, name), version in zip(kinds, since, strict=True):
+        writes = 0
+        with closing(api.watch(kind, fields=f"metadata.name={name}", since=version)) as changes:
+            for _, found in changes:
+                writes += 1
+                if found["status"]["failingClaims"]["number"] == number:
+                    break
+        assert writes <= 2 + (time.monotonic() - begun) / 10, "the first failure, and then one in ten seconds"
+        failing = found["status"]["failingClaims"]
+        assert failing["nodes"] == ["n0", "n1", "n2", "n3"]
+        assert failing["claims"] == [f"{workspace.namespace}/c{at:03}" for at in range(16)]
+        assert failing["lastError"] == {
+            "claim": f"{workspace.namespace}/c{number - 1:03}",
+            "node": "n3",
+            "message": "no carrier, password=[secret]",
+            "time": "2026-01-02T00:00:00Z",
+        }
+        assert condition(found, "Degraded") == ("True", "ClaimsFailed")
+    (message,) = (each["message"] for each in found["status"]["conditions"] if each["type"] == "Degraded")
+    assert message.startswith(f"{number} claims fail on nodes n0, n1, n2, n3; the last one is {workspace.namespace}/c")
+    shown = control_plane.kubectl("get", "ntopousage", pair, "--no-headers").split()
+    assert shown[:4] == [pair, str(number), str(number), "True"]
+    for claim in claims[::2]:
+        api.delete(CLAIM, claim["metadata"]["name"], workspace.namespace)
+    for claim in claims[1::2]:
+        note_ready(api, claim, "True", policy)
+    well = api.wait_for(USAGE, pair, lambda found: condition(found, "Degraded") == ("False", "NoFailures"))
+    assert well is not None
+    assert well["status"]["failingClaims"] == {"number": 0}
+    api.wait_for(ROLLOUT, policy, lambda found: condition(found, "Degraded") == ("False", "NoNodes"))
+    assert told_of(api, pair, 2) == [("Warning", "ClaimsFailed"), ("Normal", "NoFailures")]
+    assert told_of(api, policy, 2) == [("Warning", "ClaimsFailed"), ("Normal", "NoNodes")]
+    assert [api.get(TOPOLOGY, pair), api.get(POLICY, policy)] == before, "every node watches these"
+    api.delete_all(CLAIM, workspace.namespace)
+
+
+def test_the_api_server_refuses_data_of_a_device_that_is_no_object(workspace: Workspace, pair: str) -> None:
+    """The controller reads a member of it of whichever driver."""
+    claim = using(workspace, pair, 0)
+    own, _ = claim["status"]["allocation"]["devices"]["results"]
+    for data in ([1], "x", 1):
+        entry = {key: own[key] for key in ("driver", "pool", "device")} | {"data": data}
+        with pytest.raises(ApiError, match="data"):
+            workspace.api.update({**claim, "status": {**claim["status"], "devices": [entry]}}, subresource="status")
+    workspace.api.delete(CLAIM, claim["metadata"]["name"], workspace.namespace)
 
 
 def test_a_claim_that_no_decoder_can_read_keeps_the_controller_from_nothing(

@@ -121,6 +121,26 @@ def test_a_cluster_with_netdra_has_no_error(installed: ControlPlane, api: Api) -
     assert levels(found, "warning") == {"versions of netdra"}
 
 
+def test_a_topology_whose_claims_fail_is_named_until_none_does(installed: ControlPlane, api: Api) -> None:
+    def usage(number: int, status: str) -> None:
+        condition = {"type": "Degraded", "status": status, "reason": "Test"}
+        written = {"failingClaims": {"number": number}, "conditions": [condition]}
+        api.apply(objects.manifest("networking.dra.io/v1alpha1/NetworkTopologyUsage", "rails", status=written))
+
+    usage(3, "True")
+    try:
+        code, found = doctor(installed.kubeconfig())
+        degraded = found["usages and rollouts"]
+        usage(0, "False")
+        _, well = doctor(installed.kubeconfig())
+    finally:
+        api.delete("networking.dra.io/v1alpha1/NetworkTopologyUsage", "rails")
+    assert (code, degraded["level"]) == (0, "warning")
+    assert degraded["seen"] == "topologies with failing claims: rails (3)"
+    assert degraded["fix"] == "kubectl describe networktopologyusage rails"
+    assert well["usages and rollouts"]["level"] == "ok"
+
+
 def test_an_older_definition_is_found(installed: ControlPlane, api: Api) -> None:
     manifest = crd.manifest(kinds.CNI_PLUGIN)
     del manifest["spec"]["versions"][0]["additionalPrinterColumns"]

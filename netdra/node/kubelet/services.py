@@ -35,6 +35,7 @@ V1BETA1 = "v1beta1.DRAPlugin"
 _SERVICES = {V1: "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin", V1BETA1: "k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin"}
 
 INTERNAL = "internal"
+_SEE_LOG = "netdra has a defect; see the driver's log on this node"
 
 _SECONDS = {"prepare": metrics.PREPARE_SECONDS, "unprepare": metrics.UNPREPARE_SECONDS}
 
@@ -83,15 +84,22 @@ class ClaimServices:
     versions = tuple(_SERVICES)
     """The services by the kubelet's names, the preferred one first."""
 
-    def __init__(self, claims: ClaimHandler, changed: Callable[[], None], turns: Turns) -> None:
+    def __init__(
+        self,
+        claims: ClaimHandler,
+        changed: Callable[[], None],
+        turns: Turns,
+        note: Callable[[ClaimReference, str], None],
+    ) -> None:
         """Begin.
 
         Args:
             claims: prepares them.
             changed: called after each call: the held devices may have changed.
             turns: the claims that are worked on.
+            note: called with a claim and why it could not be prepared, "" once it is prepared or given up.
         """
-        self._claims, self._changed, self._turns = claims, changed, turns
+        self._claims, self._changed, self._turns, self._note = claims, changed, turns, note
 
     def methods(self) -> Methods:
         """The services as the server takes them."""
@@ -108,6 +116,7 @@ class ClaimServices:
         async def prepare(request: wire.PrepareRequest) -> wire.PrepareResponse:
             async def one(claim: ClaimReference) -> wire.PreparedClaim:
                 devices, error = await self._outcome("prepare", claim, self._claims.prepare)
+                self._note(claim, _SEE_LOG if error == INTERNAL else error)
                 listed = [_device(device, with_shares=with_shares) for device in devices or ()]
                 return wire.PreparedClaim(devices=listed, error=error)
 
@@ -118,6 +127,8 @@ class ClaimServices:
     async def _unprepare(self, request: wire.UnprepareRequest) -> wire.UnprepareResponse:
         async def one(claim: ClaimReference) -> wire.UnpreparedClaim:
             _, error = await self._outcome("unprepare", claim, self._claims.unprepare)
+            if not error:
+                self._note(claim, "")
             return wire.UnpreparedClaim(error=error)
 
         return wire.UnprepareResponse(claims=await _all_at_once(request.claims, one))

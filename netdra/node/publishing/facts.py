@@ -130,6 +130,7 @@ def planned(pool: str, device: Device, last: DeviceFacts) -> PlannedDevice:
         allow_host_use=last.allow_host_use,
         allow_host_addresses=last.allow_host_addresses,
         keep=last.keep,
+        policy=last.policy,
         pooled=is_pooled(device),
     )
 

@@ -255,7 +255,8 @@ class Attachments:
             if record is not None:
                 devices.append(ClaimDevices.of_record(record))
             else:
-                devices.append(ClaimDevices.of_claim(stored) if stored is not None else ClaimDevices(claim))
+                allocation = stored.status.allocation if stored is not None else None
+                devices.append(ClaimDevices.of_allocation(claim, allocation, self.writer.policy_of))
         return tuple(devices)
 
     async def take_down(self, sandbox: Sandbox, seconds: float) -> None:

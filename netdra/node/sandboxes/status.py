@@ -8,7 +8,7 @@ AllocatedDeviceStatus).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -17,11 +17,12 @@ import msgspec
 from netdra.chain.outcome import DeviceOutcome
 from netdra.chain.report import StepReport
 from netdra.model import names
-from netdra.model.claim import AllocatedDeviceStatus, NetworkDeviceData, ResourceClaim
+from netdra.model.claim import AllocatedDeviceStatus, AllocationResult, NetworkDeviceData
 from netdra.model.plan import ClaimReference, PlannedDevice, PlannedPort
 from netdra.node.claims.store import PreparedClaim
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.view import VFTrouble
+from netdra.topology.devices import DeviceKey
 
 _RESERVED = "no NetworkTopology is meant by its DeviceClass: it is reserved for the pod, and nothing was attached"
 
@@ -29,8 +30,17 @@ MAX_DATA = 10 * 1024
 MAX_IPS = 16
 MAX_MESSAGE = 32 * 1024
 READY = "Ready"
+NOT_PREPARED = "NotPrepared"
 HEALTHY = "Healthy"
 """The condition of a pooled VF in trouble, which has no taint of its own; absent while all is well."""
+
+PolicyOf = Callable[[DeviceKey], str]
+"""The name of the policy that offers a device, "" where it is not known."""
+
+
+def _unknown_policy(_: DeviceKey) -> str:
+    return ""
+
 
 DeviceId = tuple[str, str, str]
 """Pool, device and share of a device: the key of a claim's entries."""
@@ -43,7 +53,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         claim: the claim.
         sandbox: the sandbox.
         devices: the outcomes of its devices of ours, those without a step too.
-        reason: one word for programs: `Attached`, or why it is not.
+        reason: one word for programs: `Attached`, or why it is not; `NotPrepared` comes before there is a sandbox.
         message: the same for people; of a failure, the step that failed.
     """
 
@@ -58,6 +68,11 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the pod has the claim's network."""
         return self.reason == "Attached"
 
+    @property
+    def is_unprepared(self) -> bool:
+        """Whether the claim could not be prepared for a pod, which has no sandbox then."""
+        return self.reason == NOT_PREPARED
+
 
 Use = tuple[Outcome, DeviceOutcome]
 """A device in one of the sandboxes that have it."""
@@ -70,14 +85,25 @@ class ClaimDevices(msgspec.Struct, frozen=True):
     devices: tuple[PlannedDevice, ...] = ()
 
     @classmethod
-    def of_claim(cls, claim: ResourceClaim) -> ClaimDevices:
-        """Those of a claim's allocation."""
-        allocation = claim.status.allocation
+    def of_allocation(
+        cls, claim: ClaimReference, allocation: AllocationResult | None, policy_of: PolicyOf = _unknown_policy
+    ) -> ClaimDevices:
+        """Those of a claim's allocation.
+
+        Args:
+            claim: the claim.
+            allocation: its allocation.
+            policy_of: the policy that offers a device of this node.
+        """
         return cls(
-            claim.reference,
+            claim,
             tuple(
                 PlannedDevice(
-                    request=result.request, pool=result.pool, device=result.device, share_id=result.share_id or ""
+                    request=result.request,
+                    pool=result.pool,
+                    device=result.device,
+                    share_id=result.share_id or "",
+                    policy=policy_of((result.pool, result.device)),
                 )
                 for result in (allocation.devices.results if allocation is not None else ())
                 if result.driver == names.DRIVER
@@ -95,6 +121,7 @@ class ClaimDevices(msgspec.Struct, frozen=True):
                     pool=device.told.pool,
                     device=device.told.device,
                     share_id=device.told.share_id,
+                    policy=device.facts.policy,
                 )
                 for device in prepared.devices
             ),
@@ -131,6 +158,12 @@ def failed(sandbox: Sandbox, claims: Sequence[ClaimDevices], reason: str, messag
         Outcome(claim=entry.claim, sandbox=sandbox, devices=entry.outcomes, reason=reason, message=message)
         for entry in claims
     )
+
+
+def unprepared(entry: ClaimDevices, message: str) -> Outcome:
+    """The outcome of a claim that could not be prepared: the kubelet does not say for which of its pods."""
+    nowhere = Sandbox(id="", name="", namespace=entry.claim.namespace, uid="")
+    return Outcome(claim=entry.claim, sandbox=nowhere, devices=entry.outcomes, reason=NOT_PREPARED, message=message)
 
 
 def _id(device: PlannedDevice) -> DeviceId:
@@ -220,9 +253,11 @@ def _dated(condition: dict[str, Any], former: Iterable[Mapping[str, Any]], now: 
 
 
 def _text(outcome: Outcome, *, named: bool) -> str:
-    pod = f'pod "{outcome.sandbox.name}"'
     if not named:
         return outcome.message
+    if outcome.is_unprepared:
+        return f"not prepared: {outcome.message}"
+    pod = f'pod "{outcome.sandbox.name}"'
     return f"{pod}: {outcome.message}" if outcome.message else f"{pod}: attached"
 
 
@@ -241,13 +276,22 @@ def _network_data(uses: Sequence[Use]) -> NetworkDeviceData | None:
 
 def _data(uses: Sequence[Use]) -> dict[str, Any] | None:
     """The results by step, as many details as fit: all steps, else the device's own step alone, else names."""
+    offered = _offered(next((device.device.policy for _, device in uses if device.device.policy), ""))
+    uses = [use for use in uses if not use[0].is_unprepared]
+    if not uses:
+        return offered or None
     for detail in (_all_steps, _own_step, _names):
         for pods in (uses, uses[:1]):
             listed = [_pod(outcome, device, detail(device)) for outcome, device in pods]
-            data = {"pods": listed} | ({"more": len(uses) - len(pods)} if len(pods) < len(uses) else {})
+            data = offered | {"pods": listed} | ({"more": len(uses) - len(pods)} if len(pods) < len(uses) else {})
             if len(msgspec.json.encode(data)) <= MAX_DATA:
                 return data
     return None
+
+
+def _offered(policy: str) -> dict[str, Any]:
+    """The policy that offers a device, by which the controller counts the failing claims of a policy."""
+    return {"policy": policy} if policy else {}
 
 
 def _pod(outcome: Outcome, device: DeviceOutcome, steps: list[dict[str, Any]]) -> dict[str, Any]:

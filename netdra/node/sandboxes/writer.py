@@ -21,14 +21,14 @@ from netdra.kube.errors import ConflictError, NotFoundError, RefusedError
 from netdra.kube.queue import AGAIN, WorkQueue
 from netdra.kube.resources import Resource
 from netdra.model import names
-from netdra.model.claim import AllocatedDeviceStatus
+from netdra.model.claim import AllocatedDeviceStatus, AllocationResult
 from netdra.model.errors import NetdraError
 from netdra.model.meta import ObjectMeta, time_text
 from netdra.model.plan import ClaimReference
 from netdra.model.resource import API_VERSION, Wire
 from netdra.node.metrics import STATUS_WRITES
 from netdra.node.priority import PriorityGate
-from netdra.node.sandboxes.status import Outcome, device_statuses, same
+from netdra.node.sandboxes.status import ClaimDevices, Outcome, PolicyOf, device_statuses, same, unprepared
 from netdra.node.view import VFTrouble
 from netdra.ops.metrics import counted
 
@@ -37,7 +37,8 @@ log = logging.getLogger(__name__)
 AT_ONCE = 4
 MOST_WAIT = 60.0
 MOST_PATIENCE = 2.0  # seconds that a status waits for pods that just come or go
-_DEVICES = "devices"
+MOST_UNPREPARED = 1000
+_ALLOCATION, _DEVICES = "allocation", "devices"
 
 
 class StoredClaim(Wire, frozen=True, omit_defaults=False):
@@ -59,6 +60,7 @@ class _Driver(msgspec.Struct, frozen=True):
 _heads = msgspec.json.Decoder(tuple[_Driver, ...])
 _parts = msgspec.json.Decoder(tuple[msgspec.Raw, ...])
 _entry = msgspec.json.Decoder(AllocatedDeviceStatus)
+_allocation = msgspec.json.Decoder(AllocationResult)
 
 
 def _now() -> str:
@@ -70,16 +72,19 @@ class StatusWriter:
     """The claims whose statuses are to be written.
 
     Attributes:
+        policy_of: the policy that offers a device of this node.
         clock: the time, in RFC 3339.
         gate: the priority gate; writes wait for it.
         failures: writes that failed so far, for metrics.
     """
 
     client: Client
+    policy_of: PolicyOf
     clock: Callable[[], str] = _now
     gate: PriorityGate = field(default_factory=PriorityGate)
     failures: int = 0
     _outcomes: dict[str, dict[str, Outcome]] = field(default_factory=dict)
+    _unprepared: dict[str, str] = field(default_factory=dict)
     _troubles: dict[tuple[ClaimReference, str], VFTrouble] = field(default_factory=dict)
     _queue: WorkQueue[ClaimReference] = field(init=False)
 
@@ -98,6 +103,24 @@ class StatusWriter:
         for outcome in outcomes:
             self._outcomes.setdefault(outcome.claim.uid, {})[outcome.sandbox.uid] = outcome
             self._queue.add(outcome.claim)
+
+    def note_prepare(self, claim: ClaimReference, problem: str = "") -> None:
+        """Note whether a claim could be prepared; written soon.
+
+        It is noted until the claim is prepared or given up, both of which the kubelet asks for.
+
+        Args:
+            claim: the claim.
+            problem: why it could not be prepared, "" once it is prepared or given up.
+        """
+        if self._unprepared.get(claim.uid, "") == problem:
+            return
+        self._unprepared.pop(claim.uid, None)
+        if problem:
+            while len(self._unprepared) >= MOST_UNPREPARED:
+                del self._unprepared[next(iter(self._unprepared))]
+            self._unprepared[claim.uid] = problem
+        self._queue.add(claim)
 
     def note_troubles(self, troubles: Iterable[VFTrouble]) -> None:
         """Note the troubles of pooled VFs that claims have, in place of the former ones; written soon."""
@@ -153,7 +176,7 @@ class StatusWriter:
         except ConflictError:
             return AGAIN  # another client wrote first, which is no failure
         except NotFoundError:
-            self._outcomes.pop(claim.uid, None)
+            self._forget_claim(claim)
         except RefusedError as problem:
             self.failures += 1
             log.warning("status not written: %s", problem)
@@ -162,11 +185,19 @@ class StatusWriter:
             raise
         return None
 
+    def _forget_claim(self, claim: ClaimReference) -> None:
+        self._outcomes.pop(claim.uid, None)
+        self._unprepared.pop(claim.uid, None)
+
     async def _write(self, claim: ClaimReference, outcomes: Sequence[Outcome]) -> None:
         stored = await self.client.get(STORED_CLAIMS, claim.name, claim.namespace)
-        if stored.metadata.uid != claim.uid or "allocation" not in stored.status:
-            self._outcomes.pop(claim.uid, None)  # another claim by now, or given back: its devices have no status
+        if stored.metadata.uid != claim.uid or _ALLOCATION not in stored.status:
+            self._forget_claim(claim)  # another claim by now, or given back: its devices have no status
             return
+        if problem := self._unprepared.get(claim.uid):
+            allocation = _allocation.decode(stored.status[_ALLOCATION])
+            entry = ClaimDevices.of_allocation(claim, allocation, self.policy_of)
+            outcomes = [*outcomes, unprepared(entry, problem)]
         entries = _parts.decode(stored.status[_DEVICES]) if _DEVICES in stored.status else ()
         drivers = _heads.decode(stored.status[_DEVICES]) if _DEVICES in stored.status else ()
         pairs = list(zip(entries, drivers, strict=True))

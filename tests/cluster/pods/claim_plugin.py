@@ -70,7 +70,9 @@ async def main(kubeconfig: Path, node: str, instance: str) -> None:
         store = ClaimStore.of_state(STATE)
         turns = Turns(PriorityGate())
         claims = handler(client, node, view, view, store, ClaimFiles(plugin=paths.plugin), turns)
-        plugin = KubeletPlugin(paths, ClaimServices(claims, lambda: None, turns), view.health)
+        plugin = KubeletPlugin(
+            paths, ClaimServices(claims, lambda: None, turns, lambda _claim, _problem: None), view.health
+        )
         serving = asyncio.create_task(plugin.run())
         while not stopped.is_set():
             times = metrics.NODE.registry.get_sample_value("netdra_kubelet_registrations_total", {"outcome": "ok"})

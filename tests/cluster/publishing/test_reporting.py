@@ -94,7 +94,7 @@ def test_a_typo_in_an_exclude_policy_hides_what_it_may_mean_and_is_told_within_t
             shown = control_plane.kubectl("get", "dxp", typo, "--no-headers").split()
             assert shown[:5] == [typo, "exclude", "100", "True", "False"], "Accepted, and not Conflicting"
             shown = control_plane.kubectl("get", "dxprollout", typo, "--no-headers").split()
-            assert shown[:6] == [typo, "1", "1", "0", "True", "False"], "Degraded, and not Overlapping"
+            assert shown[:7] == [typo, "1", "1", "0", "0", "True", "False"], "Degraded, and not Overlapping"
             other = await asyncio.to_thread(
                 api.wait_for, ROLLOUT, good, lambda found: (found or {})["status"]["devices"] == 1
             )

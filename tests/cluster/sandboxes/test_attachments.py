@@ -70,6 +70,57 @@ def test_the_trouble_of_a_vf_is_a_condition_of_its_claim_while_it_lasts(scene: S
     asyncio.run(story())
 
 
+def test_a_claim_that_cannot_be_prepared_is_not_ready_until_its_pod_is_attached(scene: Scene) -> None:
+    scene.publish("eth7")
+    offered = {key: msgspec.structs.replace(device, policy="rails") for key, device in scene.view.devices.items()}
+    scene.view.devices = offered
+    claim = scene.claim(scene.topology("three", *chain_of_three()))
+    pod = scene.pod(claim, prepare=False)
+    reference = ClaimReference(namespace=scene.workspace.namespace, name=claim, uid=scene.uid(claim))
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            writer = daemon.pods.writer
+            writer.note_prepare(reference, "eth7 has no carrier; look at the cable")
+            await daemon.written()
+            (device,) = scene.stored(claim)["status"]["devices"]
+            assert (device["device"], device["data"], "networkData" in device) == ("eth7", {"policy": "rails"}, False)
+            said = ready(scene.stored(claim))
+            assert [said[key] for key in ("status", "reason")] == ["False", "NotPrepared"]
+            assert said["message"] == "eth7 has no carrier; look at the cable"
+            before = len(daemon.proxy.requests)
+            writer.note_prepare(reference, "eth7 has no carrier; look at the cable")
+            await daemon.written()
+            assert len(daemon.proxy.requests) == before, "the kubelet asks again each minute"
+
+            await daemon.pods.claims.prepare(reference)
+            writer.note_prepare(reference)
+            await daemon.written()
+            assert not scene.stored(claim)["status"].get("devices")
+            await daemon.run(scene.machine.sandbox(pod))
+            await daemon.written()
+            (device,) = scene.stored(claim)["status"]["devices"]
+            assert device["data"]["policy"] == "rails"
+            assert ready(scene.stored(claim))["status"] == "True"
+
+    asyncio.run(story())
+
+
+def test_what_could_not_be_prepared_is_forgotten_with_its_claim(scene: Scene) -> None:
+    gone = ClaimReference(namespace=scene.workspace.namespace, name="gone", uid="u-gone")
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            daemon.pods.writer.note_prepare(gone, "it is not there any more")
+            await daemon.written()
+            before = len(daemon.proxy.requests)
+            daemon.pods.writer.note_prepare(gone)
+            await daemon.written()
+            assert len(daemon.proxy.requests) == before
+
+    asyncio.run(story())
+
+
 def test_hooks_may_come_again_late_and_without_a_namespace(scene: Scene) -> None:
     _, sandbox = scene.of_three()
 

@@ -15,6 +15,7 @@ from netdra.controller import classes, status
 from netdra.controller.state import (
     POLICY,
     POLICY_ROLLOUT,
+    TOPOLOGY_USAGE,
     FirstSchemas,
     Key,
     ReportIndex,
@@ -28,7 +29,9 @@ from netdra.model import documents
 from netdra.model.claim import DeviceClass, DeviceClassSpec
 from netdra.model.device import Features
 from netdra.model.meta import ObjectMeta
+from netdra.model.names import GROUP_VERSION
 from netdra.model.node_network import NodeNetworkReport, PolicyAtNode, policies_of
+from netdra.model.rollout import NetworkTopologyUsage
 from netdra.model.schema import CNIPluginSchema
 from netdra.rules import contract
 from netdra.topology.classes import class_name
@@ -36,6 +39,7 @@ from testbed import virtual_time
 from tests import builders
 from tests.builders import exclusive
 from tests.effort import calls
+from tests.unit.controller.test_failures import claim, device
 
 LISTS = Features(list_attributes=True)
 TWO = builders.topology("- {name: a, type: sriov}\n- {name: b, type: sriov}")
@@ -55,7 +59,7 @@ def node(
     return documents.convert({"metadata": {"name": name}, "status": status}, NodeNetworkReport, "test")
 
 
-def devices(index: ReportIndex[PolicyAtNode], policy: str) -> list[tuple[str, int]]:
+def devices(index: ReportIndex[NodeNetworkReport, PolicyAtNode], policy: str) -> list[tuple[str, int]]:
     return [(where, each.report.devices) for where, each in index.of(policy)]
 
 
@@ -234,6 +238,41 @@ def test_reports_are_waited_for_longer_with_more_nodes_but_for_the_first_problem
         keys = looked_at(happens(nodes))
         assert keys[Key(POLICY_ROLLOUT, "q")] < 0.1
         assert seconds <= keys[Key(POLICY_ROLLOUT, "p")] < seconds + 0.1
+
+
+def test_claims_that_fail_together_are_written_at_most_every_ten_seconds_but_the_first_and_the_last_soon() -> None:
+    written: dict[Key, list[float]] = {}
+
+    async def work(key: Key) -> None:
+        written.setdefault(key, []).append(asyncio.get_running_loop().time())
+        state._on_summary_change(key.kind, Change(key.name, None, usage))
+
+    async def main() -> None:
+        running = asyncio.create_task(queue.run())
+        with state.claims.following(state._on_claim_change):
+            for number in range(400):
+                state.claims.put(f"a/c{number}", claim())
+            await asyncio.sleep(5)
+            began = asyncio.get_running_loop().time()
+            for status in ("False", "True"):
+                for number in range(400):
+                    state.claims.put(f"a/c{number}", claim(device(status)))
+                    await asyncio.sleep(0.05)
+                await asyncio.sleep(20)
+        running.cancel()
+        assert not [*state.topology_failures.of("net"), *state.policy_failures.of("rails")]
+        for key in (Key(TOPOLOGY_USAGE, "net"), Key(POLICY_ROLLOUT, "rails")):
+            seconds = [time - began for time in written[key] if time >= began]
+            assert len(seconds) <= 9, seconds
+            assert seconds[0] < 1.1, "the first failure"
+            assert any(59.9 < time < 61.1 for time in seconds), "the last recovery"
+
+    usage = documents.convert(
+        {"metadata": {"name": "net"}, "apiVersion": GROUP_VERSION, "kind": TOPOLOGY_USAGE}, NetworkTopologyUsage, "test"
+    )
+    queue = WorkQueue[Key]("test", work)
+    state = State(cast(Client, None), queue)
+    virtual_time.run(main())
 
 
 def test_a_problem_is_the_first_again_once_every_node_is_well() -> None:

@@ -20,6 +20,7 @@ from netdra.model.claim import DeviceClass
 from netdra.model.custom_device import CustomDevice
 from netdra.model.meta import Condition
 from netdra.model.node_network import CustomDeviceReport, NodeProblem, PolicyAtNode, PolicyReport
+from netdra.model.rollout import ClaimFailure, FailingClaims
 from netdra.model.schema import CNIPluginSchema
 from tests.builders import exclude, exclusive
 from tests.unit.controller.test_classes import topology
@@ -27,6 +28,11 @@ from tests.unit.controller.test_classes import topology
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LATER = NOW + timedelta(hours=1)
 READY = TopologyState(changes=ClassWrites(names=("net-vf0",)))
+NO_FAILURES = FailingClaims(number=0)
+FAILING = FailingClaims(
+    number=3, nodes=("n1", "n2"), claims=("a/x",), last_error=ClaimFailure(claim="a/x", message="no carrier")
+)
+FAIL = "3 claims fail on nodes n1, n2; the last one is a/x: no carrier"
 GONE = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 
 
@@ -110,18 +116,40 @@ class TestTopologies:
 class TestUsages:
     def test_many_users_are_counted_and_a_few_named(self) -> None:
         users = tuple(f"team/{number:03}" for number in range(100))
-        found = status.of_usage(topology(), users, None, NOW)
+        found = status.of_usage(topology(), users, NO_FAILURES, None, NOW)
         assert found.users == 100
         assert found.used_by == users[:16]
         assert said(found.conditions, "InUse")[:2] == ("True", "Allocated")
-        again = status.of_usage(topology(), users[1:], found, LATER)
+        again = status.of_usage(topology(), users[1:], NO_FAILURES, found, LATER)
         assert again.conditions == found.conditions, "the time is that of the last difference"
 
     def test_without_users_the_number_is_written_all_the_same(self) -> None:
-        found = status.of_usage(topology(), (), None, NOW)
+        found = status.of_usage(topology(), (), NO_FAILURES, None, NOW)
         assert documents.plain(found)["users"] == 0
         assert said(found.conditions, "InUse")[:2] == ("False", "NoUsers")
-        assert status.of_usage(topology(), (), found, LATER) == found
+        assert status.of_usage(topology(), (), NO_FAILURES, found, LATER) == found
+
+    def test_one_whose_claims_fail_is_degraded_until_none_does(self) -> None:
+        users = ("a/x", "a/y", "b/z")
+        failing = status.of_usage(topology(), users, FAILING, None, NOW)
+        assert said(failing.conditions, "Degraded") == ("True", "ClaimsFailed", FAIL)
+        assert documents.plain(failing)["failingClaims"]["number"] == 3
+        one = FailingClaims(number=1, nodes=("n1",), last_error=ClaimFailure(claim="a/x", message="no carrier"))
+        fewer = status.of_usage(topology(), users, one, failing, LATER)
+        text = "1 claim fails on node n1; the last one is a/x: no carrier"
+        assert said(fewer.conditions, "Degraded") == ("True", "ClaimsFailed", text)
+        (since,) = {each.last_transition_time for each in fewer.conditions}
+        assert since == "2026-01-02T03:04:05Z", "it was degraded before"
+        well = status.of_usage(topology(), users, NO_FAILURES, fewer, LATER)
+        assert said(well.conditions, "Degraded") == ("False", "NoFailures", "no claim that uses the topology fails")
+        assert documents.plain(well)["failingClaims"] == {"number": 0}, "its column shows the number"
+
+    def test_nodes_that_are_not_known_or_too_many_are_not_listed(self) -> None:
+        unknown = status.of_usage(topology(), (), FailingClaims(number=2), None, NOW)
+        assert said(unknown.conditions, "Degraded")[2] == "2 claims fail"
+        nodes = tuple(f"n{number:02}" for number in range(16))
+        many = status.of_usage(topology(), (), FailingClaims(number=99, nodes=nodes), None, NOW)
+        assert said(many.conditions, "Degraded")[2].endswith("n14, n15 and more")
 
 
 def at(
@@ -135,7 +163,7 @@ def at(
 class TestPolicies:
     def test_reports_of_all_nodes_are_added_up(self) -> None:
         reports = [at("n1", 5, ["x"], 385), at("n2", 4, ["x", "y"], 15)]
-        found = status.of_policy_rollout(exclusive("p", "true"), reports, None, NOW)
+        found = status.of_policy_rollout(exclusive("p", "true"), reports, NO_FAILURES, None, NOW)
         assert (found.nodes, found.devices) == (2, 9)
         assert [(each.message, each.node, each.nodes, each.interfaces) for each in found.problems] == [
             ("x", "n1", 2, 400),
@@ -145,22 +173,22 @@ class TestPolicies:
         assert said(found.conditions, "Degraded") == ("True", "FailsOnNodes", expected)
 
     def test_numbers_are_written_also_where_they_are_zero(self) -> None:
-        found = documents.plain(status.of_policy_rollout(exclude("p", "true"), [at("n1")], None, NOW))
+        found = documents.plain(status.of_policy_rollout(exclude("p", "true"), [at("n1")], NO_FAILURES, None, NOW))
         assert (found["nodes"], found["devices"]) == (1, 0)
 
     def test_a_thousand_different_problems_leave_the_most_frequent(self) -> None:
         reports = [at(f"n{number}", problems=("everywhere", f"only {number}")) for number in range(1000)]
-        found = status.of_policy_rollout(exclusive("p", "true"), reports, None, NOW)
+        found = status.of_policy_rollout(exclusive("p", "true"), reports, NO_FAILURES, None, NOW)
         assert len(found.problems) == 16
         assert (found.problems[0].message, found.problems[0].nodes) == ("everywhere", 1000)
 
     def test_the_order_of_reports_makes_no_difference(self) -> None:
         reports = [at(f"n{number}", number, (f"{number % 3}",)) for number in range(10)]
-        first = status.of_policy_rollout(exclusive("p", "true"), reports, None, NOW)
-        assert status.of_policy_rollout(exclusive("p", "true"), reversed(reports), None, NOW) == first
+        first = status.of_policy_rollout(exclusive("p", "true"), reports, NO_FAILURES, None, NOW)
+        assert status.of_policy_rollout(exclusive("p", "true"), reversed(reports), NO_FAILURES, None, NOW) == first
 
     def test_one_that_no_node_has_reported_of_is_not_said_to_be_well(self) -> None:
-        found = status.of_policy_rollout(exclusive("p", "true"), (), None, NOW)
+        found = status.of_policy_rollout(exclusive("p", "true"), (), NO_FAILURES, None, NOW)
         holds, reason, message = said(found.conditions, "Degraded")
         assert (holds, reason) == ("False", "NoNodes")
         assert message == "no node has reported that it follows the policy"
@@ -170,18 +198,33 @@ class TestPolicies:
         changed = replace(changed, metadata=replace(changed.metadata, generation=2))
         reports = [at("n1", generation=2), at("n2", generation=1)]
         text = "1 of 2 nodes still follow an older generation of it"
-        found = status.of_policy_rollout(changed, reports, None, NOW)
-        assert said(found.conditions, "Degraded")[2] == f"no node reports a problem; {text}"
+        found = status.of_policy_rollout(changed, reports, NO_FAILURES, None, NOW)
+        assert said(found.conditions, "Degraded")[2] == f"no node reports a problem, and no claim fails; {text}"
         assert (found.nodes, found.updated_nodes) == (2, 1)
-        failing = status.of_policy_rollout(changed, [*reports, at("n3", problems=["x"], generation=2)], None, NOW)
+        failing = status.of_policy_rollout(
+            changed, [*reports, at("n3", problems=["x"], generation=2)], NO_FAILURES, None, NOW
+        )
         assert said(failing.conditions, "Degraded")[2].startswith("on 1 nodes, e.g. n3: x; 1 of 3 nodes")
+
+    def test_one_whose_claims_fail_is_degraded_beside_what_nodes_report(self) -> None:
+        policy = exclusive("p", "true")
+        found = status.of_policy_rollout(policy, [at("n1", 1)], FAILING, None, NOW)
+        assert said(found.conditions, "Degraded") == ("True", "ClaimsFailed", FAIL)
+        assert found.failing_claims == FAILING
+        both = status.of_policy_rollout(policy, [at("n1", 1, ["x"])], FAILING, found, LATER)
+        assert said(both.conditions, "Degraded") == ("True", "FailsOnNodes", f"on 1 nodes, e.g. n1: x; {FAIL}")
+        unreported = status.of_policy_rollout(policy, [], FAILING, both, LATER)
+        assert said(unreported.conditions, "Degraded")[1] == "ClaimsFailed", "its devices are allocated all the same"
+        well = status.of_policy_rollout(policy, [at("n1", 1)], NO_FAILURES, unreported, LATER)
+        text = "no node reports a problem, and no claim fails"
+        assert said(well.conditions, "Degraded") == ("False", "NoProblems", text)
 
     def test_one_whose_devices_another_takes_says_whose_and_how_many(self) -> None:
         reports = [at("n1", outranked={"aaa": 1, "b": 1}), at("n2", outranked={"aaa": 1})]
-        found = status.of_policy_rollout(exclusive("p", "true"), reports, None, NOW)
+        found = status.of_policy_rollout(exclusive("p", "true"), reports, NO_FAILURES, None, NOW)
         text = 'policy "aaa" takes 2 devices that this one matches; policy "b" takes 1 device that this one matches'
         assert said(found.conditions, "Overlapping") == ("True", "Outranked", text)
-        alone = status.of_policy_rollout(exclusive("p", "true"), [at("n1", 1)], None, NOW)
+        alone = status.of_policy_rollout(exclusive("p", "true"), [at("n1", 1)], NO_FAILURES, None, NOW)
         assert said(alone.conditions, "Overlapping")[:2] == ("False", "NoOverlap")
 
     def test_one_that_cannot_be_used_says_why(self) -> None:
@@ -212,8 +255,8 @@ class TestPolicies:
         written = exclusive("p", "true")
         first = status.of_policy(written, NO_RIVALS, (), NOW)
         assert status.of_policy(replace(written, status=first), NO_RIVALS, (), LATER) == first
-        rollout = status.of_policy_rollout(written, [at("n", 1)], None, NOW)
-        assert status.of_policy_rollout(written, [at("n", 1)], rollout, LATER) == rollout
+        rollout = status.of_policy_rollout(written, [at("n", 1)], NO_FAILURES, None, NOW)
+        assert status.of_policy_rollout(written, [at("n", 1)], NO_FAILURES, rollout, LATER) == rollout
 
 
 class TestCustomDevices:

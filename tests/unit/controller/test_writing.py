@@ -43,5 +43,15 @@ def test_other_words_are_told_when_the_object_changed_and_not_when_more_nodes_re
     assert told(DEGRADED, changed) == [("Warning", "FailsOnNodes", "Expose", "2 nodes")]
 
 
+def test_claims_that_fail_are_told_of_once_and_when_none_does_any_more() -> None:
+    failing = Condition(type="Degraded", status="True", reason="ClaimsFailed", message="1 claim", observed_generation=1)
+    more = Condition(type="Degraded", status="True", reason="ClaimsFailed", message="9 claims", observed_generation=1)
+    well = Condition(type="Degraded", status="False", reason="NoFailures", message="none", observed_generation=1)
+    assert told(None, failing) == [("Warning", "ClaimsFailed", "Attach", "1 claim")]
+    assert told(failing, more) == []
+    assert told(more, well) == [("Normal", "NoFailures", "Attach", "none")]
+    assert told(None, well) == []
+
+
 def test_drift_names_the_classes() -> None:
     assert '"net-a", "net-b" had been changed' in drift(NET, ["net-a", "net-b"]).note

@@ -75,8 +75,15 @@ def trusts(end: datetime | None) -> WebhookFacts:
             {"summaries": SummaryFacts(policies=2, degraded=("p",))},
             "usages and rollouts",
             "warning",
-            "1 policies fail on nodes: p",
+            "1 policies are degraded: p",
             "describe deviceexposurepolicyrollout p",
+        ),
+        (
+            {"summaries": SummaryFacts(failing={"net": 3, "data": 1})},
+            "usages and rollouts",
+            "warning",
+            "topologies with failing claims: data (1), net (3)",
+            "describe networktopologyusage data",
         ),
         (
             {"summaries": SummaryFacts(unapplied=("c", "d"))},
@@ -179,7 +186,7 @@ def test_what_is_missing_is_told_with_what_to_do(
 def test_the_users_of_topologies_are_named_where_every_policy_is_well() -> None:
     facts = msgspec.structs.replace(WELL, summaries=SummaryFacts(policies=2, users={"net": 3, "data": 1}))
     (found,) = [each for each in verdicts(facts, "0.1.0", NOW) if each.check == "usages and rollouts"]
-    assert (found.level, found.seen) == ("ok", "2 policies, none fails on a node; claims use data (1), net (3)")
+    assert (found.level, found.seen) == ("ok", "2 policies, none is degraded; claims use data (1), net (3)")
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,7 @@ class Handler:
     """Answers as each claim's name says, and remembers what it was asked."""
 
     asked: list[str] = field(default_factory=list)
+    noted: list[tuple[str, str]] = field(default_factory=list)
     meet: asyncio.Barrier | None = None
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
@@ -64,6 +65,9 @@ class Handler:
     async def unprepare(self, claim: ClaimReference) -> None:
         self.asked.append(f"unprepare {claim.uid}")
         self._fail(claim)
+
+    def note(self, claim: ClaimReference, problem: str) -> None:
+        self.noted.append((claim.name, problem))
 
     async def until_asked(self, times: int) -> None:
         async with self.changed:
@@ -90,7 +94,7 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     _RUNNER.run(bounded())
 
 
-def nothing() -> None:
+def nothing(*_: object) -> None:
     pass
 
 
@@ -103,7 +107,7 @@ def serving(
     paths: Sockets, handler: Handler, health: HealthSource = nothing_yet
 ) -> AbstractAsyncContextManager[Registration]:
     """The plugin's services over a handler."""
-    return plugin.serving(paths, ClaimServices(handler, nothing, Turns(PriorityGate())), health)
+    return plugin.serving(paths, ClaimServices(handler, nothing, Turns(PriorityGate()), handler.note), health)
 
 
 @asynccontextmanager

@@ -20,7 +20,9 @@ from tests.unit.node.kubelet.caller import (
     V1,
     WITHIN,
     Handler,
+    call,
     calling,
+    claims_of,
     failing,
     prepare,
     run,
@@ -68,6 +70,25 @@ def test_the_daemon_works_on_while_somebody_sends_what_is_too_large(root: Path) 
                 assert (await prepare(kubelet, "fine")).claims["uid-0"].error == ""
             refused = await asyncio.gather(*sending, return_exceptions=True)
             assert all(isinstance(each, grpc.aio.AioRpcError) for each in refused)
+
+    run(test)
+
+
+def test_a_claim_that_cannot_be_prepared_is_noted_until_it_is_prepared_or_given_up(root: Path) -> None:
+    async def test() -> None:
+        handler, paths = Handler(), sockets(root)
+        async with serving(paths, handler), calling(paths.dra) as kubelet:
+            for name in ("wrong", "defect", "fine"):
+                await prepare(kubelet, name)
+            for name in ("wrong", "fine"):
+                request = wire.UnprepareRequest(claims=claims_of(name))
+                await call(kubelet, f"{V1}/NodeUnprepareResources", request, wire.UnprepareResponse)
+        assert handler.noted == [
+            ("wrong", "the claim is wrong\nmend it"),
+            ("defect", "netdra has a defect; see the driver's log on this node"),
+            ("fine", ""),
+            ("fine", ""),
+        ]
 
     run(test)
 

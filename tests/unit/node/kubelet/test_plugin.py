@@ -214,7 +214,7 @@ def test_sockets_that_somebody_deletes_are_made_again(
             return False
 
     async def test() -> None:
-        services_ = ClaimServices(Handler(), nothing, Turns(PriorityGate()))
+        services_ = ClaimServices(Handler(), nothing, Turns(PriorityGate()), nothing)
         running = asyncio.create_task(KubeletPlugin(paths, services_, nothing_yet).run())
         await until_async(serves, "the sockets")
         for _ in range(2):

@@ -7,11 +7,25 @@ import pytest
 
 from netdra.chain.outcome import DeviceOutcome, device_outcomes
 from netdra.chain.report import StepReport, name_of
-from netdra.model.claim import AllocatedDeviceStatus
+from netdra.model import names
+from netdra.model.claim import (
+    AllocatedDeviceStatus,
+    AllocationResult,
+    DeviceAllocationResult,
+    DeviceRequestAllocationResult,
+)
 from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedStep
 from netdra.model.result import CNIAddress, CNIInterface, CNIRoute, StepResult
 from netdra.node.nri.hooks import Sandbox
-from netdra.node.sandboxes.status import MAX_DATA, MAX_IPS, Outcome, device_statuses, same
+from netdra.node.sandboxes.status import (
+    MAX_DATA,
+    MAX_IPS,
+    ClaimDevices,
+    Outcome,
+    device_statuses,
+    same,
+    unprepared,
+)
 from netdra.node.view import VFTrouble
 
 CLAIM = ClaimReference(namespace="ns", name="c", uid="c-1")
@@ -115,6 +129,38 @@ def test_of_hundreds_of_pods_the_first_is_shown_and_the_others_counted() -> None
     data = only(*(outcome(number) for number in range(250))).data
     assert len(msgspec.json.encode(data)) <= MAX_DATA
     assert data["more"] == 249
+
+
+def test_a_device_names_the_policy_that_offers_it() -> None:
+    offered = msgspec.structs.replace(DEVICE, policy="rails")
+    named = msgspec.structs.replace(failure(), devices=(DeviceOutcome(claim=CLAIM, device=offered),))
+    assert only(named).data == {"policy": "rails", "pods": [{"name": "p1", "uid": "p-1", "sandbox": "sb-1"}]}
+    assert only(failure(2), named).data["policy"] == "rails", "known of one of the pods"
+    assert "policy" not in only(failure()).data, "a record of an older netdra does not name it"
+
+
+def result(driver: str) -> DeviceRequestAllocationResult:
+    return DeviceRequestAllocationResult(request="nic", driver=driver, pool="pool", device="eth7", share_id="s-1")
+
+
+def test_a_claim_that_could_not_be_prepared_is_not_ready_and_has_no_pod() -> None:
+    results = (result(names.DRIVER), result("gpu.example"))
+    allocation = AllocationResult(devices=DeviceAllocationResult(results=results))
+    entry = ClaimDevices.of_allocation(CLAIM, allocation, {("pool", "eth7"): "rails"}.__getitem__)
+    refused = unprepared(entry, "no such VF")
+    found = only(refused)
+    assert (found.pool, found.device, found.share_id) == ("pool", "eth7", "s-1")
+    assert found.data == {"policy": "rails"}
+    assert found.conditions == (condition("False", "NotPrepared", "no such VF"),)
+    both = only(outcome(), refused)
+    assert both.conditions == (condition("False", "NotPrepared", "not prepared: no such VF"),)
+    assert [pod["name"] for pod in both.data["pods"]] == ["p1"]
+    assert both.network_data is not None, "the pod that is attached keeps its interface"
+    assert ClaimDevices.of_allocation(CLAIM, None).devices == ()
+
+
+def condition(status: str, reason: str, message: str) -> dict[str, str]:
+    return {"type": "Ready", "status": status, "reason": reason, "message": message, "lastTransitionTime": NOW}
 
 
 def test_a_condition_that_does_not_change_keeps_its_time() -> None:
