@@ -35,7 +35,7 @@ from netdra.rules.loosened import loosened
 MAX_MESSAGE = 4096
 
 _PENDING, _NOT_ALLOWED = "Pending", "PluginNotAllowed"
-_WRONG = frozenset({"ForeignDeviceClass", "Refused", "Unsound"})
+_WRONG = frozenset({"ForeignDeviceClass", _NOT_ALLOWED, "Refused", "Unsound"})
 
 PolicyReports = Iterable[tuple[str, PolicyAtNode]]
 """The reports of one policy, each with its node."""
