@@ -87,7 +87,7 @@ def test_there_are_fields_to_look_at(kind: crd.CustomKind) -> None:
     assert len([*explanations(kind, "spec")]) >= 3
 
 
-PLAIN = {"boolean": bool, "integer": int, "array": list, "object": dict}
+PLAIN: dict[str, type] = {"boolean": bool, "integer": int, "array": list, "object": dict}
 """The types of YAML that a field's first example must have; a text's example may look like anything."""
 
 
@@ -111,14 +111,12 @@ def _is_of(value: Any, schema: dict[str, Any]) -> bool:
         return True
     if schema["type"] == "string":
         return isinstance(value, str) and value in schema.get("enum", [value])
-    if not isinstance(value, PLAIN[schema["type"]]):
-        return False
-    if schema["type"] == "array":
+    if isinstance(value, list) and schema["type"] == "array":
         return all(_is_of(element, schema["items"]) for element in value)
-    if schema["type"] == "object" and "properties" in schema:
-        known = schema["properties"]
+    if isinstance(value, dict) and schema["type"] == "object":
+        known = schema.get("properties", {}) or dict.fromkeys(value, schema.get("additionalProperties", {}))
         return all(name in known and _is_of(below, known[name]) for name, below in value.items())
-    return True
+    return isinstance(value, PLAIN[schema["type"]])
 
 
 def test_an_example_of_another_type_or_with_an_unknown_field_is_found() -> None:
