@@ -16,6 +16,7 @@ from netdra.admission.messages import AdmissionRequest, Verdict
 from netdra.admission.metrics import WORKERS_REPLACED
 from netdra.admission.turns import ClientTurns
 from netdra.admission.worker import Task
+from netdra.model.errors import sentence
 from netdra.workers.pool import (
     SECONDS,
     WorkerEndedError,
@@ -86,4 +87,4 @@ class Workers:
         except (WorkerTimeoutError, WorkerEndedError) as problem:
             WORKERS_REPLACED.labels("late" if isinstance(problem, WorkerTimeoutError) else "broken").inc()
             log.warning("%s: %s", named, problem.what)
-            return Verdict((f"{named}: {problem.what}; {problem.hint}",))
+            return Verdict((f"{named}: {sentence(problem.what, problem.hint)}",))

@@ -18,6 +18,7 @@ from netdra.cel.engine import compile_selector
 from netdra.cel.errors import marked
 from netdra.cel.kinds import BOOL, OPTIONAL, QUANTITY, TEXT, UNKNOWN
 from netdra.cel.vocabulary import Kinds, KnownValues, Vocabulary
+from netdra.model.errors import sentence
 
 ATTRIBUTES, CAPACITY = "attributes", "capacity"
 _MAX_SHOWN = 40
@@ -44,7 +45,7 @@ class Remark(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def what(self) -> str:
         """All of it in words: a refusal shows the expression, a warning has one line."""
-        said = f"at line {self.line}, column {self.column}: {self.text}{'; ' if self.hint else ''}{self.hint}"
+        said = f"at line {self.line}, column {self.column}: {sentence(self.text, self.hint)}"
         if not self.wrong:
             return f"CEL expression {said}"
         return f"CEL expression is wrong {said}\n{marked(self.expression, self.line, self.column)}"

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     "The folder of CNI plugins on the nodes, into which CNIPlugins are installed.",
     default="/opt/cni/bin",
 )
+@shared.allow_plugin
 @shared.cloud
 @option(
     "--neutron-cluster-name",
@@ -86,6 +87,7 @@ def command(
     image: str,
     pull_secrets: tuple[str, ...],
     cni_folder: str,
+    allow_plugins: tuple[str, ...],
     cloud: shared.CloudAccess,
     neutron_cluster_name: str,
     neutron_check_interval: float,
@@ -111,6 +113,7 @@ def command(
         image=image,
         pull_secrets=pull_secrets,
         cni_folder=cni_folder,
+        allow_plugins=frozenset(allow_plugins),
         neutron=_cloud(cloud, neutron_check_interval, neutron_cluster_name, pace),
     )
     daemons.run("controller", (CONTROLLER,), lambda client, process: work(client, process, settings), options)

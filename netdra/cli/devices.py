@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from netdra.model import names
 from netdra.model.device import Decision, ExposedDevice, Hidden, Problem
+from netdra.model.errors import sentence
 from netdra.model.resource import MAX_ATTRIBUTES_AND_CAPACITIES, DeviceCapacity
 from netdra.model.suggestions import listed
 
@@ -81,7 +82,7 @@ def unknown_use(decisions: Iterable[Decision]) -> Iterator[str]:
         count = hidden[why]
         if count:
             many = f"{count} interfaces that policies match are" if count > 1 else "an interface that policies match is"
-            yield f"{many} kept, because it is unknown {what}; {hint}"
+            yield sentence(f"{many} kept, because it is unknown {what}", hint)
 
 
 def nothing_offered(decisions: Sequence[Decision]) -> str:

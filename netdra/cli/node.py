@@ -38,15 +38,6 @@ def _providers(_context: click.Context, _option: click.Parameter, given: tuple[s
     return owners
 
 
-def _plugins(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
-    from netdra.topology.step_check import is_plugin_name
-
-    for name in given:
-        if name != "*" and not is_plugin_name(name):
-            raise click.BadParameter(f"{name!r} is no CNI plugin's name: give the name of its file, or *")
-    return given
-
-
 def _folders(_context: click.Context, _option: click.Parameter, given: tuple[Path, ...]) -> tuple[Path, ...]:
     for folder in given:
         if not folder.is_absolute():
@@ -86,14 +77,7 @@ def _folders(_context: click.Context, _option: click.Parameter, given: tuple[Pat
     callback=_providers,
 )
 @click.option("--no-plugins", is_flag=True, help="Run no CNI plugins: topologies have netdra's own steps only.")
-@option(
-    "--allow-plugin",
-    "TYPE",
-    "A CNI plugin that topologies may run, or * for all; by default those with a CNIPluginSchema.",
-    "allow_plugins",
-    multiple=True,
-    callback=_plugins,
-)
+@shared.allow_plugin
 @option(
     "--allow-host-path",
     "DIR",

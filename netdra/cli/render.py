@@ -27,7 +27,7 @@ from netdra.model.claim import (
     ResourceClaimTemplate,
 )
 from netdra.model.core import ClusterNode
-from netdra.model.errors import InvalidInputError
+from netdra.model.errors import InvalidInputError, sentence
 from netdra.model.inventory import DEVICE_FILE
 from netdra.model.plan import Binding, Plan, PlannedDevice, PlannedStep
 from netdra.model.plan import called as of_plan
@@ -292,7 +292,7 @@ def _allotted(
     except InvalidInputError as problem:
         if not alone:
             raise
-        terminal.tell(f"{problem.what}; its devices are left open; {problem.hint}")
+        terminal.tell(sentence(f"{problem.what}; its devices are left open", problem.hint))
         return open_
     return open_ | {id(before): after for before, after in zip(ours, done, strict=True)}
 
@@ -314,7 +314,7 @@ def _tell_missing_classes(claims: Sequence[ResourceClaim], classes: Mapping[str,
     if texts and len(texts) == len(wanted) and len(waiting) == len(claims):
         raise InvalidInputError("\n".join(texts), hint=hint)
     for text in texts:
-        terminal.tell(f"{text}; {hint}")
+        terminal.tell(sentence(text, hint))
 
 
 def _called(claim: ResourceClaim) -> str:

@@ -169,6 +169,26 @@ def token(path: Path | None) -> str:
         raise InvalidInputError(f"--token-file {path}: {problem}", hint="name the file of a projected token") from None
 
 
+def _plugins(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    from netdra.topology.step_check import is_plugin_name
+
+    for name in given:
+        if name != "*" and not is_plugin_name(name):
+            raise click.BadParameter(f"{name!r} is not a CNI plugin's name: use the name of its file, default, or *")
+    return given
+
+
+allow_plugin = option(
+    "--allow-plugin",
+    "TYPE",
+    "A CNI plugin that nodes allow topologies to run; * for all, `default` for the default list, which also applies "
+    "without this option. Repeatable.",
+    "allow_plugins",
+    multiple=True,
+    callback=_plugins,
+)
+
+
 def _device_files(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
     if not given:
         return given

@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 import msgspec
 
 from netdra.controller.worker import PolicyTask, TopologyTask
+from netdra.model.errors import sentence
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
@@ -81,7 +82,7 @@ class Checks:
             if self._late.get(key) != subject:
                 self._late[key] = subject
                 raise WorkersBusyError(f"{' '.join(map(str, key))}: {problem.what}") from None
-            texts = (f"{problem.what}; {problem.hint}",)
+            texts = (sentence(problem.what, problem.hint),)
         self._late.pop(key, None)
         self._checked[key] = (subject, texts)
         return texts

@@ -62,7 +62,7 @@ from netdra.model.errors import InvalidInputError
 from netdra.model.meta import Condition
 from netdra.model.topology import NetworkTopology
 from netdra.ops.metrics import measured
-from netdra.rules import shipped
+from netdra.rules import runnable, shipped
 
 log = logging.getLogger(__name__)
 
@@ -102,16 +102,19 @@ class Controller:
         client: Client,
         recorder: Recorder,
         in_hand: Callable[[], AbstractContextManager[None]],
+        allow_plugins: frozenset[str] = frozenset(),
     ) -> None:
         """Begin nothing yet.
 
         Args:
             in_hand: entered around each look, which the end of the process waits for.
+            allow_plugins: the nodes' list of plugins that topologies may run (`netdra.rules.runnable`).
         """
         self._client = client
         self._recorder = recorder
         self._checks = Checks()
         self._in_hand = in_hand
+        self._allow_plugins = allow_plugins
         self.work = WorkQueue[Key](
             "controller", self._reconcile, fields=lambda key: {"kind": key.kind, "name": key.name}
         )
@@ -172,9 +175,18 @@ class Controller:
         used = bool(self.state.users(name))
         if deleted and not used:
             await finalize_topology(self._client, topology, wanted=False)
-        seen = TopologyState(findings=findings, changes=planned, problem=problem)
+        seen = TopologyState(
+            findings=findings, changes=planned, problem=problem, not_allowed=self._not_allowed(topology)
+        )
         if (used or not deleted) and not status.is_interim(topology, seen):
             await self._write_status(TOPOLOGIES, topology, status.of_topology(topology, seen, now()))
+
+    def _not_allowed(self, topology: NetworkTopology) -> tuple[str, ...]:
+        """The plugins of a topology that nodes do not allow."""
+        findings = runnable.check_topology(
+            topology, self.state.schemas.objects.values(), self._allow_plugins, self.state.named_plugins.names
+        )
+        return tuple(finding.text for finding in findings)
 
     def _changes(self, topology: NetworkTopology) -> ClassWrites:
         try:

@@ -42,6 +42,7 @@ class ControllerSettings:
         image: netdra's image, which installs CNI plugins; "" if none are to be installed.
         pull_secrets: names of the pull secrets of that image.
         cni_folder: the folder of CNI plugins on the nodes.
+        allow_plugins: the nodes' list of plugins that topologies may run (`netdra.rules.runnable`).
         neutron: the cloud of VFs' ports; without it, Neutron is not asked.
     """
 
@@ -50,6 +51,7 @@ class ControllerSettings:
     image: str = ""
     pull_secrets: tuple[str, ...] = ()
     cni_folder: str = "/opt/cni/bin"
+    allow_plugins: frozenset[str] = frozenset()
     neutron: NeutronSettings | None = None
 
 
@@ -73,7 +75,7 @@ async def run(client: Client, process: Process, settings: ControllerSettings, te
 
 async def _lead(client: Client, recorder: Recorder, process: Process, settings: ControllerSettings) -> None:
     """Work until cancelled."""
-    controller = Controller(client, recorder, process.in_hand)
+    controller = Controller(client, recorder, process.in_hand, settings.allow_plugins)
     installing = InstallerSettings(
         image=settings.image,
         cni_folder=settings.cni_folder,

@@ -452,7 +452,7 @@ def _without_schema(
     else:
         message = (
             f"neither the image nor the cluster has a schema of {expected}, and nodes run no plugin without one: put "
-            "schema.yaml beside the binary, set spec.schema, or start the nodes' drivers with --allow-plugin"
+            "schema.yaml beside the binary, set spec.schema, or list the plugin in node.allowPlugins (--allow-plugin)"
         )
         condition = Desired("SchemaApplied", False, "NoSchema", message)
     return PlannedSchema(condition=condition, verb="delete" if own is not None else "", schema=own)

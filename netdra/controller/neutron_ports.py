@@ -251,8 +251,10 @@ def failed(port: NeutronPort, problem: NeutronError | CloudsError, now: datetime
 
 
 def text_of(problem: NeutronError | CloudsError) -> str:
-    """A problem and the next step, as a condition's message."""
-    return f"{problem.what}\n{problem.hint}" if problem.hint else problem.what
+    """A problem and the next step, as a condition's message: the step is on its own line, where doctor reads it."""
+    if not problem.hint:
+        return problem.what
+    return f"{problem.what}{'' if problem.what.endswith('.') else ';'}\n{problem.hint}"
 
 
 def changed(

@@ -52,6 +52,7 @@ from netdra.model.rollout import CustomDeviceRollout, DeviceExposurePolicyRollou
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.rules import contract
+from netdra.rules.runnable import NamedPlugins
 from netdra.topology.classes import class_name
 from netdra.topology.users import topologies_of
 
@@ -190,6 +191,7 @@ class State:
         self.policy_failures: ReportIndex[WatchedClaim, DeviceFailure] = ReportIndex(failures.by_policy)
         self.ranks = RankIndex()
         self.first_schemas = FirstSchemas()
+        self.named_plugins = NamedPlugins()
         self._owned_classes: defaultdict[str, set[str]] = defaultdict(set)
         self._failing: defaultdict[str, set[str]] = defaultdict(set)
 
@@ -275,6 +277,8 @@ class State:
         if _is_status_alone(change):
             self._work.add(Key(POLICY, change.key), DEBOUNCE_SECONDS)
             return
+        if self.named_plugins.update(change.old, change.new):
+            self._work.add(Key(ALL_TOPOLOGIES, ""), DEBOUNCE_SECONDS)
         self._work.add(Key(POLICY, change.key))
         self._work.add(Key(POLICY_ROLLOUT, change.key))
         for name in self.ranks.update(change.key, change.old, change.new):

@@ -36,8 +36,8 @@ from netdra.rules.loosened import loosened
 MAX_MESSAGE = 4096
 
 CLAIMS_FAILED = "ClaimsFailed"
-_PENDING = "Pending"
-_WRONG = frozenset({"ForeignDeviceClass", "Refused", "Unsound"})
+_PENDING, _NOT_ALLOWED = "Pending", "PluginNotAllowed"
+_WRONG = frozenset({"ForeignDeviceClass", _NOT_ALLOWED, "Refused", "Unsound"})
 
 PolicyReports = Iterable[tuple[str, PolicyAtNode]]
 """The reports of one policy, each with its node."""
@@ -89,11 +89,13 @@ class TopologyState(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         changes: the writes that its classes needed.
         problem: the API server's refusals of these, or "".
+        not_allowed: why nodes do not run plugins of it, one text each.
     """
 
     findings: Sequence[str] = ()
     changes: ClassWrites = ClassWrites()
     problem: str = ""
+    not_allowed: Sequence[str] = ()
 
 
 def of_topology(topology: NetworkTopology, seen: TopologyState, now: datetime) -> NetworkTopologyStatus:
@@ -137,7 +139,10 @@ def is_ready(topology: NetworkTopology) -> bool:
     """Whether the status says that its classes are as they should be, for the present spec."""
     before = topology.status or NetworkTopologyStatus()
     current = before.observed_generation == topology.metadata.generation
-    return current and any(condition.type == "Ready" and condition.status == "True" for condition in before.conditions)
+    return current and any(
+        condition.type == "Ready" and (condition.status == "True" or condition.reason == _NOT_ALLOWED)
+        for condition in before.conditions
+    )
 
 
 def is_interim(topology: NetworkTopology, seen: TopologyState) -> bool:
@@ -173,6 +178,9 @@ def _ready(topology: NetworkTopology, seen: TopologyState) -> Desired:
         return Desired("Ready", holds=False, reason="Refused", message=seen.problem)
     if not seen.changes.done:
         return Desired("Ready", holds=False, reason=_PENDING, message="DeviceClasses are being written")
+    if seen.not_allowed:
+        why = "; ".join(seen.not_allowed)
+        return Desired("Ready", holds=False, reason=_NOT_ALLOWED, message=f"nodes reject new claims: {why}")
     return Desired("Ready", holds=True, reason="DeviceClassesReady", message="every DeviceClass is as it should be")
 
 

@@ -43,6 +43,7 @@ _WARNINGS = frozenset(
     {
         ("Compiled", "Unsound"),
         ("Ready", "ForeignDeviceClass"),
+        ("Ready", "PluginNotAllowed"),
         ("Ready", "Refused"),
         ("Ready", "Deleting"),
         ("Accepted", "Invalid"),

@@ -39,20 +39,26 @@ from netdra.kube.resources import (
     NODES,
     POLICIES,
     POLICY_ROLLOUTS,
+    SCHEMAS,
+    TOPOLOGIES,
     TOPOLOGY_USAGES,
     Resource,
 )
 from netdra.model import crd, kinds
 from netdra.model.core import BareObject
 from netdra.model.errors import NetdraError, PermanentError
+from netdra.model.findings import Finding
 from netdra.model.meta import Condition, ObjectMeta
 from netdra.model.node_network import NodeNetworkReport, ReportedStatus
 from netdra.model.resource import Wire
+from netdra.rules import runnable
 
 AT_ONCE = 8
 NO_NODE = "netdra-doctor"
 CLOUDS_OPTION = "--neutron-clouds"
 """The option by which a controller knows a cloud."""
+PLUGIN_OPTION = "--allow-plugin"
+"""The option by which a node's driver has its list of allowed plugins."""
 _DENIED = 'admission webhook "validate.networking.dra.io" denied'
 
 T = TypeVar("T")
@@ -92,11 +98,18 @@ class ComponentPod(BareObject, frozen=True):
     @property
     def has_cloud(self) -> bool:
         """Whether it is started with a cloud."""
-        return any(
-            argument.partition("=")[0] == CLOUDS_OPTION
-            for container in self.spec.containers
-            for argument in (*(container.command or ()), *(container.args or ()))
-        )
+        return any(argument.partition("=")[0] == CLOUDS_OPTION for argument in self._arguments())
+
+    @property
+    def allow_plugins(self) -> tuple[str, ...]:
+        """Its list of plugins that topologies may run."""
+        split = (argument.partition("=") for argument in self._arguments())
+        return tuple(value for option, _, value in split if option == PLUGIN_OPTION and value)
+
+    def _arguments(self) -> Iterator[str]:
+        for container in self.spec.containers:
+            yield from container.command or ()
+            yield from container.args or ()
 
 
 class Review(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -146,6 +159,7 @@ async def look(client: Client, namespace: str, name: str = "netdra", node: str =
     """
     server = str(msgspec.json.decode(await client.read("/version", "version"))["gitVersion"])
     nodes = await attempt(client.list(NODES))
+    components = await attempt(_components(client, namespace))
     any_node = "" if isinstance(nodes, Unseen) or not nodes else nodes[0].metadata.name
     return ClusterFacts(
         server=server,
@@ -157,9 +171,10 @@ async def look(client: Client, namespace: str, name: str = "netdra", node: str =
         webhook=await attempt(_webhook(client, configurations(name))),
         lacking=await attempt(_lacking(client, namespace, name)),
         nodes=nodes if isinstance(nodes, Unseen) else tuple(nodes),
-        components=await attempt(_components(client, namespace)),
+        components=components,
         reports=await attempt(_reports(client)),
         summaries=await attempt(_summaries(client)),
+        not_allowed=await attempt(_not_allowed(client, () if isinstance(components, Unseen) else components)),
     )
 
 
@@ -249,6 +264,24 @@ async def _summaries(client: Client) -> SummaryFacts:
             if usage.status is not None and usage.status.users
         },
     )
+
+
+async def _not_allowed(client: Client, components: Iterable[Component]) -> dict[str, tuple[Finding, ...]]:
+    """By topology, its plugins that nodes do not run; where drivers have different lists, those that one rejects."""
+    lists = {component.allow_plugins for component in components if component.part == "node"} or {()}
+    named = runnable.NamedPlugins(await client.list(POLICIES)).names
+    schemas = await client.list(SCHEMAS)
+    found = {
+        topology.name: tuple(
+            dict.fromkeys(
+                finding
+                for allowed in sorted(lists)
+                for finding in runnable.check_topology(topology, schemas, allowed, named)
+            )
+        )
+        for topology in await client.list(TOPOLOGIES)
+    }
+    return {name: findings for name, findings in found.items() if findings}
 
 
 def _is_degraded(conditions: Iterable[Condition]) -> bool:
@@ -342,7 +375,13 @@ async def _denied(client: Client, rights: Sequence[Right], namespace: str, whose
 async def _components(client: Client, namespace: str) -> tuple[Component, ...]:
     chosen = Selection(namespace=namespace, label_selector=NETDRA_PODS)
     return tuple(
-        Component(pod.metadata.name, labels.get(PART_LABEL, ""), labels.get(VERSION_LABEL, ""), pod.has_cloud)
+        Component(
+            pod.metadata.name,
+            labels.get(PART_LABEL, ""),
+            labels.get(VERSION_LABEL, ""),
+            pod.has_cloud,
+            pod.allow_plugins,
+        )
         for pod in await client.list(PODS, chosen)
         for labels in (pod.metadata.labels,)
     )

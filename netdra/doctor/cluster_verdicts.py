@@ -16,6 +16,7 @@ from netdra.doctor.diagnosis import Diagnosis, Level, Unseen, number
 from netdra.doctor.rights import of_options, to_keep_a_certificate
 from netdra.model.core import ClusterNode
 from netdra.model.device import Features
+from netdra.model.findings import Finding
 from netdra.model.suggestions import listed
 
 PART_LABEL, VERSION_LABEL = "app.kubernetes.io/component", "app.kubernetes.io/version"
@@ -57,12 +58,20 @@ class WebhookFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Component(msgspec.Struct, frozen=True):
-    """A pod of netdra's: its name, its part and its version, "" where labels do not say; whether it knows a cloud."""
+    """A pod of netdra's.
+
+    Attributes:
+        pod: its name.
+        part, version: as its labels say, or "".
+        has_cloud: whether it knows a cloud.
+        allow_plugins: its list of plugins that topologies may run.
+    """
 
     pod: str
     part: str
     version: str
     has_cloud: bool = False
+    allow_plugins: tuple[str, ...] = ()
 
 
 class ReportFacts(msgspec.Struct, frozen=True):
@@ -106,6 +115,7 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
         components: netdra's pods.
         reports: what nodes say of themselves.
         summaries: usages and rollouts.
+        not_allowed: topology -> why nodes do not run plugins of it.
     """
 
     server: str
@@ -120,6 +130,7 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     components: tuple[Component, ...] | Unseen = ()
     reports: tuple[ReportFacts, ...] | Unseen = ()
     summaries: SummaryFacts | Unseen = SummaryFacts()
+    not_allowed: Mapping[str, tuple[Finding, ...]] | Unseen = {}
 
 
 class Shortcoming(msgspec.Struct, frozen=True):
@@ -182,6 +193,7 @@ def verdicts(facts: ClusterFacts, own_version: str, now: datetime) -> list[Diagn
         *_seen("versions of netdra", facts.components, lambda pods: _components(pods, facts.namespace, own_version)),
         *_seen("reports of nodes", facts.reports, lambda reports: _reports(reports, facts)),
         *_seen("usages and rollouts", facts.summaries, _summaries),
+        *_seen("plugins of topologies", facts.not_allowed, _plugins),
     ]
 
 
@@ -400,6 +412,20 @@ def _summaries(summaries: SummaryFacts) -> Iterator[Diagnosis]:
         used = [f"{name} ({users})" for name, users in sorted(summaries.users.items())]
         topologies = f"claims use {listed(used, NAMED)}" if used else "no topology is used"
         yield _finding(check, "ok", f"{summaries.policies} policies, none is degraded; {topologies}")
+
+
+def _plugins(not_allowed: Mapping[str, tuple[Finding, ...]]) -> Iterator[Diagnosis]:
+    """Whether nodes run the plugins of all topologies."""
+    check = "plugins of topologies"
+    for topology, (first, *others) in sorted(not_allowed.items())[:NAMED]:
+        more = f" ({len(others)} more of its plugins are not allowed)" if others else ""
+        seen = f'nodes reject new claims of NetworkTopology "{topology}": {first.what}{more}'
+        yield _finding(check, "warning", seen, first.hint)
+    if len(not_allowed) > NAMED:
+        seen = f"{len(not_allowed) - NAMED} more topologies use plugins that are not allowed"
+        yield _finding(check, "warning", seen, "kubectl get networktopologies")
+    if not not_allowed:
+        yield _finding(check, "ok", "nodes allow all plugins of the topologies")
 
 
 def _versions(versions: Iterable[str]) -> str:

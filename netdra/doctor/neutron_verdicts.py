@@ -192,7 +192,7 @@ def _troubles(port: NeutronPort, is_running: str, now: datetime) -> Iterator[_Po
     bound, current, deleted = port.bound, port.current, port.metadata.deletion_timestamp
     if deleted:
         if _age(deleted, now) >= PATIENCE:
-            why = bound.message.partition("\n")[0] if bound is not None and bound.status == "False" else ""
+            why = _parts(bound.message)[0] if bound is not None and bound.status == "False" else ""
             yield _PortTrouble("warning", "stay Terminating", deleted, why or _UNSAID, _TERMINATING)
         return
     created = port.metadata.creation_timestamp or ""
@@ -209,15 +209,21 @@ def _troubles(port: NeutronPort, is_running: str, now: datetime) -> Iterator[_Po
     if bound is None and _age(created, now) >= PATIENCE:
         yield _PortTrouble("error", "NeutronPorts without an answer of the controller", created, fix=is_running)
     if bound is not None and bound.status != "True":
-        what, _, step = bound.message.partition("\n")
+        what, step = _parts(bound.message)
         fix = " ".join(step.split()) or f"kubectl -n {port.metadata.namespace} describe neutronport {port.name}"
         yield _PortTrouble("warning", f"not Bound, {bound.reason}", bound.last_transition_time, what, fix)
     if current is not None and current.status == "False":
-        what = current.message.partition("\n")[0]
+        what = _parts(current.message)[0]
         yield _PortTrouble("warning", "changed in Neutron", current.last_transition_time, what, _CHANGED)
     if (enforced := port.enforced) is not None and enforced.status == "False":
-        what = enforced.message.partition("\n")[0]
+        what = _parts(enforced.message)[0]
         yield _PortTrouble("warning", "not enforced", enforced.last_transition_time, what, _NOT_ENFORCED)
+
+
+def _parts(message: str) -> tuple[str, str]:
+    """The problem and the next step of a condition's message; former versions wrote no punctuation between them."""
+    what, _, step = message.partition("\n")
+    return what.removesuffix(";"), step
 
 
 def _troubled(ports: Iterable[NeutronPort], is_running: str, now: datetime) -> Iterator[Diagnosis]:

@@ -39,8 +39,9 @@ class CNIPluginSpec(
         digest: The SHA-256 that the program must have, in hexadecimal, e.g. `9f86d081…` (64 digits). If absent, any.
         schema_path: The path of the plugin's CNIPluginSchema in the image, as YAML, e.g. `/usr/share/ovs/schema.yaml`.
             If absent, `schema.yaml` beside the program, if the image has it.
-        schema: The plugin's CNIPluginSchema, in place of the image's. If absent, the image's.
-        image_pull_policy: When the nodes pull the image.
+        schema: The plugin's CNIPluginSchema, in place of the image's, e.g. `{cniType: ovs, configParameters: {required:
+            [{name: bridge, type: string}]}}`. If absent, the image's.
+        image_pull_policy: When the nodes pull the image, e.g. `Always` for a tag that moves.
         image_pull_secrets: Names of pull secrets in netdra's namespace, e.g. `[registry]`. If absent, none.
         node_selector: Labels that a node must have to get the plugin, e.g. `{example.com/ovs: "true"}`. If absent,
             every node gets it.
@@ -66,9 +67,10 @@ class CNIPluginFailure(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     """A node on which the plugin is not as it should be.
 
     Attributes:
-        node: The node.
-        message: What is wrong there.
-        digest: The SHA-256 of the program that the node still has; absent if it has none, or if that is not known.
+        node: The node, e.g. `node-1`.
+        message: The failure there, e.g. `the program does not answer VERSION`.
+        digest: The SHA-256 of the program that the node still has, e.g. `9f86d081…` (64 digits). If absent, it has
+            none, or that is not known.
     """
 
     node: str
@@ -80,9 +82,9 @@ class CNIPluginVersion(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     """A binary that nodes have.
 
     Attributes:
-        digest: Its SHA-256.
-        nodes: How many nodes have it.
-        cni_versions: The versions of CNI that it speaks.
+        digest: The SHA-256 of the binary, e.g. `9f86d081…` (64 digits).
+        nodes: The number of nodes that have it, e.g. `120`.
+        cni_versions: The versions of CNI that it supports, e.g. `[1.0.0, 1.1.0]`. If absent, they are not known.
     """
 
     digest: str
@@ -94,14 +96,17 @@ class CNIPluginStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
     """On which nodes the plugin stands, and with which schema.
 
     Attributes:
-        observed_generation: The generation of the object that this status is about.
-        desired_nodes: How many nodes should have the plugin.
-        ready_nodes: How many have it, in the version of `spec.image`.
-        versions: The binaries that nodes have: more than one during an upgrade, or of several architectures.
-        schema: The CNIPluginSchema that was applied for it.
-        conditions: `Installed`: every node has the plugin. `SchemaApplied`: a schema describes it, without which no
-            node runs it. `InUse`: topologies use it, which keeps it from being deleted.
-        failures: Nodes without it, with the reason; at most 16 are kept.
+        observed_generation: The generation of the object that this status describes, e.g. `3`.
+        desired_nodes: The number of nodes that should have the plugin, e.g. `120`.
+        ready_nodes: The number of nodes that have it, in the version of `spec.image`, e.g. `118`.
+        versions: The binaries that nodes have, e.g. `[{digest: 9f86d081…, nodes: 118}]`: more than one during an
+            upgrade, or of several architectures. If absent, no node has one.
+        schema: The CNIPluginSchema that was applied for it, e.g. `ovs`. If absent, none was.
+        conditions: The plugin's state, e.g. `[{type: Installed, status: "True"}]`. `Installed`: every node has the
+            plugin. `SchemaApplied`: a schema describes it, without which no node runs it. `InUse`: topologies use it,
+            which keeps it from being deleted. If absent, the controller has not installed it yet.
+        failures: Nodes without it, with the reason, e.g. `[{node: node-1, message: the image cannot be pulled}]`; at
+            most 16 are kept. If absent, no node reports a failure.
     """
 
     observed_generation: int = 0

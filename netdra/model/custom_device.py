@@ -26,7 +26,8 @@ class CustomDeviceSelector(
         pool_name: The device's pool in ResourceSlices, e.g. `node-1/enp1s0f0`. If absent, any pool.
         node_name: The node that has the device, e.g. `node-1`. Other nodes do not even receive the object, so it is the
             form for objects that are about one node each. If absent, any node.
-        node_selector: The nodes that have the device, by their labels. If absent, all nodes.
+        node_selector: The nodes that have the device, by their labels, e.g. `{matchLabels: {example.com/nic: fast}}`.
+            If absent, all nodes.
     """
 
     pool_name: Annotated[str, msgspec.Meta(max_length=MAX_SUBDOMAIN)] = msgspec.field(default="", name="pool.name")
@@ -48,9 +49,10 @@ class CustomDeviceSpec(
     Attributes:
         provider: The author of the facts, e.g. `bctl`: the domain of every attribute and capacity below.
         device: The device's name in ResourceSlices, e.g. `enp1s0f0`.
-        selector: Where the device is. If absent, on every node.
-        add_if_not_exist: If a selected node has an interface of that name which no policy exposes, offer it as a device
-            of its own.
+        selector: The place of the device, e.g. `{nodeName: node-1}`. If absent, every node that has a device of that
+            name.
+        add_if_not_exist: Whether an interface of that name which no policy exposes is offered as a device of its own on
+            the selected nodes, e.g. `true` for an interface that only the provider knows.
         attributes: Attributes to add, by name without a domain, e.g. `{rack: {string: r7}}`. If absent, none.
         capacity: Capacities to add, by name without a domain, e.g. `{queues: {value: 16}}`. If absent, none.
     """

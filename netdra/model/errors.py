@@ -15,6 +15,13 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 nested too deeply, the errors are Python's own."""
 
 
+def sentence(what: str, hint: str) -> str:
+    """A cause and the next thing to do as one text, with punctuation between them; the cause alone without a hint."""
+    if not hint:
+        return what
+    return f"{what} {hint}" if what.endswith((".", "!", "?")) else f"{what.rstrip(';:,')}; {hint}"
+
+
 class NetdraError(Exception):
     """What went wrong with which object, and what to do about it.
 
@@ -24,7 +31,7 @@ class NetdraError(Exception):
     """
 
     def __init__(self, what: str, *, hint: str = "") -> None:
-        super().__init__(f"{what}\n{hint}" if hint else what)
+        super().__init__(sentence(what, hint))
         self.what = what
         self.hint = hint
 

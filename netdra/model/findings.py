@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from netdra.model.errors import InvalidInputError
+from netdra.model.errors import InvalidInputError, sentence
 from netdra.model.plan import called
 
 Path = tuple[str | int, ...]
@@ -32,9 +32,7 @@ class Finding(msgspec.Struct, frozen=True):
     @property
     def text(self) -> str:
         """The finding on one line."""
-        if not self.hint:
-            return self.what
-        return f"{self.what} {self.hint}" if self.what.endswith(".") else f"{self.what}; {self.hint}"
+        return sentence(self.what, self.hint)
 
     @property
     def text_at_path(self) -> str:

@@ -43,12 +43,15 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     """One aspect of an object's state, as k8s.io/apimachinery's metav1.Condition.
 
     Attributes:
-        type: The aspect, in CamelCase.
-        status: Whether it holds.
-        reason: Why, as one CamelCase word for programs.
-        message: Why, in words for people.
-        last_transition_time: When `status` last changed, in RFC 3339.
-        observed_generation: The generation of the object that the condition is about.
+        type: The aspect, in CamelCase, e.g. `Ready`.
+        status: Whether it holds, e.g. `True`; `Unknown` while that is not known.
+        reason: The cause, as one CamelCase word for programs, e.g. `DeviceClassesReady`.
+        message: The cause, as text for people, e.g. `every DeviceClass is as it should be`. If absent, the reason
+            explains it.
+        last_transition_time: When `status` last changed, in RFC 3339, e.g. `2026-11-22T10:00:00Z`. If absent, that is
+            not known.
+        observed_generation: The generation of the object that the condition describes, e.g. `2`; 0 if that is not
+            known.
     """
 
     type: str
@@ -66,7 +69,8 @@ class LabelSelectorRequirement(
 
     Attributes:
         key: The label's key, e.g. `topology.kubernetes.io/zone`.
-        operator: The relation between the label and the values: `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt`, `Lt`.
+        operator: The relation between the label and the values, e.g. `In`. `In` and `NotIn` require `values`; `Exists`
+            and `DoesNotExist` must have none.
         values: The values of In and NotIn, e.g. `[a, b]`. If absent, none, as Exists and DoesNotExist require.
     """
 

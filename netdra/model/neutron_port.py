@@ -31,8 +31,8 @@ class PortOwner(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The claim that the port is for.
 
     Attributes:
-        name: The claim's name; it is in the port's namespace.
-        uid: The claim's uid, which Neutron keeps as the port's device_id.
+        name: The claim's name, in the port's namespace, e.g. `db-0-net`.
+        uid: The claim's uid, e.g. `0b9c…`, which Neutron keeps as the port's device_id.
     """
 
     name: str
@@ -43,23 +43,26 @@ class NeutronPortSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
     """Which VF is to have a port, and of which network; written once, and not changed.
 
     Attributes:
-        claim: The claim that was allocated the VF.
-        request: The claim's request, as the allocation names it.
-        pool: The VF's pool, as ResourceSlices name it.
-        device: The VF's device, as ResourceSlices name it.
-        share_id: The share of a device of pooled VFs, as the allocation names it; empty where the device is one VF.
-        node_name: The node that has the VF.
-        topology: The NetworkTopology that the VF was allocated for.
-        step: The topology's root step.
-        physnet: The physical network that the VF is of.
-        pci_address: The VF's PCI address; empty for pooled VFs, of which `chosenVF` names one.
-        host: The node as its NIC switch agent calls itself.
-        network: The network's id or name; without it, the controller's for the physical network.
-        subnet: The subnet's id or name; without it, Neutron chooses one of the network.
-        security_groups: The ids of the port's security groups; the project's default without them.
-        qos_policy: The id of the port's QoS policy.
-        fixed_ips: The addresses that the port is to have; Neutron chooses without them.
-        port: The id of a port that is there already and is used as it is, in the place of a new one.
+        claim: The claim that was allocated the VF, e.g. `{name: db-0-net, uid: 0b9c…}`.
+        request: The claim's request in the allocation, e.g. `vf`.
+        pool: The VF's pool in ResourceSlices, e.g. `node-1-sriov-enp3s0f0`.
+        device: The VF's device in ResourceSlices, e.g. `enp3s0f0v2`.
+        share_id: The share of a device of pooled VFs in the allocation, e.g. `5f2d…`. If absent, the device is one VF.
+        node_name: The node that has the VF, e.g. `node-1`.
+        topology: The NetworkTopology that the VF was allocated for, e.g. `net`.
+        step: The topology's root step, e.g. `vf0`.
+        physnet: The physical network of the VF, e.g. `physnet2`.
+        pci_address: The VF's PCI address, e.g. `0000:03:00.2`; empty for pooled VFs, of which `chosenVF` names one.
+        host: The node's name in its NIC switch agent, e.g. `node-1.example.com`.
+        network: The network's id or name, e.g. `blue`. If absent, the controller's network for the physical network.
+        subnet: The subnet's id or name, e.g. `blue-4`. If absent, Neutron chooses one of the network.
+        security_groups: The ids of the port's security groups, e.g. `[5b6d2a4e-7c1f-4f0b-9d3e-2a1c8e7f6b50]`. If
+            absent, the project's default.
+        qos_policy: The id of the port's QoS policy, e.g. `0c7e41d2-93ab-4b1e-8f65-d4a2b7c9e310`. If absent, the
+            network's.
+        fixed_ips: The addresses of the port, e.g. `[10.77.0.5]`. If absent, Neutron chooses.
+        port: The id of an existing port that is used unchanged, e.g. `f2a9d7c4-1e3b-46d8-a5c0-7b8e9d6f4a21`. If absent,
+            a new port is created.
     """
 
     claim: PortOwner
@@ -87,7 +90,7 @@ class ChosenVF(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One of pooled VFs.
 
     Attributes:
-        pci_address: The VF's PCI address.
+        pci_address: The VF's PCI address, e.g. `0000:03:00.2`.
     """
 
     pci_address: str
@@ -97,8 +100,8 @@ class PortRoute(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A route that the port's subnet gives to its members.
 
     Attributes:
-        destination: The network, with its prefix length.
-        gateway: Where to send what is for it.
+        destination: The network, with its prefix length, e.g. `10.0.0.0/8`.
+        gateway: The router for that network, e.g. `10.77.0.1`.
     """
 
     destination: str
@@ -109,18 +112,19 @@ class PortSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     """What the VF gets of the port.
 
     Attributes:
-        mac: The MAC address.
-        vlan: The VLAN that the NIC puts the VF in; 0 for none.
-        mtu: The network's MTU in bytes; 0 if Neutron does not say.
-        addresses: The addresses, with prefix lengths.
-        gateways: The gateways of the subnets that have one.
-        routes: Further routes of the subnets.
-        dns: Name servers of the subnets.
-        spoofchk: Whether the NIC drops what does not come from the VF's MAC address.
-        trust: Whether the VF may change its MAC address.
-        link_state: `auto`, or `disable` where an administrator has the port down.
-        min_tx_rate: The rate that the VF is guaranteed, in Mbit/s; 0 for none.
-        max_tx_rate: The rate that the VF cannot exceed, in Mbit/s; 0 for no bound.
+        mac: The MAC address, e.g. `fa:16:3e:00:00:01`.
+        vlan: The VLAN that the NIC puts the VF in, e.g. `1017`; 0 for none.
+        mtu: The network's MTU in bytes, e.g. `1500`; 0 if Neutron reports none.
+        addresses: The addresses, with prefix lengths, e.g. `[10.77.0.5/24]`. If absent, none.
+        gateways: The gateways of the subnets that have one, e.g. `[10.77.0.1]`. If absent, none.
+        routes: Further routes of the subnets, e.g. `[{destination: 10.0.0.0/8, gateway: 10.77.0.1}]`. If absent, none.
+        dns: Name servers of the subnets, e.g. `[10.77.0.2]`. If absent, none.
+        spoofchk: Whether the NIC drops frames that do not come from the VF's MAC address, e.g. `false` if the port has
+            no port security.
+        trust: Whether the VF may change its MAC address, e.g. `true` if the port's binding profile allows it.
+        link_state: The state of the VF's link, e.g. `auto`; `disable` if an administrator has the port down.
+        min_tx_rate: The rate that the VF is guaranteed, in Mbit/s, e.g. `1000`; 0 for none.
+        max_tx_rate: The rate that the VF cannot exceed, in Mbit/s, e.g. `10000`; 0 for no bound.
     """
 
     mac: str
@@ -141,11 +145,14 @@ class NeutronPortStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     """What Neutron gave.
 
     Attributes:
-        port_id: The port's id in Neutron.
-        network_id: The id of its network.
-        network_name: The name of its network.
-        settings: What the VF gets of the port; there once the port was bound.
-        conditions: `Bound`: Neutron has bound the port to the VF, or why it has not.
+        port_id: The port's id in Neutron, e.g. `f2a9d7c4-1e3b-46d8-a5c0-7b8e9d6f4a21`. If absent, there is no port yet.
+        network_id: The id of its network, e.g. `3c1d0b6e-8f2a-4d57-9b4c-6e0a1f2d3c4b`. If absent, there is no port yet.
+        network_name: The name of its network, e.g. `blue`. If absent, there is no port yet.
+        settings: The settings that the VF gets of the port, e.g. `{mac: "fa:16:3e:00:00:01", vlan: 1017}`. If absent,
+            the port was never bound.
+        conditions: The port's state, e.g. `[{type: Bound, status: "True"}]`. `Bound`: Neutron has bound the port to the
+            VF. `Current`, if False: the port was changed in Neutron since. `Enforced`, if False: the VF cannot be
+            configured as the port requires. If absent, the controller has not asked for the port yet.
     """
 
     port_id: str = msgspec.field(default="", name="portID")
@@ -160,7 +167,8 @@ class NeutronPort(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
     Attributes:
         spec: Which VF is to have a port, and of which network.
-        chosen_vf: Of pooled VFs, the one that the claim has; written by the driver of its node.
+        chosen_vf: The VF that the claim has of pooled VFs, e.g. `{pciAddress: "0000:03:00.2"}`; written by the driver
+            of its node. If absent, the device is one VF, or the node has not chosen yet.
         status: What Neutron gave; written by netdra.
     """
 

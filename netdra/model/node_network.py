@@ -55,10 +55,11 @@ class NodeNetworkSummary(msgspec.Struct, frozen=True, kw_only=True, rename="came
     """What the columns of `kubectl get nodenetworks` show.
 
     Attributes:
-        interfaces: How many network interfaces the node has; a virtual function without a netdev counts as one.
-        offered: How many devices are published for them.
-        allocated: How many of these claims have.
-        problems: How many things an administrator should mend.
+        interfaces: The number of the node's network interfaces, e.g. `70`; a virtual function without a netdev counts
+            as one.
+        offered: The number of devices that are published for them, e.g. `64`.
+        allocated: The number of these devices that claims have, e.g. `12`.
+        problems: The number of problems that an administrator should solve, e.g. `1`.
     """
 
     interfaces: Count = 0
@@ -71,10 +72,12 @@ class PublishedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
     """A device that is published for each interface of an entry.
 
     Attributes:
-        policy: The policy that offers it; empty where nobody knows any more.
-        suffix: What follows the interface's name in the device's.
-        name: The device's whole name, where it is not the interface's name with the suffix.
-        allocated: A claim has it.
+        policy: The policy that offers it, e.g. `vfs`. If absent, the policy is no longer known.
+        suffix: The end of the device's name, after the interface's name, e.g. `-shared`. If absent, the names are the
+            same.
+        name: The device's whole name, e.g. `enp3s0f0-lane0`, where it is not the interface's name with the suffix. If
+            absent, it is.
+        allocated: Whether a claim has it, e.g. `true`.
     """
 
     policy: Name = ""
@@ -91,23 +94,28 @@ class InterfaceGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     """Interfaces that are alike, and of which the same became.
 
     Attributes:
-        type: What they are, e.g. `pf`, `vf`, `nic`, `bridge`.
-        state: The link's state in the kernel's words; `away` if there is no netdev here, as of one in a pod; `gone` if
-            the interface is no longer there and a claim still has its device.
-        count: How many they are.
-        listed: How they are called: the kernel's name, and `<pf>v<index>` for a virtual function. Of those that no
-            policy matches, the ends of pods' pairs are only counted, and all but 32 of the others without hardware.
-        vfs: In place of the names of several virtual functions of one PF, their indexes, e.g. `0-5,7`.
-        devices: The devices that are published for each of them; none if they are hidden.
-        reason: Why they are hidden, or which devices they are pooled as, in the words of `netdra explain`.
-        policies: The policies that match them or fail on them, and what each comes to there.
-        attributes: What is the same of all of them, as a selector sees it, without what does not apply. Names without
-            a domain are of dra.networking.
-        varying: The attributes that differ among them.
-        vf_names: Of virtual functions whose netdevs are named alike, what stands before the index in each one's name.
-        unreadable: The attributes that could not be read of any of them.
-        pools_vfs: They are no interfaces, but devices of which each stands for several virtual functions of a PF; the
-            functions have entries of their own.
+        type: The type of the interfaces, e.g. `pf`, `vf`, `nic`, `bridge`.
+        state: The link's state in the kernel's words, e.g. `up`; `away` if there is no netdev here, as of one in a pod;
+            `gone` if the interface is no longer there and a claim still has its device. If absent, it is not known.
+        count: The number of interfaces in this entry, e.g. `8`.
+        listed: The interfaces' names, e.g. `[enp3s0f0, enp3s0f0v2]`: the kernel's name, and `<pf>v<index>` for a
+            virtual function. Of those that no policy matches, the ends of pods' pairs are only counted, and all but 32
+            of the others without hardware. If absent, they are in `vfs`, or only counted.
+        vfs: The indexes of several virtual functions of one PF, in place of their names, e.g. `0-5,7`. If absent, the
+            names are in `names`.
+        devices: The devices that are published for each of them, e.g. `[{policy: vfs}]`. If absent, they are hidden.
+        reason: The reason why they are hidden, or the devices that they are pooled as, as `netdra explain` prints it,
+            e.g. `no policy matches it`. If absent, they are offered.
+        policies: The policies that match them or fail on them, with the result of each, e.g. `{vfs: wins, all:
+            outranked}`. If absent, no policy matches them.
+        attributes: The attributes that all of them share, as a selector reads them, e.g. `{numaNode: 0, rdma: true}`,
+            without those that do not apply. Names without a domain are of dra.networking. If absent, none.
+        varying: The attributes that differ among them, e.g. `[ifName, mac]`. If absent, none.
+        vf_names: The common part of the virtual functions' netdev names before the index, e.g. `enp3s0f0v`. If absent,
+            the names have no common part.
+        unreadable: The attributes that could not be read of any of them, e.g. `[linkSpeed]`. If absent, none.
+        pools_vfs: Whether they are not interfaces but devices that each stand for several virtual functions of a PF,
+            e.g. `true`; the functions have entries of their own.
     """
 
     type: Annotated[str, msgspec.Meta(max_length=MAX_LABEL)]
@@ -209,14 +217,15 @@ class PolicyReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     """What a policy that holds on the node comes to there.
 
     Attributes:
-        name: The policy.
-        generation: The generation of it that the node follows.
-        matches: How many interfaces its selector is true for.
-        devices: How many devices are published by it.
-        outranked: By policy, how many interfaces that it matches too are offered under the same name by that one.
-        overruled: How many that it matches are hidden by an exclude policy, or because the node itself uses them.
-        failing: On how many interfaces its selector has no answer.
-        invalid: It cannot be used at all.
+        name: The policy, e.g. `vfs`.
+        generation: The generation of it that the node follows, e.g. `3`.
+        matches: The number of interfaces for which its selector is true, e.g. `16`.
+        devices: The number of devices that are published by it, e.g. `14`.
+        outranked: By policy, the number of interfaces that it matches too and that the other policy offers under the
+            same name, e.g. `{special: 2}`. If absent, none.
+        overruled: The number of matching interfaces that an exclude policy or the node's own use hides, e.g. `1`.
+        failing: The number of interfaces on which its selector cannot be evaluated, e.g. `2`.
+        invalid: Whether it cannot be used at all, e.g. `true` if its selector does not compile.
     """
 
     name: Name
@@ -233,10 +242,10 @@ class NodeProblem(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     """Something that an administrator should mend, once for each cause.
 
     Attributes:
-        message: What is wrong.
-        policy: The policy that it is about; none if it is about the node or the API server.
-        interfaces: On how many interfaces it was seen; 0 if it is about none.
-        example: One of them.
+        message: The problem, e.g. `policy "vfs": no such key: rdma`.
+        policy: The policy that it concerns, e.g. `vfs`. If absent, it concerns the node or the API server.
+        interfaces: The number of interfaces that it concerns, e.g. `8`; 0 if it concerns none.
+        example: One of these interfaces, e.g. `enp3s0f0`. If absent, it concerns none.
     """
 
     message: Text
@@ -249,10 +258,11 @@ class CustomDeviceReport(msgspec.Struct, frozen=True, kw_only=True, rename="came
     """What a CustomDevice comes to on the node.
 
     Attributes:
-        name: The CustomDevice.
-        desired: How many devices it speaks of.
-        applied: How many of them are published with all that it adds.
-        problems: Why the others are not, each once.
+        name: The CustomDevice, e.g. `rack`.
+        desired: The number of the node's devices that it selects, e.g. `2`.
+        applied: The number of these devices that are published with all that it adds, e.g. `1`.
+        problems: The reasons why the others are not, each once, e.g. `[the device already has 32 attributes and
+            capacities]`. If absent, none.
     """
 
     name: Name
@@ -265,12 +275,13 @@ class MissingPlugin(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     """A CNI plugin that policies list for devices of the node, or NetworkTopologies need, and the node does not have.
 
     Attributes:
-        name: The plugin.
-        reason: Why it does not count though it is there, or was there; none if it was never seen.
-        devices: How many devices would be offered for it.
-        allocated: How many of these claims have.
-        needed_by_topologies: A NetworkTopology needs it as a later step or for `ipam`, so pods of that topology are not
-            placed on the node.
+        name: The plugin, e.g. `ovs`.
+        reason: The reason why it does not count though it is or was there, e.g. `it does not answer VERSION`. If
+            absent, the node never had it.
+        devices: The number of devices that would be offered for it, e.g. `16`.
+        allocated: The number of these devices that claims have, e.g. `2`.
+        needed_by_topologies: Whether a NetworkTopology needs it as a later step or for `ipam`, e.g. `true` for
+            `whereabouts`; pods of that topology are not placed on the node.
     """
 
     name: Name
@@ -284,9 +295,9 @@ class ProviderReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     """What a provider comes to that registers by the node's device registry.
 
     Attributes:
-        name: The provider.
-        desired: How many devices it speaks of, of those that are there.
-        applied: How many of them are published with all that it says.
+        name: The provider, e.g. `bctl`.
+        desired: The number of existing devices that it registers facts of, e.g. `2`.
+        applied: The number of these devices that are published with all of its facts, e.g. `2`.
     """
 
     name: Name
@@ -298,18 +309,28 @@ class NodeNetworkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     """What a node has, what became of it, and what is wrong.
 
     Attributes:
-        summary: The numbers.
-        used_slots: How many attributes and capacities the fullest device carries, of the 32 that a device can have; the
-            rest is for providers.
-        interfaces: The node's interfaces; those that are alike, and of which the same became, are one entry.
-        policies: The policies that hold on the node, in the order of their names.
-        problems: What an administrator should mend; at most 32 causes are kept.
-        left_out: Why devices are not published that a policy would make, and how many.
-        custom_devices: What CustomDevices come to on the node; those whose device it does not have are not named.
-        providers: Who registers what of the node's devices by its device registry.
-        plugins: The CNI plugins that are installed on the node and answer; those that are built in are always there.
-        missing_plugins: Those that policies list and the node does not have: its devices are not offered for them.
-        features: The API server's feature gates that the node has found to be on, of those that it uses.
+        summary: The numbers that columns show, e.g. `{interfaces: 70, offered: 64, allocated: 12, problems: 0}`. If
+            absent, all are 0.
+        used_slots: The number of attributes and capacities of the fullest device, e.g. `29`, of the 32 that a device
+            can have; the rest is for providers.
+        interfaces: The node's interfaces, e.g. `[{type: pf, count: 1, names: [enp3s0f0]}]`; those that are alike, and
+            have the same result, are one entry. If absent, the node has none.
+        policies: The policies that apply to the node, in the order of their names, e.g. `[{name: vfs, matches: 16}]`.
+            If absent, none.
+        problems: The problems that an administrator should solve, e.g. `[{message: the selector fails, policy: vfs}]`;
+            at most 32 causes are kept. If absent, none.
+        left_out: By reason, the number of devices that a policy would make and that are not published, e.g.
+            `{limit: 3}`. If absent, none.
+        custom_devices: The results of CustomDevices whose device the node has, e.g. `[{name: rack, desired: 2, applied:
+            2}]`. If absent, none.
+        providers: The providers that register facts by the node's device registry, e.g. `[{name: bctl, desired: 2,
+            applied: 2}]`. If absent, none.
+        plugins: The CNI plugins that are installed on the node, allowed, and answer, e.g. `[host-local, macvlan]`;
+            those that netdra has built in are not listed. If absent, none.
+        missing_plugins: The plugins that policies list and the node does not have, e.g. `[{name: ovs, devices: 16}]`:
+            its devices are not offered for them. If absent, none.
+        features: The API server's feature gates that the node uses and found to be on, e.g.
+            `[DRAPartitionableDevices]`. If absent, none.
     """
 
     summary: NodeNetworkSummary = NodeNetworkSummary()

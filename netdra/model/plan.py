@@ -6,7 +6,7 @@ Made by `netdra.topology.bind` from a claim and a topology, kept whole in the ch
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -207,3 +207,17 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
 def called(topology: str, step: str) -> str:
     """A step as messages call it."""
     return f'NetworkTopology "{topology}", step "{step}"' if topology else f'request "{step}"'
+
+
+def programs(plans: Iterable[Plan]) -> frozenset[str]:
+    """The plugins that plans run as programs, IPAM plugins included."""
+    return frozenset(_programs(plans))
+
+
+def _programs(plans: Iterable[Plan]) -> Iterator[str]:
+    for step in (step for plan in plans for step in plan.steps):
+        if step.execution == "Binary":
+            yield step.type
+        ipam = step.config.get("ipam")
+        if isinstance(ipam, dict) and isinstance(ipam.get("type"), str):
+            yield ipam["type"]

@@ -42,9 +42,10 @@ class CapacityCounter(
     Attributes:
         value: The whole amount of the device, shared among the claims that have the device at one time, e.g. `8` or
             `10G`. If absent, `valueFrom` is required.
-        value_from: Where the amount is read on each node, in place of `value`. If absent, `value` is required.
-        request_policy: The amount that a claim consumes if it names none, and the amounts that it may name. If absent,
-            a claim that names no amount consumes the whole, and may name any amount.
+        value_from: Where the amount is read on each node, in place of `value`, e.g. `{nodeAllocatable: pods}`. If
+            absent, `value` is required.
+        request_policy: The amount that a claim consumes if it names none, and the amounts that it may name, e.g.
+            `{default: "1"}`. If absent, a claim that names no amount consumes the whole, and may name any amount.
     """
 
     value: QuantityText = ""
@@ -59,7 +60,8 @@ class SupportedCNIPlugin(
 
     Attributes:
         name: The plugin's type, e.g. `macvlan`: the `type` of a NetworkTopology's root step.
-        exclusive: The plugin takes the whole device, so no other claim can have any persona of the interface meanwhile.
+        exclusive: Whether the plugin takes the whole device, e.g. `true` for host-device: meanwhile no other claim can
+            have any persona of the interface.
         consume_per_allocation: The amount of each capacity that one allocation through this plugin consumes, e.g.
             `{shares: "1"}`. If absent, the default of the capacity's `requestPolicy`.
     """
@@ -75,9 +77,9 @@ class PooledVFs(
     """How the VFs of a PF are offered together.
 
     Attributes:
-        lanes: As how many devices the VFs of each PF are offered. Each has its part of the VFs and of the bandwidth. A
-            request with `count` gets every device once at most, so it can have no more VFs of a PF than there are
-            lanes; the more lanes, the longer the scheduler may search.
+        lanes: The number of devices as which the VFs of each PF are offered, e.g. `4`. Each has its part of the VFs and
+            of the bandwidth. A request with `count` gets every device once at most, so it can have no more VFs of a PF
+            than there are lanes; the more lanes, the longer the scheduler may search.
     """
 
     lanes: Annotated[int, msgspec.Meta(ge=1, le=MAX_LANES)] = 1
@@ -87,9 +89,9 @@ class Taints(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     """What a taint of the policy's devices does beyond keeping further claims off.
 
     Attributes:
-        gone: What `dra.networking/gone` does, which a device in use gets when its interface or its hardware is no
-            longer there: `NoSchedule` leaves the pods that have it alone, `NoExecute` has Kubernetes evict them,
-            unless their claim tolerates it.
+        gone: The effect of the taint `dra.networking/gone`, which a device in use gets when its interface or its
+            hardware is no longer there, e.g. `NoExecute`. `NoSchedule` does not affect the pods that have the device;
+            with `NoExecute` Kubernetes evicts them, unless their claim tolerates the taint.
     """
 
     gone: TaintEffect = "NoSchedule"
@@ -103,8 +105,8 @@ class Exposure(
     Attributes:
         device_name_suffix: Appended to the interface's name to form the device's name, e.g. `-shared`, so that several
             policies can each publish a persona of one interface. If absent, the device has the interface's name.
-        allow_multiple_allocations: Several claims may have the device at the same time, each consuming some of its
-            capacity.
+        allow_multiple_allocations: Whether several claims may have the device at the same time, each consuming some of
+            its capacity, e.g. `true` for the parent of macvlan interfaces.
         capacity: The capacities of the device, by name, e.g. `{shares: {value: "8"}}`. If absent, those that netdra
             publishes by itself.
         supported_cni_plugins: The CNI plugins that may attach the device, e.g. `[{name: macvlan}]`; published as the
@@ -118,25 +120,30 @@ class Exposure(
         facts: The facts of the interface that devices carry, of those that they carry by default, e.g. `[vendor,
             numaNode, rdma]`; type, ifName, pfName, vfIndex, pciAddress and supportedCNIs are always among them. If
             absent, all.
-        empty_facts: Publish a fact that does not apply to a device as an empty text, 0 or false. If false, the device
-            does not carry it, and a selector asks for it first: `"vendor" in device.attributes["dra.networking"]`.
-        allow_bandwidth_overcommit: Let claims have more bandwidth of the devices than the link has. Without this, a
-            device takes its capacity `bandwidth` from its NIC's link, so that all devices together never lend more.
-        allow_host_uplink: Offer the interface even if the node's own traffic depends on it. Without this, an uplink,
-            what it stands on and what stands on it are hidden whatever the policies say.
-        allow_host_use: Offer the interface whole even if the host itself uses it: it is a port of a bridge or a bond,
-            has an address, a route or a VLAN on it ... Without this, only shares of it are offered meanwhile.
-        allow_host_addresses: Offer the interface whole even if the host has addresses and routes on it, and uses it for
-            nothing else, as a NIC of a GPU's rail that gets its address from DHCP or the cloud. Without this, only
-            shares of it are offered meanwhile. The node's uplink stays hidden.
+        empty_facts: Whether a fact that does not apply to a device is published as an empty text, 0 or false, e.g.
+            `false` to make slices smaller. The device then does not carry it, and a selector asks for it first:
+            `"vendor" in device.attributes["dra.networking"]`.
+        allow_bandwidth_overcommit: Whether claims may have more bandwidth of the devices than the link has, e.g. `true`
+            for best-effort traffic. Without it, a device takes its capacity `bandwidth` from its NIC's link, so that
+            all devices together never lend more.
+        allow_host_uplink: Whether the interface is offered even if the node's own traffic depends on it, e.g. `true`
+            for macvlan on the only NIC. Without it, an uplink and the interfaces below and above it are hidden whatever
+            the policies say.
+        allow_host_use: Whether the interface is offered whole even if the host itself uses it, e.g. `true` for a NIC
+            whose address nobody needs: it is a port of a bridge or a bond, or has an address, a route or a VLAN.
+            Without it, only shares of it are offered meanwhile.
+        allow_host_addresses: Whether the interface is offered whole even if the host has addresses and routes on it,
+            and uses it for nothing else, e.g. `true` for a NIC of a GPU's rail that gets its address from DHCP. Without
+            it, only shares of it are offered meanwhile. The node's uplink stays hidden.
         keep: The configuration of the device on the node that it keeps in the pod, e.g. `[addresses, routes]`. It
             counts for steps of type `host-device`, `sriov` and `rdma` without a `keep` of their own, and without
             `ipam` or `neutron`. If absent, only the MTU; the pod's interface has no address then, unless a step gives
             it one.
-        pooled_vfs: Offer the VFs of each PF that the policy selects as one device, or a few, with the capacities `vfs`
-            and `bandwidth`. A claim gets one VF, which the node chooses, and as much bandwidth as it requests. If
-            absent, each VF is a device.
-        taints: The effect of the devices' taints on pods that have the devices. If absent, the defaults of its fields.
+        pooled_vfs: Offers the VFs of each PF that the policy selects as one device, or a few, with the capacities `vfs`
+            and `bandwidth`, e.g. `{lanes: 2}`. A claim gets one VF, which the node chooses, and as much bandwidth as it
+            requests. If absent, each VF is a device.
+        taints: The effect of the devices' taints on pods that have the devices, e.g. `{gone: NoExecute}`. If absent,
+            the defaults of its fields.
     """
 
     device_name_suffix: str = ""
@@ -174,13 +181,16 @@ class DeviceExposurePolicySpec(
     """The devices that the policy speaks of, and what it says of them.
 
     Attributes:
-        selector: Which interfaces of a node the policy is about.
-        node_selector: Which nodes the policy is about, by their labels. If absent, all nodes.
-        priority: If several expose policies with the same deviceNameSuffix match an interface, the one with the highest
-            priority applies; of equal ones, the one whose name sorts first.
-        action: `expose` offers the selected interfaces. `exclude` hides them and wins over every expose.
-        exposure: How the devices are offered; only with `action: expose`. If absent, each interface is one device, for
-            one claim at a time.
+        selector: The interfaces of a node that the policy applies to, e.g. `{cel:
+            'device.attributes["dra.networking"].type == "vf"'}`.
+        node_selector: The nodes that the policy applies to, by their labels, e.g. `{matchLabels: {example.com/nic:
+            fast}}`. If absent, all nodes.
+        priority: The rank of the policy, e.g. `200`: if several expose policies with the same deviceNameSuffix match an
+            interface, the one with the highest priority applies; of equal ones, the one whose name sorts first.
+        action: The effect on the selected interfaces, e.g. `exclude`. `expose` offers them; `exclude` hides them and
+            wins over every expose.
+        exposure: How the devices are offered, e.g. `{supportedCNIPlugins: [{name: sriov}]}`; only with `action:
+            expose`. If absent, each interface is one device, for one claim at a time.
     """
 
     selector: PolicySelector
@@ -194,9 +204,10 @@ class DeviceExposurePolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rena
     """Whether a policy can be used. Its result on the nodes is in its DeviceExposurePolicyRollout.
 
     Attributes:
-        observed_generation: The generation of the policy that this status is about.
-        conditions: `Accepted`: the policy can be used at all. `Conflicting`: another policy of the same rank stands
-            against it.
+        observed_generation: The generation of the policy that this status describes, e.g. `3`.
+        conditions: The policy's state, e.g. `[{type: Accepted, status: "True"}]`. `Accepted`: the policy can be used at
+            all. `Conflicting`: another policy of the same rank conflicts with it. If absent, the controller has not
+            checked the policy yet.
     """
 
     observed_generation: int = 0

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from netdra.model.errors import sentence
 from netdra.model.resource import MAX_STRING, DeviceAttribute, DeviceCapacity
 
 DEVICES = "/dev"
@@ -83,7 +84,7 @@ class DeviceFile(msgspec.Struct, frozen=True):
     @property
     def text(self) -> str:
         """The problem with what to do about it."""
-        return f"{self.problem}; {self.hint}" if self.hint else self.problem
+        return sentence(self.problem, self.hint)
 
 
 def path_error(path: str) -> str:

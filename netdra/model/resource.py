@@ -59,7 +59,8 @@ class CapacityRequestPolicy(Wire, frozen=True):
         default: The amount that a claim consumes if it names none, e.g. `1`. If absent, the whole capacity.
         valid_values: The amounts that a claim can consume, ascending, e.g. `[1G, 10G]`; a request is rounded up to the
             next. If absent, `validRange` applies, or any amount.
-        valid_range: The amounts that a claim can consume, as a range. If absent, `validValues` applies, or any amount.
+        valid_range: The amounts that a claim can consume, as a range, e.g. `{min: "1", max: "8"}`. If absent,
+            `validValues` applies, or any amount.
     """
 
     default: QuantityText | None = None
@@ -72,8 +73,8 @@ class DeviceCapacity(Wire, frozen=True):
 
     Attributes:
         value: The whole amount of the device, e.g. `16`.
-        request_policy: The amount that a claim consumes if it names none, and the amounts that it may name. If absent,
-            a claim that names no amount consumes the whole.
+        request_policy: The amount that a claim consumes if it names none, and the amounts that it may name, e.g.
+            `{default: "1"}`. If absent, a claim that names no amount consumes the whole.
     """
 
     value: QuantityText

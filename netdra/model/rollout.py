@@ -18,10 +18,12 @@ class ClaimFailure(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     """The error of one claim.
 
     Attributes:
-        claim: The claim, as `<namespace>/<name>`.
-        node: The node on which it fails.
-        message: Why its device is not ready; the claim has the whole text in `status.devices`.
-        time: Since when its device is not ready, in RFC 3339.
+        claim: The claim, as `<namespace>/<name>`, e.g. `apps/db-0-net`.
+        node: The node on which it fails, e.g. `worker-1`. If absent, it is not known.
+        message: The reason why its device is not ready, e.g. `no such device`; the claim has the whole text in
+            `status.devices`. If absent, the driver gave none.
+        time: The time since which its device is not ready, in RFC 3339, e.g. `"2026-11-27T10:00:00Z"`. If absent, it is
+            not known.
     """
 
     claim: str
@@ -34,10 +36,13 @@ class FailingClaims(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     """The claims whose devices are not ready.
 
     Attributes:
-        number: How many claims fail.
-        nodes: Some of the nodes on which they fail; at most 16 are kept.
-        claims: Some of these claims, as `<namespace>/<name>`; at most 16 are kept.
-        last_error: The claim that failed last.
+        number: The number of claims that fail, e.g. `2`.
+        nodes: Some of the nodes on which they fail, e.g. `[worker-1]`; at most 16 are kept. If absent, they are not
+            known.
+        claims: Some of these claims, as `<namespace>/<name>`, e.g. `[apps/db-0-net]`; at most 16 are kept. If absent,
+            none fails.
+        last_error: The claim that failed last, e.g. `{claim: apps/db-0-net, message: no such device}`. If absent, none
+            fails.
     """
 
     number: int
@@ -50,11 +55,13 @@ class NetworkTopologyUsageStatus(msgspec.Struct, frozen=True, kw_only=True, rena
     """The claims that use a topology.
 
     Attributes:
-        users: How many claims are allocated through its DeviceClasses.
-        used_by: Some of these claims, as `<namespace>/<name>`; at most 16 are kept.
-        failing_claims: Those of these claims that fail.
-        conditions: `InUse`: claims are allocated through its DeviceClasses; while pods are attached with them, its
-            steps cannot be changed. `Degraded`: claims fail, see failingClaims.
+        users: The number of claims that are allocated through its DeviceClasses, e.g. `3`.
+        used_by: Some of these claims, as `<namespace>/<name>`, e.g. `[apps/db-0-net]`; at most 16 are kept. If absent,
+            no claim uses it.
+        failing_claims: Those of these claims that fail, e.g. `{number: 2}`. If absent, none fails.
+        conditions: The state of its use, e.g. `[{type: InUse, status: "True"}]`. `InUse`: claims are allocated through
+            its DeviceClasses; while pods are attached with them, its steps cannot be changed. `Degraded`: claims fail,
+            see failingClaims. If absent, the controller has not counted them yet.
     """
 
     users: int = 0
@@ -80,10 +87,10 @@ class PolicyProblem(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     """Something about a policy that an administrator should mend, seen on one node or more.
 
     Attributes:
-        message: What is wrong, with the expression and the place in it where CEL failed.
-        node: A node on which it was seen.
-        nodes: On how many nodes it was seen.
-        interfaces: On how many interfaces of these; 0 if it is about the policy as a whole.
+        message: The error, with the expression and the place in it where CEL failed, e.g. `no such key: rdma`.
+        node: A node that reports it, e.g. `node-1`. If absent, no node is known.
+        nodes: The number of nodes that report it, e.g. `5`.
+        interfaces: The number of their interfaces that it concerns, e.g. `12`; 0 if it concerns the policy as a whole.
     """
 
     message: str
@@ -96,14 +103,16 @@ class DeviceExposurePolicyRolloutStatus(msgspec.Struct, frozen=True, kw_only=Tru
     """The result of a policy on the cluster's nodes. Numbers are written also where they are 0: columns show them.
 
     Attributes:
-        observed_generation: The generation of the policy that this status is about.
-        nodes: How many nodes the policy holds on, as their NodeNetworks report.
-        updated_nodes: How many of these follow this generation of the policy.
-        devices: How many devices it publishes there.
-        conditions: `Degraded`: the policy fails on some node, see problems, or claims of its devices fail, see
-            failingClaims. `Overlapping`: another policy takes devices that this one matches.
-        failing_claims: The claims of its devices that fail.
-        problems: What failed where, one entry for each different message; at most 16 are kept.
+        observed_generation: The generation of the policy that this status describes, e.g. `3`.
+        nodes: The number of nodes that the policy applies to, as their NodeNetworks report, e.g. `120`.
+        updated_nodes: The number of these nodes that follow this generation of the policy, e.g. `118`.
+        devices: The number of devices that it publishes there, e.g. `960`.
+        conditions: The state of its rollout, e.g. `[{type: Degraded, status: "False"}]`. `Degraded`: the policy fails
+            on a node, see problems, or claims of its devices fail, see failingClaims. `Overlapping`: another policy
+            takes devices that this one matches. If absent, the controller has not read any report yet.
+        failing_claims: The claims of its devices that fail, e.g. `{number: 2}`. If absent, none fails.
+        problems: The problems that nodes report, one entry for each different message, e.g. `[{message: "no such key:
+            rdma", nodes: 5}]`; at most 16 are kept. If absent, no node reports one.
     """
 
     observed_generation: int = 0
@@ -132,11 +141,13 @@ class CustomDeviceRolloutStatus(msgspec.Struct, frozen=True, kw_only=True, renam
     """How many devices a CustomDevice selects, and how many have its attributes and capacity.
 
     Attributes:
-        observed_generation: The generation of the CustomDevice that this status is about.
-        desired_number: How many devices it selects.
-        applied_number: How many of them are published with all of it.
-        conditions: `Applied`: every device has it.
-        refusals: Why some do not, one entry for each different reason; at most 16 are kept.
+        observed_generation: The generation of the CustomDevice that this status describes, e.g. `3`.
+        desired_number: The number of devices that it selects, e.g. `8`.
+        applied_number: The number of these devices that are published with all that it adds, e.g. `7`.
+        conditions: The state of its rollout, e.g. `[{type: Applied, status: "True"}]`. `Applied`: every device that it
+            selects has its attributes and capacity. If absent, the controller has not read any report yet.
+        refusals: The reasons why some devices do not have it, each once, e.g. `[the device already has 32 attributes
+            and capacities]`; at most 16 are kept. If absent, all have it.
     """
 
     observed_generation: int = 0

@@ -49,13 +49,13 @@ class Property(_Wire, frozen=True, kw_only=True):
             those of a list's elements, e.g. `[](string | object)`. If absent, the schema is rejected, except in
             `items`, where the list's type applies.
         description: The purpose of the value, e.g. `the VLAN's id`. If absent, none.
-        format: What a text names, so that no step names an object that it was not given: `interface` (by name, in the
-            pod for a step with `dependOn`, else the allocated device), `hostInterface` (by name, on the node),
-            `pciAddress`, `hostMac`, `rdmaDevice` and `devicePath` (of the node), `hostPath` (a file or folder of the
-            node), `hostSocket` (a Unix socket of the node: its path, with or without `unix:` before it). Or how it is
-            written: `cidr` (an address with its prefix length), `ip` (one without), `mac`, `ifname` (an interface's
-            name), `pci` (a PCI address). It applies to the texts of alternatives; objects have formats of their own. If
-            absent, any text.
+        format: The object that a text names, so that no step names an object that it was not given, e.g. `interface`
+            (by name, in the pod for a step with `dependOn`, else the allocated device), `hostInterface` (by name, on
+            the node), `pciAddress`, `hostMac`, `rdmaDevice` and `devicePath` (of the node), `hostPath` (a file or
+            folder of the node), `hostSocket` (a Unix socket of the node: its path, with or without `unix:` before it).
+            Or how it is written: `cidr` (an address with its prefix length), `ip` (one without), `mac`, `ifname` (an
+            interface's name), `pci` (a PCI address). It applies to the texts of alternatives; objects have formats of
+            their own. If absent, any text.
         enum: All values that it may have, e.g. `[bridge, private]`. If absent, every value of the type.
         default: The value that the plugin uses if the configuration has none, e.g. `bridge`. If absent, none is
             documented.
@@ -66,7 +66,7 @@ class Property(_Wire, frozen=True, kw_only=True):
         items: What a list's elements may be, as a property whose type is already known, e.g. `{enum: [a, b]}`. If
             absent, every value of the type.
         properties: What an object may contain, by name, e.g. `{mtu: {type: integer}}`. If absent, every key.
-        additional_properties: Whether an object may contain keys that are not in `properties`.
+        additional_properties: Whether an object may contain keys that are not in `properties`, e.g. `true` for labels.
     """
 
     type: str = ""
@@ -99,9 +99,10 @@ class ConfigParameters(_Wire, frozen=True, kw_only=True):
     """The keys of a plugin's configuration. Those that CNI gives every plugin (`ipam`, `dns` …) need not be listed.
 
     Attributes:
-        required: Keys that a step's configuration must contain. If absent, none.
-        optional: Keys that a step's configuration may contain. If absent, none.
-        additional_parameters: Whether other keys are accepted as well.
+        required: Keys that a step's configuration must contain, e.g. `[{name: bridge, type: string}]`. If absent, none.
+        optional: Keys that a step's configuration may contain, e.g. `[{name: mtu, type: integer}]`. If absent, none.
+        additional_parameters: Whether other keys are accepted as well, e.g. `true` for a plugin whose keys are not all
+            known.
     """
 
     required: tuple[Parameter, ...] = ()
@@ -113,7 +114,7 @@ class InterfaceInput(_Wire, frozen=True, kw_only=True):
     """How many interfaces the results of a step's dependencies must hold together.
 
     Attributes:
-        min_items: The least number.
+        min_items: The least number, e.g. `2` for a bond.
         max_items: The greatest number, e.g. `1`. If absent, any number.
     """
 
@@ -125,7 +126,7 @@ class PartInput(_Wire, frozen=True, kw_only=True):
     """Whether a part of the result is needed.
 
     Attributes:
-        required: Whether there must be at least one entry.
+        required: Whether there must be at least one entry, e.g. `true` for a plugin that routes by source address.
     """
 
     required: bool = False
@@ -135,10 +136,10 @@ class PrevResult(_Wire, frozen=True, kw_only=True):
     """What the plugin needs of the results before it.
 
     Attributes:
-        required: Whether it must come after another step.
-        interfaces: The number of interfaces that it needs. If absent, none.
-        ips: Whether it needs addresses. If absent, it does not.
-        routes: Whether it needs routes. If absent, it does not.
+        required: Whether it must come after another step, e.g. `true` for a plugin that changes an interface.
+        interfaces: The number of interfaces that it needs, e.g. `{minItems: 1}`. If absent, none.
+        ips: Whether it needs addresses, e.g. `{required: true}`. If absent, it does not.
+        routes: Whether it needs routes, e.g. `{required: true}`. If absent, it does not.
     """
 
     required: bool = False
@@ -151,7 +152,8 @@ class PluginInput(_Wire, frozen=True, kw_only=True):
     """What the plugin needs.
 
     Attributes:
-        prev_result: What it needs of the results before it. If absent, nothing.
+        prev_result: The part of earlier results that it needs, e.g. `{required: true, interfaces: {minItems: 1}}`. If
+            absent, nothing.
     """
 
     prev_result: PrevResult = PrevResult()
@@ -161,10 +163,11 @@ class InterfaceOutput(_Wire, frozen=True, kw_only=True):
     """What becomes of the interfaces.
 
     Attributes:
-        appends: How many the plugin adds.
-        passthrough: Whether the result has what the plugin was given.
-        conditional: Whether the plugin adds interfaces only for some devices; with `appends: 0` it may add one.
-        modifies: Whether the plugin changes the interfaces that it was given.
+        appends: The number of interfaces that the plugin adds, e.g. `1`.
+        passthrough: Whether the result contains the interfaces that the plugin was given, e.g. `true` for tuning.
+        conditional: Whether the plugin adds interfaces only for some devices, e.g. `true` for a device that may have no
+            netdev; with `appends: 0` it may add one.
+        modifies: Whether the plugin changes the interfaces that it was given, e.g. `true` for tuning.
     """
 
     appends: int = 0
@@ -177,8 +180,8 @@ class PartOutput(_Wire, frozen=True, kw_only=True):
     """What becomes of the addresses or routes.
 
     Attributes:
-        appends: Whether the plugin may add some.
-        passthrough: Whether the result has what the plugin was given.
+        appends: Whether the plugin may add some, e.g. `true` for a plugin with `ipam`.
+        passthrough: Whether the result contains those that the plugin was given, e.g. `true` for tuning.
     """
 
     appends: bool = False
@@ -189,8 +192,9 @@ class DeviceOutput(_Wire, frozen=True, kw_only=True):
     """What the plugin hands to the pod as device files.
 
     Attributes:
-        appends: Whether it creates device files.
-        properties: The properties of the device files that steps can refer to. If absent, none.
+        appends: Whether it creates device files, e.g. `true` for vfio-pci.
+        properties: The properties of the device files that steps can refer to, e.g. `[{name: path, type: string}]`. If
+            absent, none.
     """
 
     appends: bool = False
@@ -201,10 +205,10 @@ class PluginOutput(_Wire, frozen=True, kw_only=True):
     """What the plugin makes.
 
     Attributes:
-        interfaces: What becomes of the interfaces. If absent, the plugin adds none and returns none.
-        ips: What becomes of the addresses. If absent, the plugin adds none and returns none.
-        routes: What becomes of the routes. If absent, the plugin adds none and returns none.
-        devices: The device files that it creates. If absent, none.
+        interfaces: The effect on the interfaces, e.g. `{appends: 1}`. If absent, the plugin adds none and returns none.
+        ips: The effect on the addresses, e.g. `{appends: true}`. If absent, the plugin adds none and returns none.
+        routes: The effect on the routes, e.g. `{appends: true}`. If absent, the plugin adds none and returns none.
+        devices: The device files that it creates, e.g. `{appends: true}`. If absent, none.
     """
 
     interfaces: InterfaceOutput = InterfaceOutput()
@@ -218,12 +222,15 @@ class CNIPluginSchemaSpec(_Wire, frozen=True, kw_only=True):
 
     Attributes:
         cni_type: The plugin's name, e.g. `macvlan`: the `type` of steps.
-        execution: Which steps of that type: those that say nothing (`Auto`), which of a type that netdra has built in
-            are its own, or those that take the program of that name (`Binary`). Of other types both are the program.
+        execution: The steps that the schema applies to, e.g. `Binary`: of a type that netdra has built in, those that
+            run the program of that name. `Auto`: all others of the type. Of other types both are the program.
         version: The version of the plugin that this describes, e.g. `1.7.1`. If absent, any version.
-        config_parameters: The keys of its configuration. If absent, none are accepted.
-        input: What it needs. If absent, nothing: the plugin can be a root step.
-        output: What it creates. If absent, nothing that steps can refer to.
+        config_parameters: The keys of its configuration, e.g. `{optional: [{name: mtu, type: integer}]}`. If absent,
+            none are accepted.
+        input: The results that it needs, e.g. `{prevResult: {required: true}}`. If absent, nothing: the plugin can be a
+            root step.
+        output: The results that it creates, e.g. `{interfaces: {appends: 1}}`. If absent, nothing that steps can refer
+            to.
     """
 
     cni_type: str
@@ -243,9 +250,10 @@ class CNIPluginSchemaStatus(msgspec.Struct, frozen=True, kw_only=True, rename="c
     """Whether the contract can be used.
 
     Attributes:
-        observed_generation: The generation of the schema that this status is about.
-        conditions: `Accepted`: the schema does not contradict itself, and no other one describes the same plugin. The
-            message names what it permits beyond the schema that netdra has for the plugin.
+        observed_generation: The generation of the schema that this status describes, e.g. `3`.
+        conditions: The schema's state, e.g. `[{type: Accepted, status: "True"}]`. `Accepted`: the schema does not
+            contradict itself, and no other one describes the same plugin. The message names what it permits beyond the
+            schema that netdra has for the plugin. If absent, the controller has not checked the schema yet.
     """
 
     observed_generation: int = 0

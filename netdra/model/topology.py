@@ -53,8 +53,8 @@ class NeutronRequest(
         fixed_ips: The addresses of the port, without prefix lengths, e.g. `[10.77.0.5]`. If absent, Neutron chooses.
         port: The id of an existing port, e.g. `f2a9d7c4-1e3b-46d8-a5c0-7b8e9d6f4a21`, in place of a new one; then no
             other field may be given. If absent, a new port is created.
-        assign_addresses: Whether the VF gets the port's addresses and routes. If they are for an interface on top of
-            the VF, such as a bond, set it to false and use `{{ <step>.ips[0].address }}` there.
+        assign_addresses: Whether the VF gets the port's addresses and routes, e.g. `false` if they are for an interface
+            on top of the VF, such as a bond; that step refers to them as `{{ <step>.ips[0].address }}`.
     """
 
     network: str = ""
@@ -76,18 +76,19 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
         type: The CNI plugin of the step, e.g. `sriov`, `bond`, `vlan`, `tuning`.
         depend_on: The steps that must run before, e.g. `[vf0, vf1]`, and whose results the plugin gets. If absent, the
             step is a root step: a device that the scheduler allocates.
-        selector: Which devices the step accepts; root steps only. If absent, every device that supports the step's
-            type.
+        selector: The devices that the step accepts, e.g. `{cel: 'device.attributes["dra.networking"].type == "vf"'}`;
+            required in a root step, and only there. If absent, the step must have `dependOn`.
         config: The plugin's configuration, e.g. `{mode: bridge}`. Values may refer to the results of earlier steps: `{{
-            vf0.interfaceName }}`, and to facts of the device, the node and the pod: `{{ device.attributes.mtu }}`. If
+            vf0.interfaceName }}`, and to facts of the device, the node and the pod: `{{ device.ifName }}`. If
             absent, the plugin's defaults apply.
-        execution: `Binary` runs the plugin's program even if netdra has the type built in. `Auto` runs the built-in
-            type, and the program of every other type.
+        execution: How the step runs, e.g. `Binary`: as the plugin's program even if netdra has the type built in.
+            `Auto` runs the built-in type, and the program of every other type.
         network: The network of the step, by a name of the author's choice, e.g. `storage`: all steps of one network
             share the leases of their IPAM plugins, also those of other topologies. If absent, the step is a network of
             its own.
-        default_route: Whether the step may give the pod a default route of the same priority as that of `eth0`. With
-            `false`, the default, such a route is rejected: the pod could no longer reach the cluster's services.
+        default_route: Whether the step may give the pod a default route of the same priority as that of `eth0`, e.g.
+            `true` for a pod whose traffic leaves by this interface. With `false`, such a route is rejected: the pod
+            could no longer reach the cluster's services.
         keep: The configuration of the device on the node that it keeps in the pod, e.g. `[addresses, routes]`; root
             steps of type `host-device`, `sriov` and `rdma` only. If absent, the `keep` of the device's policy, unless
             the step has `ipam` or `neutron`; `[]` for nothing.
@@ -133,8 +134,8 @@ class DeclaredParameter(
     Attributes:
         name: The name by which steps refer to the value, `{{ params.<name> }}`, and by which claims give it, e.g.
             `address`: letters and digits.
-        type: The type of the value. Every text in a list is of the format.
-        format: How a text is written: `cidr` (an address with its prefix length), `ip` (an address), `subnet` (a
+        type: The type of the value, e.g. `[]string`. Every text in a list is of the format.
+        format: How a text is written, e.g. `cidr` (an address with its prefix length); `ip` (an address), `subnet` (a
             network), `mac` (the MAC address of one interface). If absent, a text requires an `enum`.
         enum: All values that a text may have, e.g. `[fast, slow]`. If absent, every value of the format.
         within: The networks in which an address, with its prefix, or a subnet must lie, e.g. `[10.77.0.0/16]`. If
@@ -167,7 +168,8 @@ class NetworkTopologySpec(
     """The graph's steps, and what claims may say of them.
 
     Attributes:
-        steps: The steps, e.g. `[{name: lan, type: macvlan}]`, in any order; `dependOn` determines which step runs when.
+        steps: The steps, e.g. `[{name: lan, type: macvlan, selector: {cel: 'true'}}]`, in any order; `dependOn`
+            determines which step runs when.
         parameters: The values that claims may give, e.g. `[{name: address, format: cidr}]`. If absent, claims may give
             none. Other values are rejected.
     """
@@ -180,9 +182,11 @@ class NetworkTopologyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="c
     """What a topology was compiled to. The claims that use it are in its NetworkTopologyUsage.
 
     Attributes:
-        observed_generation: The generation of the topology that this status is about.
-        conditions: `Compiled`: the graph is sound. `Ready`: every DeviceClass is there as it should be.
-        device_classes: The DeviceClasses of the root steps.
+        observed_generation: The generation of the topology that this status describes, e.g. `3`.
+        conditions: The topology's state, e.g. `[{type: Ready, status: "True"}]`. `Compiled`: the graph is sound.
+            `Ready`: every DeviceClass is as it should be, and nodes run the topology's plugins. If absent, the
+            controller has not checked the topology yet.
+        device_classes: The DeviceClasses of the root steps, e.g. `[net-vf0, net-vf1]`. If absent, there are none yet.
     """
 
     observed_generation: int = 0

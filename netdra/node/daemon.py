@@ -70,7 +70,7 @@ async def run(client: Client, process: Process, settings: NodeSettings) -> None:
         files=settings.device_files,
         hardware=HardwareTable(settings.state_dir / HARDWARE_FILE),
     )
-    permits = permits_of(settings, lambda: publishing.schemas)
+    permits = permits_of(settings, lambda: publishing.schemas, lambda: publishing.named_plugins)
     signals.held_changed.subscribe(publishing.look_again)
     signals.registrations_changed.subscribe(publishing.look_again)
     _add_checks(process, client, publishing)

@@ -209,7 +209,7 @@ class Parts:
                 emit=recorder.emit,
                 gate=publishing.gate,
                 turns=turns,
-                permits=permits_of(settings, lambda: publishing.schemas),
+                permits=permits_of(settings, lambda: publishing.schemas, lambda: publishing.named_plugins),
                 signals=signals,
             )
         )

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.model.findings import refuse
-from netdra.model.plan import Plan
+from netdra.model.plan import Plan, programs
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.node.settings import NodeSettings
-from netdra.rules import confine
+from netdra.rules import confine, runnable
 from netdra.rules.plans import CheckedPlans, check, permits_digest, schemas_digest
 from netdra.rules.pod import check_plans
 
@@ -30,11 +30,12 @@ class NodePermits:
     """What this node allows.
 
     Attributes:
-        plugins: the types of plugins that may be run, `*` for all; if empty, those with a CNIPluginSchema.
+        plugins: the list of plugins that may be run (`netdra.rules.runnable`); if empty, the default list.
         folders: the folders of the node that a plugin's config may name.
         root: the root of the file system that plugins see.
         schemas: the cluster's CNIPluginSchemas, or None while they are not known.
         run_plugins: whether plugins may be run at all.
+        named: the plugins that policies name, or None while the policies are not known.
     """
 
     plugins: tuple[str, ...] = ()
@@ -42,61 +43,74 @@ class NodePermits:
     root: Path = Path("/")
     schemas: Callable[[], Iterable[CNIPluginSchema] | None] = tuple
     run_plugins: bool = True
+    named: Callable[[], frozenset[str] | None] = frozenset
 
-    def check(self, plans: Sequence[Plan], topologies: Iterable[NetworkTopology] = ()) -> CheckedPlans:
+    def check(
+        self,
+        plans: Sequence[Plan],
+        topologies: Iterable[NetworkTopology] = (),
+        *,
+        kept: frozenset[str] = frozenset(),
+    ) -> CheckedPlans:
         """Check plans by all rules, and for plugins and folders that their authors may not use.
 
         Args:
             plans: of one claim or one pod.
             topologies: those that the plans were bound from.
+            kept: plugins that count as named by a policy, because the plans were checked with them before.
 
         Raises:
             InvalidInputError: the plans break a rule; the text says which, and which option of the node's driver allows
                 a plugin or folder.
-            TemporaryError: the cluster's schemas are not known yet, and one of them might allow it.
+            TemporaryError: the cluster's schemas or policies are not known yet, and one of them might allow it.
         """
-        schemas = self.schemas()
+        schemas, named = self.schemas(), self.named()
         try:
-            return check(plans, schemas or (), self._permits, topologies)
+            return check(plans, schemas or (), self._permits((named or frozenset()) | kept), topologies)
         except InvalidInputError as problem:
-            if schemas is not None:
+            if schemas is not None and named is not None:
                 raise
-            refuse(check_plans(plans))  # a rule that no schema changes
-            hint = "the cluster's CNIPluginSchemas are not read yet, and one might allow it"
+            refuse(check_plans(plans))  # a rule that no schema and no policy changes
+            unread = "CNIPluginSchemas" if schemas is None else "DeviceExposurePolicies"
+            hint = f"the cluster's {unread} are not read yet, and one might allow it"
             raise TemporaryError(problem.what, hint=hint) from None
 
     def confirm(self, checked: CheckedPlans) -> CheckedPlans:
         """Checked plans as they may be run now: checked again if the node's options or the cluster's schemas changed.
 
-        While the schemas are not known, those of the record count: the API server may be down when a pod begins.
+        While the schemas are not known, those of the record count: the API server may be down when a pod begins. As
+        long as the options are the same, plugins that a policy named at Prepare count as named (decision D66).
 
         Raises:
             InvalidInputError, TemporaryError: as `check`.
         """
         schemas = self.schemas()
-        is_same = schemas is None or checked.schemas == schemas_digest(schemas)
-        if is_same and checked.permits == self._permits_digest and not self._has_links:
+        has_same_schemas = schemas is None or checked.schemas == schemas_digest(schemas)
+        has_same_options = checked.permits == self._permits_digest
+        if has_same_schemas and has_same_options and not self._has_links:
             return checked
-        return self.check(checked.plans)
+        return self.check(checked.plans, kept=programs(checked.plans) if has_same_options else frozenset())
 
     def may_run(self, plugin: str) -> bool:
         """Whether the program of a type may be run here, as far as the cluster's schemas are known."""
-        return confine.is_runnable(plugin, self._permits, self.schemas() or ())
+        return confine.is_runnable(plugin, self._permits(self.named() or frozenset()), self.schemas() or ())
 
     @cached_property
     def _permits_digest(self) -> str:
-        return permits_digest(self._permits)
+        return permits_digest(self._permits(frozenset()))
 
     @cached_property
     def _has_links(self) -> bool:
         """Whether a path that was allowed may lead elsewhere by now: somebody may have put a link into a folder."""
         return bool(self.folders) and Path("/") not in self.folders
 
-    @cached_property
-    def _permits(self) -> confine.Permits:
-        folders = tuple(map(str, self.folders))
+    def _permits(self, named: frozenset[str]) -> confine.Permits:
         return confine.Permits(
-            plugins=frozenset(self.plugins), folders=folders, allows=self._why_not, run_plugins=self.run_plugins
+            plugins=frozenset(self.plugins),
+            named=named,
+            folders=tuple(map(str, self.folders)),
+            allows=self._why_not,
+            run_plugins=self.run_plugins,
         )
 
     def _why_not(self, path: str) -> str:
@@ -106,14 +120,18 @@ class NodePermits:
         return f"this node allows only {allowed}" if allowed else "this node allows none"
 
 
-def permits_of(settings: NodeSettings, schemas: Callable[[], Iterable[CNIPluginSchema] | None]) -> NodePermits:
-    """What a node's driver allows by its options, and by the cluster's schemas."""
+def permits_of(
+    settings: NodeSettings,
+    schemas: Callable[[], Iterable[CNIPluginSchema] | None],
+    named: Callable[[], frozenset[str] | None] = frozenset,
+) -> NodePermits:
+    """What a node's driver allows by its options, by the cluster's schemas, and by the plugins that policies name."""
     return NodePermits(
-        settings.allow_plugins, settings.allow_host_paths, settings.cni_root, schemas, settings.run_plugins
+        settings.allow_plugins, settings.allow_host_paths, settings.cni_root, schemas, settings.run_plugins, named
     )
 
 
-EVERYTHING = NodePermits(plugins=(confine.ANY_PLUGIN,), folders=(Path("/"),))
+EVERYTHING = NodePermits(plugins=(runnable.ANY_PLUGIN,), folders=(Path("/"),))
 """For callers that are root on the node in any case."""
 
 

@@ -18,10 +18,11 @@ import msgspec
 from netdra.model.findings import Finding, Path, of_step, within
 from netdra.model.plan import Plan, PlannedDevice, PlannedStep
 from netdra.model.schema import NAMING, CNIPluginSchema, Format
-from netdra.model.topology import MOVING_TYPES, described
-from netdra.rules import shipped
+from netdra.model.topology import MOVING_TYPES
+from netdra.rules import runnable
 from netdra.rules.config import COMMON
-from netdra.rules.contract import Contract, Shape, examine
+from netdra.rules.contract import Contract, Shape
+from netdra.rules.runnable import Contracts
 from netdra.topology import references, values
 from netdra.topology.attachment import IN_POD_PARAMETERS
 from netdra.topology.binaries import UNIX
@@ -29,25 +30,23 @@ from netdra.topology.references import Reference
 from netdra.topology.step_check import RESERVED_KEYS, is_plugin_name
 from netdra.topology.values import ConfigError, dotted, quoted
 
-ANY_PLUGIN = "*"
-
 Steps = Mapping[str, PlannedStep]
 """A plan's steps by name."""
-Contracts = Mapping[str, Sequence[Contract]]
-"""By plugin, the contracts whose formats count: the shipped one, and the user's own."""
 
 
 class Permits(msgspec.Struct, frozen=True, kw_only=True):
     """The plugins and paths of a node that topologies may use.
 
     Attributes:
-        plugins: the types of plugins that may be run; all types with a contract if it is empty.
+        plugins: the node's list of plugins that may be run (`netdra.rules.runnable`); if empty, the default list.
+        named: the plugins that policies name.
         folders: the folders of the node that a step may be given, by which `allows` decides.
         allows: why a step may not be given a path of the node, or "".
         run_plugins: whether plugins may be run at all.
     """
 
     plugins: frozenset[str] = frozenset()
+    named: frozenset[str] = frozenset()
     folders: tuple[str, ...] = ()
     allows: Callable[[str], str] = lambda _: ""
     run_plugins: bool = True
@@ -87,30 +86,7 @@ _DERIVED = "a step with dependOn has what the steps before it brought into the p
 def contracts_of(plans: Iterable[Plan], own: Iterable[CNIPluginSchema] = ()) -> dict[str, tuple[Contract, ...]]:
     """The contracts of all plugins of some plans, IPAM plugins included; a schema that is wrong in itself is none."""
     wanted = {kind for plan in plans for step in plan.steps for kind in (step.type, _ipam_type(step)) if kind}
-    contracts = {kind: shipped_contracts for kind in wanted if (shipped_contracts := shipped.of_type(kind))}
-    for schema in shipped.own_of(own):
-        contract = _contract(schema) if schema.spec.cni_type in wanted else None
-        if contract is not None:
-            contracts[contract.cni_type] = (*contracts.get(contract.cni_type, ()), contract)
-    return contracts
-
-
-_MOST_COMPILED = 256
-_compiled: dict[str, tuple[CNIPluginSchema, Contract | None]] = {}
-"""By name, the schema that was compiled last, and its contract: each pod's start asks anew."""
-
-
-def _contract(schema: CNIPluginSchema) -> Contract | None:
-    """A schema's contract; None if it contradicts itself."""
-    name = schema.metadata.name
-    compiled = _compiled.get(name)
-    if compiled is not None and compiled[0] is schema:
-        return compiled[1]
-    contract, findings = examine(schema)
-    if len(_compiled) >= _MOST_COMPILED:
-        _compiled.clear()
-    _compiled[name] = (schema, None if findings else contract)
-    return _compiled[name][1]
+    return runnable.contracts_of_types(wanted, own)
 
 
 def check(
@@ -173,32 +149,20 @@ def _plugin(kind: Any, path: Path, contracts: Contracts, permits: Permits | None
         shown = quoted(kind) if isinstance(kind, str) else "not text"
         yield Finding(f"the plugin's type is {shown}", "a type is the name of a program in the CNI path", path)
     elif permits is not None and not permits.run_plugins:
-        what = f'plugin "{kind}" is none that may be run on this node: its driver runs no plugins'
-        yield Finding(what, "take a step of netdra's own, or start the node's driver without --no-plugins", path)
-    elif permits is not None and not _is_allowed(kind, contracts, permits):
-        why = (
-            f"this node allows {', '.join(sorted(permits.plugins))}" if permits.plugins else "it has no CNIPluginSchema"
+        what = f'plugin "{kind}" is not allowed: the node\'s driver runs no plugins'
+        hint = (
+            "use one of netdra's own types, or set the chart's value node.runPlugins (netdra node without --no-plugins)"
         )
-        hint = f"start the node's driver with --allow-plugin {kind}"
-        if not permits.plugins:
-            hint = f"write a CNIPluginSchema for it, or {hint}"
-        yield Finding(f'plugin "{kind}" is none that may be run on this node: {why}', hint, path)
+        yield Finding(what, hint, path)
+    elif permits is not None and not runnable.is_allowed(kind, contracts, permits.plugins, permits.named):
+        finding = runnable.why_not(kind, contracts, permits.plugins)
+        yield Finding(finding.what, finding.hint, path)
 
 
 def is_runnable(kind: str, permits: Permits, own: Iterable[CNIPluginSchema]) -> bool:
     """Whether the program of a type may be run, with a cluster's own schemas."""
-    schemas = (schema for schema in shipped.own_of(own) if schema.spec.cni_type == kind)
-    contracts = filter(None, map(_contract, schemas))
-    return _is_allowed(kind, {kind: (*shipped.of_type(kind), *contracts)}, permits)
-
-
-def _is_allowed(kind: str, contracts: Contracts, permits: Permits) -> bool:
-    if not permits.run_plugins:
-        return False
-    if permits.plugins:
-        return kind in permits.plugins or ANY_PLUGIN in permits.plugins
-    program = described(kind, is_builtin=False)
-    return any(contract.plugin == program for contract in contracts.get(kind, ()))
+    contracts = runnable.contracts_of_types({kind}, own)
+    return permits.run_plugins and runnable.is_allowed(kind, contracts, permits.plugins, permits.named)
 
 
 def _misspelt(

@@ -20,7 +20,7 @@ from netdra.model.findings import Finding, of_step, refuse
 from netdra.model.plan import Plan
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
-from netdra.rules import confine, shipped
+from netdra.rules import confine, runnable, shipped
 from netdra.rules.pod import check_plans
 from netdra.rules.schemas import check_programs
 from netdra.rules.topologies import check_configs
@@ -180,10 +180,14 @@ def schemas_digest(schemas: Iterable[CNIPluginSchema]) -> str:
 
 
 def permits_digest(permits: confine.Permits | None) -> str:
-    """The hexadecimal digest of a node's options; "" for None, which no node's options have."""
+    """The hexadecimal digest of a node's options; "" for None, which no node's options have.
+
+    The plugins that policies name are none of its options: a claim that is prepared keeps those that it has.
+    """
     if permits is None:
         return ""
-    return _digest([sorted(permits.plugins), sorted(permits.folders), *([] if permits.run_plugins else [False])])
+    plugins = permits.plugins - {runnable.DEFAULT} and permits.plugins
+    return _digest([sorted(plugins), sorted(permits.folders), *([] if permits.run_plugins else [False])])
 
 
 def _digest(value: Any) -> str:

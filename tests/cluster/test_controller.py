@@ -173,6 +173,26 @@ def test_users_are_told_by_events_what_keeps_a_topology_from_being_ready_and_tha
     assert 'does not accept parameter "vlann"' in listed
 
 
+def test_a_topology_with_a_plugin_that_nodes_do_not_run_is_not_ready_until_a_policy_names_the_plugin(
+    workspace: Workspace,
+) -> None:
+    api, name = workspace.api, workspace.name("net")
+    spec = steps("vf0")
+    spec["steps"].append({"name": "fw", "type": "firewall", "dependOn": ["vf0"]})
+    workspace.create(manifest(TOPOLOGY, name, spec=spec))
+    found = api.wait_for(TOPOLOGY, name, lambda found: condition(found, "Ready") == ("False", "PluginNotAllowed"))
+    assert found is not None
+    (why,) = [each["message"] for each in found["status"]["conditions"] if each["type"] == "Ready"]
+    assert why.startswith('nodes reject new claims: plugin "firewall" is not allowed: the default list has')
+    assert "node.allowPlugins to [default, firewall]" in why
+    assert found["status"]["deviceClasses"] == [f"{name}-vf0"]
+    assert told_of(api, name, 1) == [("Warning", "PluginNotAllowed")]
+    policy = {"selector": {"cel": "false"}, **NOWHERE, "exposure": {"supportedCNIPlugins": [{"name": "firewall"}]}}
+    workspace.create(manifest(POLICY, workspace.name("policy"), spec=policy))
+    api.wait_for(TOPOLOGY, name, is_ready)
+    assert told_of(api, name, 2)[1] == ("Normal", "DeviceClassesReady")
+
+
 def reports_of(nodes: int, found: Object | None) -> bool:
     return found is not None and found.get("status", {}).get("nodes") == nodes
 

@@ -141,6 +141,31 @@ def test_a_topology_whose_claims_fail_is_named_until_none_does(installed: Contro
     assert well["usages and rollouts"]["level"] == "ok"
 
 
+def test_a_topology_with_a_plugin_that_nodes_do_not_run_is_found_by_the_list_of_their_drivers(
+    installed: ControlPlane, api: Api
+) -> None:
+    kind = "networking.dra.io/v1alpha1/NetworkTopology"
+    steps = [
+        {"name": "vf", "type": "sriov", "selector": {"cel": "true"}},
+        {"name": "fw", "type": "firewall", "dependOn": ["vf"]},
+    ]
+    api.create(objects.manifest(kind, "walled", spec={"steps": steps}))
+    container = {"name": "main", "image": "none", "args": ["node", "--allow-plugin=default", "--allow-plugin=firewall"]}
+    pod = objects.manifest(objects.POD, "driver", "netdra", spec={"containers": [container]})
+    pod["metadata"]["labels"] = {"app.kubernetes.io/part-of": "netdra", "app.kubernetes.io/component": "node"}
+    try:
+        _, before = doctor(installed.kubeconfig())
+        api.create(pod)
+        _, after = doctor(installed.kubeconfig())
+    finally:
+        api.delete(kind, "walled")
+        api.delete(objects.POD, "driver", "netdra")
+    assert before["plugins of topologies"]["level"] == "warning"
+    assert 'NetworkTopology "walled": plugin "firewall" is not allowed' in before["plugins of topologies"]["seen"]
+    assert "[default, firewall]" in before["plugins of topologies"]["fix"]
+    assert after["plugins of topologies"]["level"] == "ok"
+
+
 def test_an_older_definition_is_found(installed: ControlPlane, api: Api) -> None:
     manifest = crd.manifest(kinds.CNI_PLUGIN)
     del manifest["spec"]["versions"][0]["additionalPrinterColumns"]

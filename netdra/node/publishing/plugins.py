@@ -39,7 +39,9 @@ FIRST_SECONDS = 2.0
 """How long the first slices wait for plugins that do not answer."""
 PROBES_AT_ONCE = 4
 ANSWER_SECONDS = protocol.VERSION_TIMEOUT
-FORBIDDEN = "it is not allowed on this node: write a CNIPluginSchema for it, or list it by --allow-plugin"
+FORBIDDEN = (
+    "it is not allowed on this node: list it in node.allowPlugins (--allow-plugin), or write a CNIPluginSchema for it"
+)
 RETRY_SECONDS, MOST_RETRY_SECONDS = 30.0, 3600.0
 """Seconds until a program that did not answer is asked again; they double each time."""
 

@@ -56,6 +56,7 @@ from netdra.node.publishing.reporter import Reporter
 from netdra.node.publishing.spread import Spread
 from netdra.node.signals import Signal
 from netdra.node.view import HeldDevice, Holder, VFTrouble
+from netdra.rules.runnable import NamedPlugins
 from netdra.topology.devices import DeviceKey
 from netdra.topology.needed import NeededPrograms
 
@@ -119,6 +120,7 @@ class Publishing:
         self._recorder = Recorder(client, f"{names.DRIVER}/node", node)
         self._problem_events = ProblemEvents(self._recorder, node)
         self.followed = FollowedObjects(node)
+        self._named = NamedPlugins()
         self._facts = NodeRegistrations(node, leased)
         self._needed = NeededPrograms()
         self._files = files or DeviceFiles()
@@ -180,13 +182,19 @@ class Publishing:
         return node.metadata.labels if node is not None else None
 
     @property
+    def named_plugins(self) -> frozenset[str] | None:
+        """The plugins that the cluster's policies name, or None while the policies are not known."""
+        return self._named.names if self.followed.policies.synced else None
+
+    @property
     def ready(self) -> bool:
         """See `NodeView`."""
         return self._first_pass.is_set() and self.followed.topologies.synced
 
     async def _follow_plugins(self, followed: NodePlugins) -> None:
-        """Follow the CNI path from when the schemas are known, which say what may be run."""
+        """Follow the CNI path from when the schemas and policies are known, which say what may be run."""
         await self.followed.schemas.wait_synced()
+        await self.followed.policies.wait_synced()
         with self.followed.schemas.following(lambda _: followed.look_again()):
             await followed.run()
 
@@ -406,6 +414,8 @@ class Publishing:
     def _on_policy_change(self, change: Change[DeviceExposurePolicy]) -> None:
         if change.old is not None and change.new is not None and change.old.spec == change.new.spec:
             return
+        if self._named.update(change.old, change.new) and self._plugins is not None:
+            self._plugins.look_again()
         if any(policy is not None and policy.spec.action == "exclude" for policy in (change.old, change.new)):
             self._work.set()  # it protects
         else:

@@ -25,7 +25,6 @@ from dataclasses import dataclass, field
 from netdra.chain.report import AttachError
 from netdra.cni.errors import PluginError
 from netdra.model.errors import NetdraError, TemporaryError
-from netdra.model.plan import Plan
 from netdra.node.metrics import CIRCUITS_OPEN, step_type
 
 FIRST_SECONDS = 5.0
@@ -184,20 +183,6 @@ class Circuits:
             plugin in self._circuits or self._is_late(plugin) or (quiet and plugin not in self._answering)
             for plugin in plugins
         )
-
-
-def programs(plans: Iterable[Plan]) -> frozenset[str]:
-    """The plugins that plans run as programs, IPAM plugins included."""
-    return frozenset(_programs(plans))
-
-
-def _programs(plans: Iterable[Plan]) -> Iterator[str]:
-    for step in (step for plan in plans for step in plan.steps):
-        if step.execution == "Binary":
-            yield step.type
-        ipam = step.config.get("ipam")
-        if isinstance(ipam, dict) and isinstance(ipam.get("type"), str):
-            yield ipam["type"]
 
 
 def _silent(problem: NetdraError) -> frozenset[str]:

@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
-from netdra.model.plan import ClaimReference
+from netdra.model.plan import ClaimReference, programs
 from netdra.node.claims.checks import changed_topologies, check_pod, check_shared
 from netdra.node.claims.store import PreparedClaim
 from netdra.node.nri.hooks import LOOKUP_SHARE, REMOVE_SECONDS, Sandbox
 from netdra.node.permits import NodePermits
-from netdra.node.sandboxes.circuits import Circuits, programs
+from netdra.node.sandboxes.circuits import Circuits
 from netdra.node.sandboxes.events import PodEvents, message_of, reason_of
 from netdra.node.sandboxes.network import Network
 from netdra.node.sandboxes.status import ClaimDevices, Outcome, failed

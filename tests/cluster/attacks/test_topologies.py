@@ -27,7 +27,7 @@ def node(scene: Scene) -> Scene:
     """A node as it is without options, with an uplink that nobody offers."""
     scene.machine.veth(UPLINK)
     scene.publish(*[f"eth{number}" for number in range(6)])  # each claim keeps its own
-    scene.permits = NodePermits()
+    scene.permits = NodePermits(named=lambda: frozenset({"macvlan"}))
     return scene
 
 
@@ -135,8 +135,10 @@ def test_a_folder_that_the_node_allows_can_be_named_and_no_link_leads_out_of_it(
 
 def test_no_program_of_the_cni_path_is_run_that_the_node_does_not_allow(node: Scene) -> None:
     evil = Recorder(node.machine.plugins, "evil")
-    assert "start the node's driver with --allow-plugin evil" in hint_of(node, step("far", "evil", after=("nic",)))
-    assert 'plugin "evil" is none that may be run' in refused(node, NIC, step("far", "evil", after=("nic",)))
+    assert "netdra node --allow-plugin default --allow-plugin evil" in hint_of(
+        node, step("far", "evil", after=("nic",))
+    )
+    assert 'plugin "evil" is not allowed' in refused(node, NIC, step("far", "evil", after=("nic",)))
     assert 'plugin "evil"' in refused(node, step("nic", "host-device", {"ipam": {"type": "evil"}}))
     assert evil.calls() == []
     node.permits = NodePermits(plugins=("evil",))

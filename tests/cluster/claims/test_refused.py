@@ -26,7 +26,7 @@ def test_a_claim_that_lacks_a_root_step_is_refused_in_these_words(tell: Any) -> 
             await scene.claims.prepare(wanted)
         assert str(caught.value) == (
             f'NetworkTopology "{topology.name}" root step "vf1" has no matching device request in '
-            'ResourceClaim "ai-gpu-bonded-rdma".\n'
+            'ResourceClaim "ai-gpu-bonded-rdma". '
             f'The ResourceClaim must contain a request named "vf1" with deviceClassName "{topology.name}-vf1".'
         )
         assert scene.store.uids() == frozenset()

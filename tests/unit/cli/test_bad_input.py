@@ -113,7 +113,7 @@ def test_a_broken_object_stops_the_commands_that_need_it_and_no_other(
     done = netdra("plan", str(file))
     assert (done.returncode, done.stderr.startswith(f"netdra: {file}")) == (2, True)
     assert message in done.stderr
-    assert "no NetworkTopology\nfound there: DeviceExposurePolicy" in netdra("graph", str(file)).stderr
+    assert "no NetworkTopology; found there: DeviceExposurePolicy" in netdra("graph", str(file)).stderr
 
 
 def test_validate_gives_a_bad_list_its_line(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_what_was_found_instead_is_told() -> None:
     done = netdra("graph", str(WORKER_1 / "policies"))
     assert done.returncode == 2
     assert done.stderr.endswith(
-        "no NetworkTopology\nfound there: DeviceExposurePolicy; add a PATH that has one, or use --cluster\n"
+        "no NetworkTopology; found there: DeviceExposurePolicy; add a PATH that has one, or use --cluster\n"
     )
 
 
@@ -167,7 +167,7 @@ def test_an_inventory_that_is_another_object_is_told_with_the_next_step() -> Non
     policies = str(WORKER_1 / "policies" / "20-pf0-macvlan.yaml")
     done = netdra("plan", "--policies", policies, "--inventory", policies)
     assert done.returncode == 2
-    assert "20-pf0-macvlan.yaml: no inventory\nrecord one with: netdra capture FILE" in done.stderr
+    assert "20-pf0-macvlan.yaml: no inventory; record one with: netdra capture FILE" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -214,8 +214,8 @@ def test_gc_says_that_no_plugin_of_the_plans_has_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--node-name", "B d"], 'netdra: --node-name "B d" is no node name\na node\'s name is a DNS subdomain\n'),
-        (["--node-name", "a", "--sysfs-root", "/nope"], "netdra: --sysfs-root /nope: no such folder\nname the folder"),
+        (["--node-name", "B d"], 'netdra: --node-name "B d" is no node name; a node\'s name is a DNS subdomain\n'),
+        (["--node-name", "a", "--sysfs-root", "/nope"], "netdra: --sysfs-root /nope: no such folder; name the folder"),
     ],
 )
 def test_a_node_that_cannot_be_is_refused_at_once(arguments: list[str], message: str) -> None:
@@ -244,7 +244,7 @@ def test_an_address_that_cannot_be_used_is_named(arguments: list[str], words: st
     done = netdra(*arguments, f"--kubeconfig={tmp_path}/config")
     assert done.returncode in {3, 4}
     assert done.stderr.startswith(f"netdra: {words}")
-    assert done.returncode == 4 or "\nname a" in done.stderr
+    assert done.returncode == 4 or "; name a" in done.stderr
 
 
 @pytest.mark.parametrize("arguments", [["--only", "cluster"], ["--context", "none"]])
@@ -252,7 +252,7 @@ def test_a_cluster_that_is_asked_for_and_not_there_is_an_error(arguments: list[s
     nowhere = {"HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "none"), "KUBERNETES_SERVICE_HOST": ""}
     done = netdra("doctor", *arguments, environment=nowhere)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "none: not found\nname one with --kubeconfig" in done.stderr
+    assert "none: not found; name one with --kubeconfig" in done.stderr
 
 
 def test_a_namespace_that_is_not_there_is_bad_input(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_a_namespace_that_is_not_there_is_bad_input(tmp_path: Path) -> None:
     )
     done = netdra("attach", "--netns", str(tmp_path / "none"), "--plan", str(topology), "--state", str(tmp_path))
     assert done.returncode == 2
-    assert "is not there\nsee the named ones with: ls /run/netns" in done.stderr
+    assert "is not there; see the named ones with: ls /run/netns" in done.stderr
 
 
 @pytest.mark.parametrize("before", [["-o", "table", *PLAN[1:]], PLAN, ["graph"], ["render"]])
@@ -308,7 +308,7 @@ def test_a_closed_stdout_is_told(arguments: list[str]) -> None:
     done = closed("1>", *arguments)
     assert done.returncode == 3
     assert done.stderr.endswith(
-        "netdra: the output cannot be written: standard output is closed\nopen it, or use a pipe\n"
+        "netdra: the output cannot be written: standard output is closed; open it, or use a pipe\n"
     )
 
 
@@ -316,7 +316,7 @@ def test_a_closed_stdout_is_told(arguments: list[str]) -> None:
 def test_a_closed_stdin_is_told(before: list[str]) -> None:
     done = closed("0<", *before)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("netdra: standard input: it is closed\nname a file")
+    assert done.stderr.startswith("netdra: standard input: it is closed; name a file")
 
 
 def test_a_closed_stderr_changes_nothing_on_stdout() -> None:
@@ -458,4 +458,4 @@ def test_a_login_that_does_not_work_is_told_with_what_to_do(
     (tmp_path / "config").write_text(json.dumps(config))
     done = netdra("plan", "--cluster", "--policies", str(WORKER_1 / "policies"), f"--kubeconfig={tmp_path}/config")
     assert done.returncode == code
-    assert f'netdra: kubeconfig, context "a": {message}\nget it at X\n' == done.stderr
+    assert f'netdra: kubeconfig, context "a": {message}; get it at X\n' == done.stderr

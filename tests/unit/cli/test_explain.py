@@ -135,7 +135,7 @@ def test_an_unknown_interface_is_an_error_that_names_those_alike() -> None:
         [sys.executable, "-m", "netdra", "explain", "enp3s0", *BASE], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert 'netdra: node "worker-1" has no interface "enp3s0"\ndid you mean enp3s0f' in done.stderr
+    assert 'netdra: node "worker-1" has no interface "enp3s0"; did you mean enp3s0f' in done.stderr
 
 
 def test_an_unknown_interface_that_is_like_none_is_an_error_that_names_some() -> None:

@@ -222,7 +222,7 @@ def test_simulate_places_claims_on_the_nodes_of_the_input(of_nodes: Any, node: s
 
 def test_simulate_without_any_node_says_what_is_missing(tmp_path: Path) -> None:
     path = write(tmp_path / "all.yaml", slice_of("s", nodeSelector=SELECTOR), *claim_for("any"))
-    assert "no Node is in the input, and no ResourceSlice names one\nadd the Nodes" in told(call("simulate", path))
+    assert "no Node is in the input, and no ResourceSlice names one; add the Nodes" in told(call("simulate", path))
     done = call("simulate", path, "--node", "n2")
     assert done.exit_code == 1
     assert 'ResourceSlice "s": its nodeSelector is compared with the names of nodes alone; add the Nodes' in done.stderr
@@ -260,7 +260,7 @@ def test_render_reports_a_class_that_is_not_in_the_input(tmp_path: Path) -> None
     claims = folder / "claims.yaml"
     message = told(call("render", claims))
     assert 'claim "team/' in message
-    assert 'DeviceClass "sriov-vf" is not in the input\nadd a PATH with the DeviceClass' in message
+    assert 'DeviceClass "sriov-vf" is not in the input; add a PATH with the DeviceClass' in message
     other = write(tmp_path / "other.yaml", claim_for("absent")[1])
     done = call("render", folder, other)
     assert done.exit_code == 0
@@ -444,7 +444,7 @@ def test_plan_compares_with_a_cluster_and_needs_its_reports(cluster: FakeCluster
     assert (done.exit_code, "n1: no report" in done.stderr) == (0, True)
     cluster.forbidden = {"nodenetworks"}
     done = call("plan", FIRST / "policy.yaml", *cluster.options)
-    assert told(done).startswith("the cluster does not allow you to list nodenetworks\n")
+    assert told(done).startswith("the cluster does not allow you to list nodenetworks; ")
     assert isinstance(done.exception, InvalidInputError)
 
 

@@ -118,7 +118,7 @@ def test_policies_come_from_several_files_and_other_kinds_are_passed_over(tmp_pa
     ("arguments", "message"),
     [
         (["--policies", "nowhere.yaml", "--inventory", INVENTORY], "nowhere.yaml: No such file or directory"),
-        (["--policies", INVENTORY, "--inventory", INVENTORY], "no DeviceExposurePolicy\nfound there: inventory"),
+        (["--policies", INVENTORY, "--inventory", INVENTORY], "no DeviceExposurePolicy; found there: inventory"),
         (["--policies", str(WORKER_1 / "slices.yaml"), "--inventory", INVENTORY], "no DeviceExposurePolicy"),
         (
             ["--policies", str(WORKER_1 / "policies"), "--inventory", str(WORKER_1 / "slices.yaml")],

@@ -91,7 +91,7 @@ def test_a_named_uplink_is_kept_with_all_that_it_stands_on(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--uplink", "bond1"], '"worker-1" has no such interface\ndid you mean bond0?'),
+        (["--uplink", "bond1"], '"worker-1" has no such interface; did you mean bond0?'),
         (["--uplink", "x"], 'name an interface of the node, or "none"'),
         (["--uplink", "bond0", "--uplink", "none"], "none, and some"),
         (["--uplink", "none", "--inventory", "known.json"], "leave --uplink out"),

@@ -178,7 +178,7 @@ def test_schemas_prints_those_that_are_brought_along(run: Run, tmp_path: Path) -
     assert run("validate", str(written))[0] == 0
     code, _, err = run("schemas", "vlam")
     assert code == 2
-    assert 'no schema is brought along for plugin "vlam"\ndid you mean "vlan"?' in err
+    assert 'no schema is brought along for plugin "vlam"; did you mean "vlan"?' in err
 
 
 PROGRAMS = """\
@@ -259,7 +259,7 @@ def test_render_refuses_more_devices_than_a_claim_can_have(
     slices.write_text(SLICES + DEVICE % ("enp3s0f1v0", "enp3s0f1", "ens1", 4))
     code, out, err = run("render", BONDED, "--claim", str(claim), *(("--slices", str(slices)) if with_slices else ()))
     assert (code, out) == (2, "")
-    assert err.startswith(f"netdra: claim ns/mine asks for {least} devices or more, the limit is 32\n")
+    assert err.startswith(f"netdra: claim ns/mine asks for {least} devices or more, the limit is 32; ")
 
 
 def test_render_takes_the_first_choice_that_an_allocation_has_room_for(run: Run, tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_admin_access_needs_its_namespace_to_be_named(run: Any) -> None:
     [
         (CLASSES, (), "no ResourceClaim and no ResourceClaimTemplate"),
         ([claim("x", "vf"), claim("x", "vf")], (), '"default/x" is there twice'),
-        ([claim("x", "vf")], ("--node", "worker-2"), "no slice is for it\nnodes: worker-1"),
+        ([claim("x", "vf")], ("--node", "worker-2"), "no slice is for it; nodes: worker-1"),
         ([claim("x", "vf", count="two")], (), "count"),
         ([*CLASSES, claim("x", "vf", count=-1)], (), 'request "net": count -1 is not above 0'),
         ([{"kind": "Pod"}], (), "kind 'Pod' is not known here"),
@@ -159,7 +159,7 @@ def test_nodes_of_the_files_are_the_nodes_that_there_are(run: Any, tmp_path: Pat
     assert (code, "gone" in out) == (1, False)
     code, _, err = run(*classes, claim("x", "any"), node("b1"), slices=file, arguments=("--node", "a1"))
     assert code == 2
-    assert '--node "a1": no Node has this name\nnodes: b1' in err
+    assert '--node "a1": no Node has this name; nodes: b1' in err
 
 
 def selector(label: str, value: str) -> dict[str, Any]:

@@ -300,7 +300,7 @@ def test_a_file_that_cannot_be_read_is_bad_usage(run: Run, tmp_path: Path) -> No
     for command in ("validate", "graph", "render"):
         code, out, err = run(command, str(tmp_path / "none.yaml"))
         assert (code, out) == (2, "")
-        assert err == f"netdra: {tmp_path / 'none.yaml'}: No such file or directory\n{hint}\n"
+        assert err == f"netdra: {tmp_path / 'none.yaml'}: No such file or directory; {hint}\n"
 
 
 def test_graph_draws_each_topology_under_its_name(run: Run) -> None:

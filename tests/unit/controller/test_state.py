@@ -124,6 +124,7 @@ def test_a_policy_has_those_of_its_rank_looked_at_and_no_other_of_thousands() ->
             other = exclusive(f"p{number}", f"device.driver == '{number}'")
             state.policies.put(other.name, other)
             state.ranks.update(other.name, None, other)
+            state.named_plugins.update(None, other)
         state._on_policy_change(Change("new", None, exclusive("new", "device.driver == '7'")))
 
     keys = looked_at(happens)

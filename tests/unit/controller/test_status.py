@@ -92,6 +92,12 @@ class TestTopologies:
             ),
             (TopologyState(problem="no"), {}, "Refused", "no"),
             (
+                replace(READY, not_allowed=('plugin "firewall" is not allowed: x; set y',)),
+                {},
+                "PluginNotAllowed",
+                'nodes reject new claims: plugin "firewall" is not allowed: x; set y',
+            ),
+            (
                 TopologyState(),
                 GONE,
                 "Deleting",
@@ -106,6 +112,11 @@ class TestTopologies:
         holds, why, message = said(found.conditions, "Ready")
         assert (holds, why) == ("False", reason)
         assert text in message
+
+    def test_one_with_a_plugin_that_is_not_allowed_has_its_classes_and_keeps_watch_over_them(self) -> None:
+        found = status.of_topology(topology(), replace(READY, not_allowed=("x",)), NOW)
+        assert found.device_classes == ("net-vf0",)
+        assert status.is_ready(replace(topology(), status=found))
 
     def test_classes_that_are_being_written_are_pending(self) -> None:
         made = documents.convert({"metadata": {"name": "net-vf0"}, "spec": {}}, DeviceClass, "test")

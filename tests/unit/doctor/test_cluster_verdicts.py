@@ -29,6 +29,7 @@ from netdra.doctor.rights import PROCESSES, of_options, to_keep_a_certificate
 from netdra.model import crd, kinds
 from netdra.model.core import ClusterNode, ClusterNodeStatus, NodeInfo
 from netdra.model.device import Features
+from netdra.model.findings import Finding
 from netdra.model.meta import ObjectMeta
 from netdra.model.suggestions import listed
 
@@ -167,6 +168,13 @@ def trusts(end: datetime | None) -> WebhookFacts:
         ),
         ({"components": ()}, "versions of netdra", "warning", "part-of=netdra in namespace netdra", "--namespace"),
         ({"components": (Component("p", "node", "0.0.9"),)}, "versions of netdra", "warning", "node 0.0.9", "get pods"),
+        (
+            {"not_allowed": {"net": (Finding('plugin "firewall" is not allowed: x', "set y"), Finding("z"))}},
+            "plugins of topologies",
+            "warning",
+            'claims of NetworkTopology "net": plugin "firewall" is not allowed: x (1 more of its plugins',
+            "set y",
+        ),
         ({"components": (Component("p", "node", ""),)}, "versions of netdra", "warning", "labels of p", "io/version"),
     ],
 )
@@ -181,6 +189,13 @@ def test_what_is_missing_is_told_with_what_to_do(
     assert [each.level for each in found] == [level]
     assert seen in found[0].seen
     assert fix in found[0].fix
+
+
+def test_of_many_topologies_with_plugins_that_are_not_allowed_the_first_are_named_and_the_others_counted() -> None:
+    facts = msgspec.structs.replace(WELL, not_allowed={f"n{at}": (Finding("w", "h"),) for at in range(7)})
+    found = [each for each in verdicts(facts, "0.1.0", NOW) if each.check == "plugins of topologies"]
+    assert [each.level for each in found] == ["warning"] * 6
+    assert found[-1].seen == "2 more topologies use plugins that are not allowed"
 
 
 def test_the_users_of_topologies_are_named_where_every_policy_is_well() -> None:

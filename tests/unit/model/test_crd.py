@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -48,32 +49,104 @@ def schemas(value: Any) -> Iterator[dict[str, Any]]:
             yield from schemas(value[place])
 
 
-WRITTEN = ("deviceexposurepolicies", "networktopologies", "cniplugins", "customdevices", "cnipluginschemas")
-"""Kinds whose spec people write."""
+def fields(value: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any], bool]]:
+    """Every field below a schema: its path, its schema, and whether it is required."""
+    for name, below in value.get("properties", {}).items():
+        yield f"{path}.{name}", below, name in value.get("required", ())
+        yield from fields(below, f"{path}.{name}")
+    for place, mark in (("items", "[]"), ("additionalProperties", "{}")):
+        if isinstance(value.get(place), dict):
+            yield from fields(value[place], f"{path}{mark}")
 
 
-@pytest.mark.parametrize("plural", WRITTEN)
-def test_kubectl_explain_tells_of_every_field_an_example_its_default_or_what_its_absence_means(plural: str) -> None:
-    (kind,) = (kind for kind in kinds.KINDS if kind.plural == plural)
-    spec = crd.manifest(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    unclear = {
-        name: below["description"]
-        for found in schemas(spec)
-        for name, below in found.get("properties", {}).items()
-        if not _is_explained(below, is_required=name in found.get("required", ()))
-    }
-
-    assert unclear == {}
+def explanations(kind: crd.CustomKind, part: str) -> Iterator[tuple[str, str, bool]]:
+    """The fields of a kind's spec or status: path, description, and whether the field is required."""
+    properties = crd.manifest(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    for path, schema, is_required in fields(properties.get(part, {}), part):
+        yield path, schema["description"], is_required
 
 
-def _is_explained(schema: dict[str, Any], *, is_required: bool) -> bool:
-    text = schema["description"]
-    has_values = schema.get("type") == "boolean" or "enum" in schema or "properties" in schema
-    # A list of objects and a map of them have examples in their fields.
-    below = schema.get("items") or schema.get("additionalProperties")
-    has_values = has_values or (isinstance(below, dict) and "properties" in below)
-    is_clear = is_required or "If absent" in text or "Default: `" in text or "default" in schema
-    return is_clear and (has_values or any(sign in text for sign in ("e.g. `", "Default: `")))
+KINDS = pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.plural)
+
+
+@KINDS
+@pytest.mark.parametrize("part", ["spec", "status"])
+def test_kubectl_explain_has_an_example_of_every_field(kind: crd.CustomKind, part: str) -> None:
+    assert [path for path, text, _ in explanations(kind, part) if not has_example(text)] == []
+
+
+@KINDS
+@pytest.mark.parametrize("part", ["spec", "status"])
+def test_kubectl_explain_says_of_every_optional_field_what_its_absence_means(kind: crd.CustomKind, part: str) -> None:
+    found = explanations(kind, part)
+    assert [path for path, text, is_required in found if not is_required and not says_absence(text)] == []
+
+
+@pytest.mark.parametrize("kind", [each for each in kinds.KINDS if "spec" in each.type.__annotations__])
+def test_there_are_fields_to_look_at(kind: crd.CustomKind) -> None:
+    assert len([*explanations(kind, "spec")]) >= 3
+
+
+PLAIN: dict[str, type] = {"boolean": bool, "integer": int, "array": list, "object": dict}
+"""The types of YAML that a field's first example must have; a text's example may look like anything."""
+
+
+@KINDS
+@pytest.mark.parametrize("part", ["spec", "status", "chosenVF"])
+def test_an_example_is_yaml_of_the_fields_type_with_fields_that_there_are(kind: crd.CustomKind, part: str) -> None:
+    properties = crd.manifest(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    unfit = [path for path, schema, _ in fields(properties.get(part, {}), part) if not _fits(schema)]
+    assert unfit == []
+
+
+def _fits(schema: dict[str, Any]) -> bool:
+    found = re.search(r"e\.g\. `([^`]+)`", schema["description"])
+    assert found is not None
+    return "type" not in schema or schema["type"] == "string" or _is_of(yaml.safe_load(found[1]), schema)
+
+
+def _is_of(value: Any, schema: dict[str, Any]) -> bool:
+    """Whether a value is of a schema's type, and has no field that the schema lacks, nor a value beyond its enum."""
+    if "type" not in schema:
+        return True
+    if schema["type"] == "string":
+        return isinstance(value, str) and value in schema.get("enum", [value])
+    if isinstance(value, list) and schema["type"] == "array":
+        return all(_is_of(element, schema["items"]) for element in value)
+    if isinstance(value, dict) and schema["type"] == "object":
+        known = schema.get("properties", {}) or dict.fromkeys(value, schema.get("additionalProperties", {}))
+        return all(name in known and _is_of(below, known[name]) for name, below in value.items())
+    return isinstance(value, PLAIN[schema["type"]])
+
+
+def test_an_example_of_another_type_or_with_an_unknown_field_is_found() -> None:
+    number = {"type": "integer", "description": "e.g. `many`"}
+    cel = {"type": "object", "description": "e.g. `{sel: x}`", "properties": {"cel": {"type": "string"}}}
+    assert not _fits(number)
+    assert not _fits(cel)
+    assert not _fits({**cel, "description": "e.g. `{cel: 1}`"})
+
+
+def has_example(text: str) -> bool:
+    """Whether a description has an example: `e.g.` with a value as it is written in a manifest."""
+    return re.search(r"\be\.g\. `[^`]+`", text) is not None
+
+
+def says_absence(text: str) -> bool:
+    """Whether a description says what applies without the field: a sentence of its own, in one of two forms."""
+    return re.search(r"(^|\. )(If absent, \S|Default: `[^`]+`\.)", text) is not None
+
+
+@pytest.mark.parametrize("text", ["A number.", "A number, e.g. many.", "A number, for example `1`.", "e.g. ``"])
+def test_a_description_without_a_value_to_copy_has_no_example(text: str) -> None:
+    assert not has_example(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["A number.", "Can be absent.", "A number; if absent, 1.", "Default: 1.", "If absent,"]
+)
+def test_a_description_that_leaves_absence_open_is_found(text: str) -> None:
+    assert not says_absence(text)
 
 
 @pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.plural)

@@ -88,16 +88,16 @@ def test_a_few_aliases_are_read() -> None:
 
 @pytest.mark.parametrize("text", ["", "# nothing\n---\n---\n"])
 def test_a_file_without_a_plan_or_an_inventory_says_how_to_make_one(text: str) -> None:
-    with pytest.raises(InvalidInputError, match="f: no plan\nmake one with: netdra render"):
+    with pytest.raises(InvalidInputError, match="f: no plan; make one with: netdra render"):
         documents.plans(text, "f")
-    with pytest.raises(InvalidInputError, match="f: no documents, expected one inventory\nrecord one with"):
+    with pytest.raises(InvalidInputError, match="f: no documents, expected one inventory; record one with"):
         documents.inventory(text, "f")
 
 
 def test_what_is_no_plan_and_no_inventory_says_how_to_make_one() -> None:
-    with pytest.raises(InvalidInputError, match="Expected `object`, got `str`\nmake one with: netdra render"):
+    with pytest.raises(InvalidInputError, match="Expected `object`, got `str`; make one with: netdra render"):
         documents.plans("text", "f")
-    with pytest.raises(InvalidInputError, match="Expected `object`, got `str`\nrecord one with"):
+    with pytest.raises(InvalidInputError, match="Expected `object`, got `str`; record one with"):
         documents.inventory("text", "f")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -15,6 +16,8 @@ from netdra.model.schema import CNIPluginSchema, CNIPluginSchemaSpec
 from netdra.node.permits import NodePermits, permits_of
 from netdra.node.publishing import plugins
 from netdra.node.settings import NodeSettings
+from netdra.rules.confine import Permits
+from netdra.rules.plans import permits_digest, restored, schemas_digest
 from tests.plans import plan, step
 
 VF = PlannedDevice(request="r", pool="p", device="d", if_name="vf0", pci_address="0000:03:00.1")
@@ -56,7 +59,7 @@ def test_a_schema_of_the_program_allows_it_and_is_waited_for() -> None:
 
 def test_a_program_that_nothing_describes_is_not_run_though_netdra_has_a_step_of_its_name() -> None:
     plans = (plan(step("vf0", "vfio-pci", "net1", device=VF, binary=True)),)
-    with pytest.raises(InvalidInputError, match='plugin "vfio-pci" is none that may be run on this node'):
+    with pytest.raises(InvalidInputError, match='plugin "vfio-pci" is not allowed: it has no CNIPluginSchema'):
         NodePermits().check(plans)
     NodePermits(plugins=("vfio-pci",)).check(plans)
     NodePermits().check((plan(step("vf0", "vfio-pci", "net1", device=VF)),))
@@ -69,8 +72,34 @@ def test_an_object_that_says_of_itself_that_netdra_ships_it_allows_nothing() -> 
     program = (plan(step("vf0", "vfio-pci", "net1", device=VF, binary=True)),)
     vfio = replace(schema("Binary"), spec=CNIPluginSchemaSpec(cni_type="vfio-pci", execution="Binary"))
     NodePermits(schemas=lambda: (vfio,)).check(program)
-    with pytest.raises(InvalidInputError, match='plugin "vfio-pci" is none that may be run on this node'):
+    with pytest.raises(InvalidInputError, match='plugin "vfio-pci" is not allowed: it has no CNIPluginSchema'):
         NodePermits(schemas=lambda: (shown(vfio),)).check(program)
+
+
+MACVLAN = (plan(step("lan", "macvlan", "net1", device=VF)),)
+
+
+def test_a_plugin_that_a_policy_names_is_allowed_and_the_policies_are_waited_for() -> None:
+    NodePermits(named=lambda: frozenset({"macvlan"})).check(MACVLAN)
+    with pytest.raises(TemporaryError, match='plugin "macvlan" is not allowed'):
+        NodePermits(named=lambda: None).check(MACVLAN)
+    with pytest.raises(InvalidInputError, match='plugin "macvlan" is not allowed: the default list has'):
+        NodePermits().check(MACVLAN)
+
+
+def test_a_prepared_claim_keeps_its_plugins_while_the_options_are_the_same(tmp_path: Path) -> None:
+    checked = NodePermits(named=lambda: frozenset({"macvlan"}), folders=(tmp_path,)).check(MACVLAN)
+    for without in (NodePermits(folders=(tmp_path,)), NodePermits(folders=(tmp_path,), named=lambda: None)):
+        assert without.confirm(checked).plans == checked.plans
+    with pytest.raises(InvalidInputError, match=r"node\.allowPlugins has only sriov"):
+        NodePermits(plugins=("sriov",), folders=(tmp_path,)).confirm(checked)
+
+
+def test_a_claim_that_was_prepared_when_every_described_plugin_was_allowed_keeps_its_plugins() -> None:
+    """The record of a netdra before D66: no list had the digest that the default list has now."""
+    assert permits_digest(Permits()) == permits_digest(Permits(plugins=frozenset({"default"})))
+    record = restored(MACVLAN, schemas_digest(()), "643d5437104296e2")
+    assert NodePermits(plugins=("default",)).confirm(record) is record
 
 
 def test_a_driver_without_plugins_runs_none_whatever_allows_it() -> None:
@@ -80,10 +109,10 @@ def test_a_driver_without_plugins_runs_none_whatever_allows_it() -> None:
         allows.check(binary)
         without = dataclasses.replace(allows, run_plugins=False)
         for plans in (binary, ipam):
-            with pytest.raises(InvalidInputError, match="its driver runs no plugins"):
+            with pytest.raises(InvalidInputError, match="the node's driver runs no plugins"):
                 without.check(plans)
             if plans is binary:
-                with pytest.raises(InvalidInputError, match="its driver runs no plugins"):
+                with pytest.raises(InvalidInputError, match="the node's driver runs no plugins"):
                     without.confirm(allows.check(plans))
         without.check((plan(step("vf0", "sriov", "net1", device=VF)),))
         assert (allows.may_run("sriov"), without.may_run("sriov")) == (True, False)

@@ -258,16 +258,19 @@ def test_a_path_is_written_out(path: str) -> None:
     assert "is no plain path of the node" in text
 
 
-def test_only_plugins_with_a_schema_are_run_by_default() -> None:
+def test_only_plugins_of_the_default_list_are_run_by_default() -> None:
     (text,) = told(root("loopback", {}), permits=Permits())
     assert text.endswith(
-        'plugin "loopback" is none that may be run on this node: it has no CNIPluginSchema; write a CNIPluginSchema '
-        "for it, or start the node's driver with --allow-plugin loopback"
+        'plugin "loopback" is not allowed: it has no CNIPluginSchema; write a CNIPluginSchema for it, or set the '
+        "chart's value node.allowPlugins to [default, loopback] "
+        "(netdra node --allow-plugin default --allow-plugin loopback)"
     )
     assert told(root("loopback", {}), permits=Permits(), own=(schema("loopback"),)) == []
-    assert told(root("macvlan", {}), permits=Permits()) == []
+    (text,) = told(root("macvlan", {}), permits=Permits())
+    assert 'plugin "macvlan" is not allowed: the default list has' in text
+    assert told(root("macvlan", {}), permits=Permits(named=frozenset({"macvlan"}))) == []
     (text,) = told(root("sriov", {"ipam": {"type": "sh"}}), permits=Permits())
-    assert 'plugin "sh" is none that may be run' in text
+    assert 'plugin "sh" is not allowed' in text
     (text,) = told(root("sriov", {"ipam": {"type": "{{ vf0.interfaceName }}"}}), permits=Permits())
     assert "the plugin's type is" in text
 
@@ -276,7 +279,7 @@ def test_a_list_of_plugins_stands_above_the_schemas() -> None:
     permits = Permits(plugins=frozenset({"loopback"}))
     assert told(root("loopback", {}), permits=permits) == []
     (text,) = told(root("macvlan", {}), permits=permits)
-    assert "this node allows loopback" in text
+    assert "node.allowPlugins has only loopback" in text
     assert told(root("sriov", {}), permits=permits) == []
     assert told(root("sh", {}), permits=Permits(plugins=frozenset({"*"}))) == []
 

@@ -77,7 +77,7 @@ def test_checked_plans_are_the_same_when_they_are_read_from_a_record() -> None:
         (vf("a", minTxRate=None, min_tx_rate=9, maxTxRate=3), "minTxRate 9 is more than maxTxRate 3"),
         (plan(step("vf", "sriov", "net1", {"mtu": 1}, device=device("a"), binary=True)), "does not accept parameter"),
         (vf("a", pciBusID="0000:00:02.0"), "pciBusID"),
-        (plan(step("any", "loopback", "net1", device=device("a"))), "none that may be run on this node"),
+        (plan(step("any", "loopback", "net1", device=device("a"))), "is not allowed: it has no CNIPluginSchema"),
     ],
     ids=["values", "values by another name", "programs", "names", "permits"],
 )
@@ -169,7 +169,7 @@ class TestConfirmation:
 
     def test_a_stricter_node_refuses_what_it_allowed(self) -> None:
         checked = NodePermits(plugins=("*",)).check([plan(step("any", "loopback", "net1", device=device("a")))])
-        with pytest.raises(InvalidInputError, match="none that may be run on this node"):
+        with pytest.raises(InvalidInputError, match="is not allowed: it has no CNIPluginSchema"):
             NodePermits().confirm(checked)
 
     def test_a_schema_that_came_later_counts(self) -> None:

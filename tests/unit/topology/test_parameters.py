@@ -129,10 +129,10 @@ def test_a_list_stays_a_list_and_text_may_stand_beside_a_reference_to_a_step() -
 @pytest.mark.parametrize(
     ("values", "why"),
     [
-        ({}, "needs a value for its parameter address\ngive it in the claim"),
+        ({}, "needs a value for its parameter address; give it in the claim"),
         (
             {"address": "10.77.0.5/24", "gateway": "10.77.0.1"},
-            'has no parameter "gateway"\nits parameters are address',
+            'has no parameter "gateway"; its parameters are address',
         ),
         ({"address": "10.78.0.5/24"}, "does not lie within 10.77.0.0/24"),
         ({"address": "10.77.0.5/16"}, "does not lie within 10.77.0.0/24"),

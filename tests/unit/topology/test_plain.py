@@ -138,7 +138,7 @@ def test_the_plugins_are_read_from_a_slice_in_both_forms() -> None:
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        ({"kind": "Other"}, 'neither a networkTopologyRef nor DeviceParameters\n.*kind is "Other"'),
+        ({"kind": "Other"}, 'neither a networkTopologyRef nor DeviceParameters; .*kind is "Other"'),
         ([1], "neither a networkTopologyRef nor DeviceParameters"),
         ("text", "neither a networkTopologyRef nor DeviceParameters"),
         (parameters("../../bin/sh"), r'type "../../bin/sh" is no CNI plugin'),

@@ -46,7 +46,7 @@ def test_every_claim_of_a_call_has_its_own_outcome(root: Path, caplog: pytest.Lo
             answer = await prepare(channel, "fine", "wrong", "defect")
             assert {uid: each.error for uid, each in answer.claims.items()} == {
                 "uid-0": "",
-                "uid-1": "the claim is wrong\nmend it",
+                "uid-1": "the claim is wrong; mend it",
                 "uid-2": services.INTERNAL,
             }
             (device,) = answer.claims["uid-0"].devices
@@ -63,7 +63,7 @@ def test_every_claim_of_a_call_has_its_own_outcome(root: Path, caplog: pytest.Lo
             undone = await call(channel, f"{V1}/NodeUnprepareResources", request, wire.UnprepareResponse)
             assert {uid: each.error for uid, each in undone.claims.items()} == {
                 "uid-0": "",
-                "uid-1": "the claim is wrong\nmend it",
+                "uid-1": "the claim is wrong; mend it",
             }
 
     run(test)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from netdra.chain.report import FailedAttachReport, StepFailure, UndoReport, attach_error
 from netdra.cni.errors import PluginFailure, plugin_error
 from netdra.model.errors import NetdraError, PermanentError
-from netdra.node.sandboxes.circuits import VAIN_SECONDS, Circuits, NotAnsweringError, programs
+from netdra.model.plan import programs
+from netdra.node.sandboxes.circuits import VAIN_SECONDS, Circuits, NotAnsweringError
 from tests.plans import plan, step
 
 
