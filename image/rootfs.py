@@ -274,7 +274,7 @@ def bill(python: Sequence[Message], debian: Sequence[Message], release: Mapping[
         purl = f"pkg:generic/python@{version}"
         components.append({"type": "application", "bom-ref": purl, "name": "python", "version": version, "purl": purl})
     netdra = next(each for each in python if each["Name"] == "netdra")
-    purl = f"pkg:pypi/netdra@{netdra['Version']}"
+    purl = f"pkg:generic/netdra@{netdra['Version']}"
     content = {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
