@@ -36,7 +36,9 @@
 {{- define "netdra.image" -}}
 {{- with .Values.image -}}
 {{- with .registry }}{{ . }}/{{ end }}{{ .repository -}}
-{{- if .digest -}}@{{ .digest }}{{- else -}}:{{ .tag | default ($.Chart.AppVersion | replace "+" "_") }}{{- end -}}
+{{- $digest := .digest -}}
+{{- if not (or .digest .tag) }}{{ $digest = index ($.Chart.Annotations | default dict) "networking.dra.io/image-digest" }}{{ end -}}
+{{- if $digest -}}@{{ $digest }}{{- else -}}:{{ .tag | default ($.Chart.AppVersion | replace "+" "_") }}{{- end -}}
 {{- end -}}
 {{- end -}}
 
