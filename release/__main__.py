@@ -1,5 +1,6 @@
-"""`python3 -m release`: the version of a build, a release's folder (`make release`), its verification, and the files of
-the sources that a release changes.
+"""`python3 -m release`: the version of a build, a release's folder (`make release`) and its verification.
+
+Two commands change the sources: `date` before a release, `begin` after it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from release import changelog, folder, signatures
-from release.version import MODULE, ROOT, VersionError, chart_version, checkout_of, tree_version, version
+from release.version import MODULE, ROOT, VersionError, chart_version, checkout_of, is_release, tree_version, version
 
 OUTPUT = ROOT / "build" / "release"
 PROBLEMS = (changelog.ChangelogError, folder.ReleaseError, signatures.SignatureError, VersionError)
@@ -45,8 +46,8 @@ def _run(arguments: argparse.Namespace) -> int:
     elif arguments.command == "build":
         build(arguments.key)
     elif arguments.command == "verify":
-        number = signatures.verify(arguments.folder, arguments.signers)
-        print(f"{arguments.folder}: {number} files are those that {signatures.SIGNER} signed")
+        files = signatures.verify(arguments.folder, arguments.signers)
+        print(f"{arguments.folder}: {files} files are those that {signatures.SIGNER} signed")
     elif arguments.command == "date":
         path = ROOT / "CHANGELOG.md"
         number = tree_version().partition(".dev")[0]
@@ -74,7 +75,7 @@ def build(key: Path | None) -> None:
         raise folder.ReleaseError("files differ from the commit: commit or stash them first")
     built = version()
     folder.check_sources(built)
-    if folder.is_release(built) and key is None:
+    if is_release(built) and key is None:
         raise folder.ReleaseError(f"{built} is a release: name the key that signs it (make release KEY=FILE)")
     epoch = int(_git("log", "-1", "--format=%ct"))
     images = {}
@@ -87,7 +88,7 @@ def build(key: Path | None) -> None:
     folder.assemble(OUTPUT, built, checkout, epoch, images)
     if key is not None:
         signatures.sign(OUTPUT, key)
-        if folder.is_release(built):
+        if is_release(built):
             signatures.verify(OUTPUT, folder.SIGNERS)
     for path in sorted(OUTPUT.iterdir()):
         print(f"{path.stat().st_size:>12,}  {path.relative_to(ROOT)}")

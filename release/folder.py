@@ -44,7 +44,8 @@ def check_sources(version: str, root: Path = ROOT) -> None:
     """Check what the sources of a tagged release must have; other builds need none of it.
 
     Raises:
-        ReleaseError: the changelog has no dated section of the version, an address is a placeholder, or no key is known.
+        ReleaseError: the changelog has no dated section of the version, an address is a placeholder, or no
+            key is known.
     """
     if not is_release(version):
         return

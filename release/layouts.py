@@ -1,7 +1,7 @@
-"""Files of a release that are the same whenever they are built of the same commit: packed charts, images of all architectures.
+"""Packed charts, and an image of all architectures: the same bytes whenever they are built of the same commit.
 
-Called by `release.folder`. Nothing is run: a chart is a folder in a compressed tar, and an image for several architectures is
-an index beside the images (https://github.com/opencontainers/image-spec/blob/main/image-index.md).
+Called by `release.folder`. Nothing is run: a chart is a folder in a compressed tar, and an image for several
+architectures is an index beside the images (https://github.com/opencontainers/image-spec/blob/main/image-index.md).
 """
 
 from __future__ import annotations
