@@ -26,7 +26,8 @@ PLACEHOLDER = "netdra.example"
 """The project's address as long as it has none."""
 LOCKS = ("requirements.lock", "requirements-cluster.lock")
 SIGNERS = ROOT / "release" / "allowed_signers"
-_ADDRESSED = ("pyproject.toml", "SECURITY.md", "release/provenance.py", "docs/releases.md")
+ADDRESSED = ("pyproject.toml", "SECURITY.md", "release/provenance.py", ".github/ISSUE_TEMPLATE/config.yml")
+"""The files with the project's addresses."""
 
 
 class ReleaseError(Exception):
@@ -53,7 +54,7 @@ def check_sources(version: str, root: Path = ROOT) -> None:
         section((root / "CHANGELOG.md").read_text(encoding="utf-8"), version)
     except ChangelogError as problem:
         raise ReleaseError(str(problem)) from None
-    for name in _ADDRESSED:
+    for name in ADDRESSED:
         if PLACEHOLDER in (root / name).read_text(encoding="utf-8"):
             raise ReleaseError(f"{name}: {PLACEHOLDER} is a placeholder; write the project's own address")
     keys = (root / SIGNERS.relative_to(ROOT)).read_text(encoding="utf-8").splitlines()

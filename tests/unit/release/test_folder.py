@@ -18,7 +18,7 @@ import yaml
 from netdra.model import kinds
 from release import signatures
 from release.changelog import ChangelogError, dated, section
-from release.folder import ImageFile, ReleaseError, assemble, check_sources
+from release.folder import ADDRESSED, ImageFile, ReleaseError, assemble, check_sources
 from release.layouts import DIGEST_ANNOTATION
 from release.version import ROOT, Checkout
 from testbed.image import write_files_image
@@ -263,14 +263,14 @@ def test_what_is_unreleased_becomes_the_section_of_a_version() -> None:
 
 
 def test_a_tagged_release_needs_a_dated_section_addresses_and_a_key(tmp_path: Path) -> None:
-    for name in ("CHANGELOG.md", "pyproject.toml", "SECURITY.md", "release/provenance.py", "docs/releases.md"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+    for name in ("CHANGELOG.md", *ADDRESSED):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(CHANGELOG if name == "CHANGELOG.md" else "https://netdra.example\n")
     (tmp_path / "release/allowed_signers").write_text("# none\n")
     check_sources(VERSION, tmp_path)
     with pytest.raises(ReleaseError, match=r'CHANGELOG\.md: section not found: "## 0\.2\.0'):
         check_sources("0.2.0", tmp_path)
-    for name in ("pyproject.toml", "SECURITY.md", "release/provenance.py", "docs/releases.md"):
+    for name in ADDRESSED:
         with pytest.raises(ReleaseError, match=rf"{name}: netdra\.example is a placeholder"):
             check_sources("0.1.0", tmp_path)
         (tmp_path / name).write_text("https://example.com\n")
