@@ -196,7 +196,9 @@ def test_programs_of_the_image_for_arm64_work(foreign: Built, tmp_path: Path) ->
     run = ("chroot", str(root), "/qemu", "/usr/bin/python3")
     netdra = (*run, "/usr/bin/netdra")
     assert printed(*netdra, "--version") == f"netdra, version {foreign.version}\n"
-    assert printed(*run, "-c", LIBRARIES) == "aarch64 True\n"
+    modules = [*root.glob("usr/lib/python3*/lib-dynload/*.so"), *root.glob("usr/local/lib/python3*/*-packages/**/*.so")]
+    assert len(modules) > 30
+    assert printed(*run, "-c", LIBRARIES) == f"aarch64 {len(modules)}\n"
     own = (sys.executable, "-m", "netdra")
     assert printed(*netdra, "plan", "/examples/worker-1") == printed(*own, "plan", str(ROOT / "examples" / "worker-1"))
     for command in ("node", "controller", "webhook"):
@@ -211,7 +213,7 @@ for folder in (pathlib.Path(path) for path in sys.path if path.endswith(("/lib-d
         name = str(file.relative_to(folder)).partition(".")[0].replace("/", ".")
         importlib.import_module(name)
         number += 1
-print(platform.machine(), number > 60)
+print(platform.machine(), number)
 """
 """Imports every module that is machine code."""
 
