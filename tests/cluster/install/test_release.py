@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from image.__main__ import Built, build, configuration, read
+from image.__main__ import Built, build, configuration, names, read
 from image.rootfs import SBOM
 from release import signatures
 from release.folder import ImageFile, assemble
@@ -184,6 +184,15 @@ def test_an_image_of_the_folder_is_imported_without_a_registry(site: Site, relea
     site.containerd.ctr("--namespace=release", "images", "import", "--local", archive)
     listed = site.containerd.ctr("--namespace=release", "images", "list", "--quiet").splitlines()
     assert f"localhost/netdra:{image_tag(release.version)}" in listed
+
+
+def test_the_image_for_arm64_has_the_same_python_modules(image: Built, foreign: Built) -> None:
+    """A package of which no wheel with machine code was found would come as pure Python, and be slow."""
+    here, there = (
+        {path.replace("aarch64", "x86_64") for path in names(each.archive) if "/python3" in path}
+        for each in (image, foreign)
+    )
+    assert here == there
 
 
 def test_programs_of_the_image_for_arm64_work(foreign: Built, tmp_path: Path) -> None:
