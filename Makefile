@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest
 # Tests start many processes of netdra. Where this is set, as in many images, each of them compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test quick lint format test-unit test-kernel test-cluster test-oldest test-runtimes test-hardware test-machine test-times test-recorded explore soak testbed bench image crds docs protos lock clean
+.PHONY: help demo test quick lint format test-unit test-kernel test-cluster test-oldest test-runtimes test-hardware test-machine test-times test-recorded explore soak testbed bench image release crds docs protos lock clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -85,6 +85,10 @@ testbed: ## Build the real components that tests start, once per machine and ver
 image: ## Build the container image on a base of this machine's packages, and say its size (root, apt)
 	@$(PYTHON) -m testbed system
 	@$(PYTHON) -m image
+
+release: $(DEV) ## Build a release into build/release: packages, images, charts, SBOM, checksums, provenance; KEY signs it (root, apt)
+	@$(PYTHON) -m testbed system
+	@$(BIN)/python -m release build $(if $(KEY),--key='$(KEY)')
 
 crds: $(RUNTIME) ## Write the chart's CustomResourceDefinitions from the types
 	@$(BIN)/netdra crds --output-dir charts/netdra/files/crds

@@ -18,13 +18,13 @@ import sys
 import tarfile
 import tempfile
 import time
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from image.rootfs import SBOM
+from release.version import build_version, checkout_of, image_tag, tree_version
 from testbed.build import cache_root, locked
 
 ROOT = Path(__file__).parents[1]
@@ -36,6 +36,8 @@ INPUTS = (
     "image/rootfs.py",
     "netdra",
     "pyproject.toml",
+    "release/build_hook.py",
+    "release/version.py",
     "requirements-cluster.lock",
 )
 """What the image is made of."""
@@ -43,6 +45,11 @@ NAME = "localhost/netdra"
 OUTPUT = ROOT / "build" / "image"
 MAX_COMPRESSED = 55_000_000
 """Bytes: what a node has to fetch."""
+
+ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
+"""What images and Debian call an architecture: what the kernel and Python call it."""
+MACHINE = next((name for name, kernels in ARCHITECTURES.items() if kernels == platform.machine()), platform.machine())
+"""This machine's."""
 
 _PACKAGES = ("base-files", "coreutils", "dash", "libstdc++6", "python3", "python3-venv")
 _RECIPE = 1
@@ -56,10 +63,11 @@ class ImageError(Exception):
 
 
 class Revision(NamedTuple):
-    """Where the sources come from: their last commit, and its time."""
+    """Where the sources come from: their last commit, and its time; and the version that netdra has of it."""
 
     commit: str
     epoch: int
+    version: str
 
 
 class Built(NamedTuple):
@@ -70,63 +78,67 @@ class Built(NamedTuple):
         archive: it, as an OCI archive.
         size: the bytes of its compressed layers.
         identity: the digest of its configuration, which is what an image's id is.
+        version: netdra's version in it.
     """
 
     name: str
     archive: Path
     size: int
     identity: str
+    version: str
 
 
 def main() -> int:
     """Parse the arguments, build, and return the exit code."""
     parser = argparse.ArgumentParser(prog="image", description="Build netdra's image into build/image.")
     parser.add_argument("--prepare", action="store_true", help="only have it in the cache, for the tests")
+    parser.add_argument("--architecture", choices=ARCHITECTURES, default=MACHINE, help="this machine's by default")
     arguments = parser.parse_args()
     try:
-        built = build()
+        built = build(architecture=arguments.architecture)
         if arguments.prepare:
             return 0
         OUTPUT.mkdir(parents=True, exist_ok=True)
-        archive = OUTPUT / f"netdra-{version()}.oci.tar"
+        stem = f"netdra-{tree_version()}" + (f"-{arguments.architecture}" if arguments.architecture != MACHINE else "")
+        archive = OUTPUT / f"{stem}.oci.tar"
         shutil.copy(built.archive, archive)
-        bill = OUTPUT / f"netdra-{version()}.cdx.json"
+        bill = OUTPUT / f"{stem}.cdx.json"
         bill.write_bytes(read(built.archive, SBOM))
     except ImageError as problem:
         print(f"image: {problem}", file=sys.stderr)
         return 1
-    print(f"{archive.relative_to(ROOT)}: {built.name}, {built.identity}")
+    print(f"{archive.relative_to(ROOT)}: {built.name}, {built.identity}, netdra {built.version}")
     print(f"{bill.relative_to(ROOT)}: its bill of materials")
     print(f"{built.size / 1e6:.1f} MB compressed (at most {MAX_COMPRESSED / 1e6:.0f})")
     return 0 if built.size <= MAX_COMPRESSED else 1
 
 
-def version() -> str:
-    """Netdra's version, which is the image's tag."""
-    found: str = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
-    return found
-
-
-def build(*, anew: bool = False) -> Built:
+def build(*, anew: bool = False, architecture: str = MACHINE, revision: Revision | None = None) -> Built:
     """The image of these sources, from the cache if it is there.
 
     Args:
         anew: build it even if it is there.
+        architecture: one of `ARCHITECTURES`; none of its programs runs while the image is built.
+        revision: what the image says that it is made of, and its tag is then the version. Without one, it is the last
+            commit that changed what the image is made of, so that other commits need no new image, and the tag is the
+            version that the sources name, which the chart of the sources asks for.
 
     Raises:
         ImageError: it cannot be built.
     """
-    revision = _revision()
-    base = _base_key()
-    key = _digest([base, *revision, *_inputs()])
-    archive, name = cache_root() / "image" / f"{key}.oci.tar", f"{NAME}:{version()}"
+    tag = image_tag(revision.version) if revision else tree_version()
+    revision = revision or _revision()
+    base = _base_key(architecture)
+    key = _digest([base, *revision, tag, *_inputs()])
+    archive, name = cache_root() / "image" / f"{key}.oci.tar", f"{NAME}:{tag}"
     if anew or not archive.exists():
         with locked("image"):
             if anew or not archive.exists():  # another run may have built it meanwhile
-                _build_into(archive, name, base, revision)
+                _build_into(archive, name, _Base(base, architecture), revision)
     archive.touch()
     manifest = _manifest(archive)
-    return Built(name, archive, sum(layer["size"] for layer in manifest["layers"]), manifest["config"]["digest"])
+    size = sum(layer["size"] for layer in manifest["layers"])
+    return Built(name, archive, size, manifest["config"]["digest"], revision.version)
 
 
 def read(archive: Path, path: str) -> bytes:
@@ -170,7 +182,14 @@ def _blob(descriptor: Mapping[str, str]) -> str:
     return f"blobs/{descriptor['digest'].replace(':', '/')}"
 
 
-def _build_into(archive: Path, name: str, base: str, revision: Revision) -> None:
+class _Base(NamedTuple):
+    """The packages that an image stands on: what they are kept under, and whose machine code they are."""
+
+    key: str
+    architecture: str
+
+
+def _build_into(archive: Path, name: str, base: _Base, revision: Revision) -> None:
     """Build the image into the cache, and remove the oldest ones there."""
     started = time.monotonic()
     _check_programs()
@@ -178,7 +197,7 @@ def _build_into(archive: Path, name: str, base: str, revision: Revision) -> None
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as temporary:
         made = Path(temporary) / "image.tar"
-        _build(name, _base(base), revision, made)
+        _build(name, base, revision, made)
         made.rename(archive)
     for old in sorted(folder.glob("*.oci.tar"), key=lambda path: path.stat().st_mtime)[:-_KEPT]:
         old.unlink()
@@ -186,13 +205,15 @@ def _build_into(archive: Path, name: str, base: str, revision: Revision) -> None
     _say(f"built in {time.monotonic() - started:.0f} s")
 
 
-def _build(name: str, base: str, revision: Revision, archive: Path) -> None:
+def _build(name: str, base: _Base, revision: Revision, archive: Path) -> None:
     created = datetime.fromtimestamp(revision.epoch, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     arguments = {
-        "BUILD": base,
-        "BASE": base,
+        "BUILD": _base(_Base(_base_key(MACHINE), MACHINE)),
+        "BASE": _base(base),
+        "BUILDPLATFORM": f"linux/{MACHINE}",
+        "BUILDARCH": MACHINE,
         "SOURCE_DATE_EPOCH": str(revision.epoch),
-        "VERSION": version(),
+        "VERSION": revision.version,
         "REVISION": revision.commit,
         "CREATED": created,
     }
@@ -203,6 +224,7 @@ def _build(name: str, base: str, revision: Revision, archive: Path) -> None:
             "--isolation=chroot",
             "--layers=false",
             f"--timestamp={revision.epoch}",
+            f"--platform=linux/{base.architecture}",
             *_secrets(Path(folder)),
             *(f"--build-arg={key}={value}" for key, value in arguments.items()),
             f"--file={ROOT / 'Containerfile'}",
@@ -233,25 +255,26 @@ def _secrets(folder: Path) -> Iterator[str]:
     yield f"--secret=id=pip,src={folder / 'pip.conf'}"
 
 
-def _base(key: str) -> str:
+def _base(base: _Base) -> str:
     """The name of the base in buildah's storage; it is made if it is not there."""
-    name = f"localhost/netdra-base:{key}"
+    repository = f"localhost/netdra-base-{base.architecture}"
+    name = f"{repository}:{base.key}"
     if _buildah("images", "--quiet", "--filter", f"reference={name}").strip():
         return name
-    for old in _buildah("images", "--quiet", "--filter", "reference=localhost/netdra-base").split():
+    for old in _buildah("images", "--quiet", "--filter", f"reference={repository}").split():
         _buildah("rmi", "--force", old)
-    _say(f"a base of {_release()['PRETTY_NAME']}'s packages ...")
+    _say(f"a base of {_release()['PRETTY_NAME']}'s packages for {base.architecture} ...")
     with tempfile.TemporaryDirectory(prefix="netdra-base-") as folder:
         root = Path(folder) / "root"
-        _extract(Path(folder), root)
+        _extract(Path(folder), root, base.architecture)
         _write_database(root)
-        container = _buildah("from", "scratch").strip()
+        container = _buildah("from", f"--platform=linux/{base.architecture}", "scratch").strip()
         _buildah("copy", "--quiet", container, str(root), "/")
         _buildah("commit", "--quiet", "--rm", container, name)
     return name
 
 
-def _extract(folder: Path, root: Path) -> None:
+def _extract(folder: Path, root: Path, architecture: str) -> None:
     """Unpack Debian packages and what they depend on, and run none of their scripts."""
     sources = []
     for ending, text in _sources().items():
@@ -263,6 +286,7 @@ def _extract(folder: Path, root: Path) -> None:
         "--quiet",
         "--variant=extract",
         "--format=directory",
+        f"--architectures={architecture}",
         "--skip=cleanup/apt",
         "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr",
         f"--include={','.join(_PACKAGES)}",
@@ -310,7 +334,7 @@ def _sources() -> Mapping[str, str]:
     return {".list": "".join(f"{line}\n" for line in lines), ".sources": "\n\n".join(stanzas)}
 
 
-def _base_key() -> str:
+def _base_key(architecture: str) -> str:
     """What the base is made of: the packages that apt would install now, if it knows any."""
     try:
         policy = _run("apt-cache", "policy", *_PACKAGES, "libc6", "openssl", "libpython3-stdlib")
@@ -318,7 +342,7 @@ def _base_key() -> str:
         policy = ""
     candidates = [line for line in policy.splitlines() if "Candidate:" in line]
     release = _release()
-    return _digest([_RECIPE, *_PACKAGES, release.get("VERSION_CODENAME"), platform.machine(), *candidates])[:16]
+    return _digest([_RECIPE, *_PACKAGES, release.get("VERSION_CODENAME"), architecture, *candidates])[:16]
 
 
 def _release() -> Mapping[str, str]:
@@ -333,10 +357,11 @@ def _revision() -> Revision:
     command = ("git", "-C", str(ROOT), "log", "-1", "--format=%H %ct", "--", *INPUTS)
     told = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
     commit, epoch = told if len(told) == 2 else ("", "0")
+    version = build_version(tree_version(), checkout_of(ROOT, commit, INPUTS) if commit else None)
     changed = ("git", "-C", str(ROOT), "status", "--porcelain", "--", *INPUTS)
     if commit and subprocess.run(changed, capture_output=True, text=True, check=False).stdout:
         commit += "-dirty"
-    return Revision(commit, int(os.environ.get("SOURCE_DATE_EPOCH") or epoch))
+    return Revision(commit, int(os.environ.get("SOURCE_DATE_EPOCH") or epoch), version)
 
 
 def _inputs() -> Iterator[str]:

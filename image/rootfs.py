@@ -241,8 +241,22 @@ def debian_packages(base: Path, taken: set[str]) -> list[Message]:
     return sorted((text for text in described if text["Package"] in owners), key=lambda text: str(text["Package"]))
 
 
-def bill(python: Sequence[Message], debian: Sequence[Message], release: Mapping[str, str], time: int) -> str:
-    """The bill of materials, in CycloneDX 1.6."""
+def bill(
+    python: Sequence[Message],
+    debian: Sequence[Message],
+    copyrights: Mapping[str, str],
+    release: Mapping[str, str],
+    time: int,
+) -> str:
+    """The bill of materials, in CycloneDX 1.6.
+
+    Args:
+        python: the metadata of the Python packages.
+        debian: what dpkg knows of the Debian packages.
+        copyrights: the text of a Debian package's `copyright` by its name, of those that have one.
+        release: os-release(5) of the base.
+        time: seconds since 1970.
+    """
     components = [
         {
             "type": "library",
@@ -267,6 +281,7 @@ def bill(python: Sequence[Message], debian: Sequence[Message], release: Mapping[
                 "version": each["Version"],
                 "purl": purl,
                 "supplier": {"name": each["Maintainer"]},
+                **_licenses(debian_licenses(each["Package"], copyrights.get(each["Package"], ""))),
             }
         )
     if not any(each["Package"].startswith("python3") for each in debian):  # built by the base itself
@@ -274,7 +289,7 @@ def bill(python: Sequence[Message], debian: Sequence[Message], release: Mapping[
         purl = f"pkg:generic/python@{version}"
         components.append({"type": "application", "bom-ref": purl, "name": "python", "version": version, "purl": purl})
     netdra = next(each for each in python if each["Name"] == "netdra")
-    purl = f"pkg:pypi/netdra@{netdra['Version']}"
+    purl = f"pkg:generic/netdra@{netdra['Version']}"
     content = {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
@@ -336,16 +351,18 @@ def main() -> None:
         if (base / optional).exists():
             root.take(optional)
     debian = debian_packages(base, root.taken)
+    copyrights = {}
     for each in debian:
         root.write(f"var/lib/dpkg/status.d/{each['Package']}", each.as_string(maxheaderlen=0).rstrip() + "\n")
         if (base / (notice := f"usr/share/doc/{each['Package']}/copyright")).exists():
             root.take(notice)
+            copyrights[each["Package"]] = (base / notice).read_text(encoding="utf-8", errors="replace")
     release = dict(
         line.replace('"', "").split("=", 1)
         for line in _text(base / "etc/os-release", base / "usr/lib/os-release").splitlines()
         if "=" in line
     )
-    root.write(SBOM, bill(found, debian, release, epoch))
+    root.write(SBOM, bill(found, debian, copyrights, release, epoch))
     root.write("etc/passwd", _ACCOUNTS)
     root.write("etc/group", _GROUPS)
     root.write("etc/nsswitch.conf", "hosts: files dns\n")
@@ -376,10 +393,31 @@ def _normalised(name: str) -> str:
 
 
 def _license(described: Message) -> Mapping[str, object]:
-    text = described["License-Expression"] or described["License"]
-    if not text or "\n" in text:
-        return {}
-    return {"licenses": [{"expression": text} if described["License-Expression"] else {"license": {"name": text}}]}
+    """A Python package's licence: its expression, else its name, else those of its classifiers."""
+    if expression := described["License-Expression"]:
+        return {"licenses": [{"expression": expression}]}
+    name = described["License"] or ""
+    classified = [
+        text.rpartition(" :: ")[2] for text in described.get_all("Classifier", []) if text.startswith("License :: ")
+    ]
+    return _licenses([name] if name and "\n" not in name else classified)
+
+
+def debian_licenses(package: str, copyright_file: str) -> list[str]:
+    """The short names of the licences in a Debian package's `copyright`; where it is without a form, where to read it.
+
+    The form: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/. The image has the files.
+    """
+    if not copyright_file:
+        return []
+    if not copyright_file.startswith("Format:"):
+        return [f"see /usr/share/doc/{package}/copyright"]
+    named = re.findall(r"^License:[ \t]*(\S[^\n]*)$", copyright_file, re.MULTILINE)
+    return sorted({" ".join(name.split()) for name in named})
+
+
+def _licenses(names: Sequence[str]) -> Mapping[str, object]:
+    return {"licenses": [{"license": {"name": name}} for name in names]} if names else {}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""A client of the node's device registry, for providers in Python: `pip install 'netdra[registry]'`.
+"""A client of the node's device registry, for providers in Python.
+
+Its packages are the extra `registry` (docs/releases.md has the command).
 
     with RegistryClient("bctl") as registry:
         registry.register("enp1s0", {"rdma": True}, {"bandwidth": 4096}, ttl=60)

@@ -220,6 +220,19 @@ COMPONENTS: tuple[Component, ...] = (
         programs={"helm": "helm.sh/helm/v4/cmd/helm"},
         requires=("helm.sh/helm/v4 v4.3.1",),
     ),
+    # Where a release's image and chart are pushed to, as users push them.
+    Component(
+        name="distribution",
+        version="v3.1.2",
+        programs={"registry": "github.com/distribution/distribution/v3/cmd/registry"},
+        requires=("github.com/distribution/distribution/v3 v3.1.2",),
+    ),
+    Component(
+        name="actionlint",
+        version="v1.7.12",
+        programs={"actionlint": "github.com/rhysd/actionlint/cmd/actionlint"},
+        requires=("github.com/rhysd/actionlint v1.7.12",),
+    ),
     _sriov_cni(),
     Component(
         name="dranet",

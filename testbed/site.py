@@ -145,8 +145,8 @@ def opened(plane: ControlPlane, api: Api, node: Node, socket: Path, image: Path)
         (name,) = (name for name in containerd.crictl("images").splitlines() if name.startswith(f"{IMAGE} "))
         containerd.ctr("--namespace=k8s.io", "images", "tag", f"{IMAGE}:{name.split()[1]}", f"{IMAGE}:{TAG}")
         port = plane.server.rpartition(":")[2]
-        _relay(node, "service", port, f"{SERVICE}:443", ready=lambda: node.listens(443))
-        _relay(node, "proxy", str(socket), ready=socket.exists)
+        relay(node, "service", port, f"{SERVICE}:443", ready=lambda: node.listens(443))
+        relay(node, "proxy", str(socket), ready=socket.exists)
         undo.callback(socket.unlink, missing_ok=True)
         # With a node's own rights its first read of a claim is refused now and then, and the pod waits for a minute.
         kubelet = Kubelet(containerd, plane, administrator=True)
@@ -154,7 +154,8 @@ def opened(plane: ControlPlane, api: Api, node: Node, socket: Path, image: Path)
         yield Site(plane, api, node, containerd, kubelet)
 
 
-def _relay(node: Node, name: str, *arguments: str, ready: Callable[[], bool]) -> None:
+def relay(node: Node, name: str, *arguments: str, ready: Callable[[], bool]) -> None:
+    """Start `testbed.relay` for a node, with these arguments, and wait until it is ready."""
     command = (sys.executable, "-m", "testbed.relay", str(node.pid), *arguments)
     process = Process(name, command, node.folder / f"{name}.log", ready, {"PYTHONPATH": str(_PACKAGE_PARENT)})
     node.processes[name] = process

@@ -24,6 +24,9 @@ PROGRAMS = {
     "runc": "runc",
     "buildah": "buildah",
     "mmdebstrap": "mmdebstrap",
+    "skopeo": "skopeo",
+    "ssh-keygen": "openssh-client",
+    "qemu-aarch64-static": "qemu-user-static",
 }
 # What other runtimes than containerd need; the C compiler only to be built.
 PROGRAMS_OF_RUNTIMES = {"conmon": "conmon", "cc": "gcc"}

@@ -16,6 +16,7 @@ from netdra.cli.shared import option
 from netdra.doctor import node_look, node_verdicts
 from netdra.doctor.diagnosis import Diagnosis, Unseen, worst
 from netdra.model.errors import InvalidInputError, TemporaryError
+from netdra.model.extras import how_to_install
 
 if TYPE_CHECKING:
     from netdra.doctor.neutron_verdicts import WiredNode
@@ -91,7 +92,7 @@ def _cluster(
     except ModuleNotFoundError as problem:
         if wanted:
             raise
-        why, fix = f"{problem.name} is not installed", "pip install 'netdra[cluster]'"
+        why, fix = f"{problem.name} is not installed", how_to_install("cluster")
         return cluster_verdicts.not_looked_at(why, fix), Unseen(f"{why}: {fix}")
     try:
         access.config()

@@ -92,9 +92,11 @@ class LazyGroup(click.Group):
         except ModuleNotFoundError as problem:
             if (problem.name or "").partition(".")[0] == "netdra":
                 raise
+            from netdra.model.extras import how_to_install
+
             raise PermanentError(
                 f"netdra {ctx.invoked_subcommand} needs {problem.name}, which is not installed",
-                hint="the daemons' dependencies are an extra: pip install 'netdra[cluster]'",
+                hint=f"install the packages of the daemons {how_to_install('cluster')}",
             ) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -353,13 +353,23 @@ def _runtimes(runtimes: Sequence[tuple[str, str]]) -> Iterator[Diagnosis]:
         yield _finding("container runtimes", "ok", _versions(well))
 
 
+def _is_same_build(label: str, own: str) -> bool:
+    """Whether a label's version is that of this build.
+
+    A label has an underscore for the plus of a version. A chart that is installed from the sources does not know the
+    build: `0.2.0.dev0` stands for every build before the release 0.2.0.
+    """
+    sources = f"{own.partition('.dev')[0]}.dev0"
+    return label.replace("_", "+") == own or (".dev" in own and label == sources)
+
+
 def _components(components: Sequence[Component], namespace: str, own: str) -> Iterator[Diagnosis]:
     check = "versions of netdra"
     versions = {component.version for component in components if component.version}
     if not components:
         seen = f"no pod with the label {NETDRA_PODS} in namespace {namespace}"
         yield _finding(check, "warning", seen, "is it installed in another one? name it with --namespace")
-    elif versions - {own}:
+    elif not all(_is_same_build(version, own) for version in versions):
         told = [
             f"{component.part or component.pod} {component.version}" for component in components if component.version
         ]

@@ -28,6 +28,7 @@ from netdra.kube.client import Client
 from netdra.kube.health import reachable, synced
 from netdra.model import decoders
 from netdra.model.errors import NetdraError, PermanentError
+from netdra.model.extras import how_to_install
 from netdra.model.inventory import InventoryNode
 from netdra.node.hardware import FILE as HARDWARE_FILE
 from netdra.node.hardware import HardwareTable
@@ -138,7 +139,7 @@ def _parts(
     except ImportError as problem:
         raise PermanentError(
             f"the parts of the node daemon that keep pods cannot be imported: {problem}",
-            hint="the daemons' dependencies are an extra: pip install 'netdra[cluster]'",
+            hint=f"install the packages of the daemons {how_to_install('cluster')}",
         ) from problem
     decoders.build()
     spare_what_is_loaded()

@@ -156,6 +156,7 @@ PREPARATIONS: Mapping[str, Job] = {
         # Under emulation compiling takes half a minute, and pytest's own form is found by no other compiler.
         Job("bytecode", ("sh", "-c", _COMPILE), after=("environment",)),
         Job("image", ("python3", "-m", "image", "--prepare"), after=("packages",)),
+        Job("foreign-image", ("python3", "-m", "image", "--prepare", "--architecture=arm64"), after=("image",)),
         Job("cni", ("python3", "-m", "testbed", "build", "cni-plugins", "cnitool"), after=("packages",)),
         Job("components", ("python3", "-m", "testbed", "build"), after=("cni",)),
         Job("hardware-components", ("python3", "-m", "testbed", "build", "--for", "hardware"), after=("components",)),
@@ -182,7 +183,7 @@ LEVELS: Mapping[str, Level] = {
         Level(
             "cluster",
             _pytest("tests/cluster", waits=True),
-            after=("environment", "components", "image"),
+            after=("environment", "components", "image", "foreign-image"),
             cores=3,
             again=True,
             alone_with=_CORE,

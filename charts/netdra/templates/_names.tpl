@@ -22,7 +22,7 @@
 {{/* The labels of an object, as JSON. netdra doctor reads part-of, component and version of pods. */}}
 {{- define "netdra.labels" -}}
 {{- $own := dict "app.kubernetes.io/name" "netdra" "app.kubernetes.io/instance" .Release.Name "app.kubernetes.io/part-of" "netdra"
-  "app.kubernetes.io/version" .Chart.AppVersion "app.kubernetes.io/managed-by" .Release.Service
+  "app.kubernetes.io/version" (.Chart.AppVersion | replace "+" "_") "app.kubernetes.io/managed-by" .Release.Service
   "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_") -}}
 {{- merge $own .Values.commonLabels | toJson -}}
 {{- end -}}
@@ -36,7 +36,9 @@
 {{- define "netdra.image" -}}
 {{- with .Values.image -}}
 {{- with .registry }}{{ . }}/{{ end }}{{ .repository -}}
-{{- if .digest -}}@{{ .digest }}{{- else -}}:{{ .tag | default $.Chart.AppVersion }}{{- end -}}
+{{- $digest := .digest -}}
+{{- if not (or .digest .tag) }}{{ $digest = index ($.Chart.Annotations | default dict) "networking.dra.io/image-digest" }}{{ end -}}
+{{- if $digest -}}@{{ $digest }}{{- else -}}:{{ .tag | default ($.Chart.AppVersion | replace "+" "_") }}{{- end -}}
 {{- end -}}
 {{- end -}}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from image.__main__ import MAX_COMPRESSED, Built, build, configuration, names, read, version
+from image.__main__ import MAX_COMPRESSED, Built, build, configuration, names, read
 from image.rootfs import SBOM, USER
 from netdra.cli.main import COMMANDS
 from testbed.containerd import Containerd
@@ -47,8 +47,8 @@ def test_every_command_starts(containerd: Containerd) -> None:
         assert f"netdra {command}" in netdra(containerd, command, "--help")
 
 
-def test_files_are_judged_without_a_cluster(containerd: Containerd) -> None:
-    assert netdra(containerd, "--version") == f"netdra, version {version()}\n"
+def test_files_are_judged_without_a_cluster(containerd: Containerd, image: Built) -> None:
+    assert netdra(containerd, "--version") == f"netdra, version {image.version}\n"
     files = [f"/examples/first-pod/{name}.yaml" for name in ("claim", "pod", "policy", "topology")]
     netdra(containerd, "validate", *files)
     place = "/examples/worker-1"
@@ -119,7 +119,7 @@ def test_its_bill_of_materials_names_all_that_is_in_it(image: Built) -> None:
 def test_it_says_what_it_is(image: Built) -> None:
     labels = configuration(image.archive)["config"]["Labels"]
     prefix = "org.opencontainers.image."
-    assert labels[f"{prefix}version"] == version()
+    assert labels[f"{prefix}version"] == image.version
     assert labels[f"{prefix}licenses"] == "Apache-2.0"
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", labels[f"{prefix}created"])
     assert f"{prefix}revision" in labels

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from netdra.model.extras import how_to_install
+
 ROOT = Path(__file__).resolve().parents[3]
 HIDE = "import sys; sys.modules.update(dict.fromkeys(('aiohttp', 'cryptography', 'prometheus_client')))"
 
@@ -18,7 +20,7 @@ def test_what_is_missing_is_said(command: str) -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ, capture_output=True, text=True)
     assert done.returncode == 3
     assert f"netdra {command} needs " in done.stderr
-    assert "netdra[cluster]" in done.stderr
+    assert how_to_install("cluster") in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -27,7 +29,7 @@ def test_doctor_says_what_to_install() -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ, capture_output=True, text=True)
     finding = next(entry for entry in json.loads(done.stdout) if entry["where"] == "cluster")
     assert "is not installed" in finding["seen"]
-    assert finding["fix"] == "pip install 'netdra[cluster]'"
+    assert finding["fix"] == how_to_install("cluster")
 
 
 def test_help_lists_every_command_without_them() -> None:

@@ -61,6 +61,24 @@ def test_a_cluster_that_has_everything_has_no_trouble_and_nothing_to_do() -> Non
     assert {each.where for each in found} == {"cluster"}
 
 
+@pytest.mark.parametrize(
+    ("label", "own", "is_same"),
+    [
+        ("0.2.0", "0.2.0", True),
+        ("0.1.0", "0.2.0", False),
+        ("0.2.0.dev5_g1a2b3c4", "0.2.0.dev5+g1a2b3c4", True),
+        ("0.2.0.dev5_g1a2b3c4", "0.2.0.dev6+g2b3c4d5", False),
+        ("0.2.0.dev0", "0.2.0.dev5+g1a2b3c4", True),
+        ("0.2.0.dev0", "0.2.0", False),
+        ("0.3.0.dev0", "0.2.0.dev5+g1a2b3c4", False),
+    ],
+)
+def test_pods_are_of_this_build_if_their_label_names_it_or_the_sources(label: str, own: str, is_same: bool) -> None:
+    facts = msgspec.structs.replace(WELL, components=(Component("netdra-node-x", "node", label),))
+    (found,) = [each for each in verdicts(facts, own, NOW) if each.check == "versions of netdra"]
+    assert (found.level == "ok") == is_same
+
+
 def trusts(end: datetime | None) -> WebhookFacts:
     return WebhookFacts(configurations={"netdra": end, "netdra-claims": LATER})
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
 import sys
+from email.message import Message
+from email.parser import Parser
 from pathlib import Path
 
 import pytest
 
-from image.rootfs import Root, asked_for, distributions, needed, take_libraries
+from image.rootfs import Root, asked_for, bill, debian_licenses, distributions, needed, take_libraries
 
 PYTHON = Path(sys.executable).resolve()
 
@@ -55,3 +58,35 @@ def test_the_daemons_packages_are_taken_and_the_builds_are_not() -> None:
     wanted = set(asked_for(installed, "netdra", frozenset({"cluster"})))
     assert {"aiohttp", "grpclib", "cryptography", "multidict", "cel-expr-python", "netdra"} <= wanted
     assert not {"hatchling", "pytest", "ruff", "packaging"} & wanted
+
+
+def test_licences_are_those_of_debians_copyright_files() -> None:
+    form = "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n"
+    stanzas = "\nFiles: *\nLicense: Zlib\n\nFiles: a\nLicense:  GPL-2+ or MIT\n text\n\nLicense: Zlib\n text\n"
+    assert debian_licenses("zlib1g", form + stanzas) == ["GPL-2+ or MIT", "Zlib"]
+    assert debian_licenses("libc6", "This is the GNU C library.\n") == ["see /usr/share/doc/libc6/copyright"]
+    assert debian_licenses("libc6", "") == []
+
+
+def test_a_bill_names_the_licence_of_each_package_in_the_form_that_it_has() -> None:
+    python = [
+        package("netdra", "License-Expression: Apache-2.0"),
+        package("named", "License: MIT"),
+        package(
+            "told", "License: a text\n        of several lines", "Classifier: License :: OSI Approved :: MIT License"
+        ),
+    ]
+    debian = [Parser().parsestr("Package: zlib1g\nVersion: 1:1.2\nArchitecture: arm64\nMaintainer: somebody\n")]
+    notices = {"zlib1g": "Format: 1\nLicense: Zlib\n"}
+    content = json.loads(bill(python, debian, notices, {"ID": "debian", "VERSION_ID": "12"}, 0))
+    licences = {each["name"]: each.get("licenses") for each in content["components"]}
+    assert licences["named"] == [{"license": {"name": "MIT"}}]
+    assert licences["told"] == [{"license": {"name": "MIT License"}}]
+    assert licences["zlib1g"] == [{"license": {"name": "Zlib"}}]
+    assert content["metadata"]["component"]["licenses"] == [{"expression": "Apache-2.0"}]
+    assert content["metadata"]["component"]["purl"] == "pkg:generic/netdra@1"
+
+
+def package(name: str, *lines: str) -> Message:
+    """A Python package's metadata."""
+    return Parser().parsestr("\n".join([f"Name: {name}", "Version: 1", *lines, ""]))

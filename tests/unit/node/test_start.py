@@ -13,6 +13,7 @@ import pytest
 from netdra.discovery.watch import Watcher
 from netdra.kube.client import Client
 from netdra.kube.connection import connect, find_config
+from netdra.model.extras import how_to_install
 from netdra.node import daemon
 from netdra.node.publishing.service import Publishing
 from netdra.node.settings import NodeSettings
@@ -91,7 +92,7 @@ def test_parts_that_cannot_be_imported_end_the_daemon_with_an_error(tmp_path: Pa
     )
     assert done.returncode == 3
     assert "keep pods cannot be imported: import of grpclib.const halted" in done.stderr
-    assert "netdra[cluster]" in done.stderr
+    assert how_to_install("cluster") in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -1,0 +1,126 @@
+"""`python3 -m release`: the version of a build, a release's folder (`make release`) and its verification.
+
+Two commands change the sources: `date` before a release, `begin` after it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from release import changelog, folder, signatures
+from release.version import MODULE, ROOT, VersionError, chart_version, checkout_of, is_release, tree_version, version
+
+OUTPUT = ROOT / "build" / "release"
+PROBLEMS = (changelog.ChangelogError, folder.ReleaseError, signatures.SignatureError, VersionError)
+
+
+def main() -> int:
+    """Parse the arguments, run the command, and return the exit code."""
+    parser = argparse.ArgumentParser(prog="release", description="netdra's releases.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("version", help="print the version that a build of this commit has")
+    build = commands.add_parser("build", help="build everything into build/release")
+    build.add_argument("--key", type=Path, help="sign with this key of ssh-keygen")
+    verify = commands.add_parser("verify", help="verify the signature and all files of a release, offline")
+    verify.add_argument("folder", type=Path)
+    verify.add_argument("--signers", type=Path, default=folder.SIGNERS, help="file of allowed signers, ssh-keygen(1)")
+    commands.add_parser("date", help="date the unreleased section of the changelog, for the version of the sources")
+    begin = commands.add_parser("begin", help="write the next version into the sources and charts, after a release")
+    begin.add_argument("number", help="0.3.0")
+    arguments = parser.parse_args()
+    try:
+        return _run(arguments)
+    except PROBLEMS as problem:
+        print(f"release: {problem}", file=sys.stderr)
+        return 1
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.command == "version":
+        print(version())
+    elif arguments.command == "build":
+        build(arguments.key)
+    elif arguments.command == "verify":
+        files = signatures.verify(arguments.folder, arguments.signers)
+        print(f"{arguments.folder}: {files} files are those that {signatures.SIGNER} signed")
+    elif arguments.command == "date":
+        path = ROOT / "CHANGELOG.md"
+        number = tree_version().partition(".dev")[0]
+        text = changelog.dated(path.read_text(encoding="utf-8"), number, f"{datetime.now(UTC):%Y-%m-%d}")
+        path.write_text(text, encoding="utf-8")
+    else:
+        begin(arguments.number)
+    return 0
+
+
+def build(key: Path | None) -> None:
+    """Build a release of the commit that is checked out, and sign it if there is a key.
+
+    Raises:
+        ReleaseError: files differ from the commit, or the sources lack what a tagged release needs.
+    """
+    from image.__main__ import ARCHITECTURES, ImageError, Revision, read
+    from image.__main__ import build as build_image
+    from image.rootfs import SBOM
+
+    checkout = checkout_of(ROOT)
+    if checkout is None:
+        raise folder.ReleaseError(f"{ROOT} is not a git checkout: a release is built of a commit")
+    if checkout.dirty:
+        raise folder.ReleaseError("files differ from the commit: commit or stash them first")
+    built = version()
+    folder.check_sources(built)
+    if is_release(built) and key is None:
+        raise folder.ReleaseError(f"{built} is a release: name the key that signs it (make release KEY=FILE)")
+    epoch = int(_git("log", "-1", "--format=%ct"))
+    images = {}
+    for architecture in ARCHITECTURES:
+        try:
+            image = build_image(architecture=architecture, revision=Revision(checkout.commit, epoch, built))
+        except ImageError as problem:
+            raise folder.ReleaseError(f"image for {architecture}: {problem}") from None
+        images[architecture] = folder.ImageFile(image.archive, read(image.archive, SBOM))
+    folder.assemble(OUTPUT, built, checkout, epoch, images)
+    if key is not None:
+        signatures.sign(OUTPUT, key)
+        if is_release(built):
+            signatures.verify(OUTPUT, folder.SIGNERS)
+    for path in sorted(OUTPUT.iterdir()):
+        print(f"{path.stat().st_size:>12,}  {path.relative_to(ROOT)}")
+    if key is None:
+        print("release: not signed: no key (make release KEY=FILE)", file=sys.stderr)
+
+
+def begin(number: str) -> None:
+    """Write the next version into the sources and charts.
+
+    Raises:
+        VersionError: it is no version of a release.
+    """
+    if re.fullmatch(r"\d+\.\d+\.\d+", number) is None:
+        raise VersionError(f'version "{number}" must be like 0.3.0')
+    tree = f"{number}.dev0"
+    _replace(ROOT / MODULE, r'^__version__ = ".*"$', f'__version__ = "{tree}"')
+    for path in (ROOT / "charts").glob("*/Chart.yaml"):
+        _replace(path, r"^version: .*$", f"version: {chart_version(tree)}")
+        _replace(path, r"^appVersion: .*$", f"appVersion: {tree}")
+
+
+def _replace(path: Path, pattern: str, line: str) -> None:
+    text, count = re.subn(pattern, line, path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    if count != 1:
+        raise VersionError(f"{path}: a line like {pattern} must be there once, but is there {count} times")
+    path.write_text(text, encoding="utf-8")
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(("git", "-C", str(ROOT), *arguments), capture_output=True, text=True, check=True).stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main())

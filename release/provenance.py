@@ -1,0 +1,55 @@
+"""Where the files of a release come from: an in-toto statement with SLSA's provenance, version 1.
+
+https://slsa.dev/spec/v1.0/provenance, https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md. It is
+signed with the other files of the folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from release.version import Checkout
+
+BUILD_TYPE = "https://netdra.example/docs/releases.md#provenance"
+
+
+def statement(
+    subjects: Mapping[str, str],
+    checkout: Checkout,
+    version: str,
+    inputs: Mapping[str, str],
+    environment: Mapping[str, str],
+) -> dict[str, Any]:
+    """The statement.
+
+    Args:
+        subjects: the SHA-256 of each file of the release, and of the image's index.
+        checkout: the commit that was built.
+        version: netdra's.
+        inputs: the SHA-256 of each file that pins what was fetched.
+        environment: of the process; CI of GitHub says there who builds.
+    """
+    server, repository = environment.get("GITHUB_SERVER_URL", ""), environment.get("GITHUB_REPOSITORY", "")
+    source = f"git+{server}/{repository}" if server and repository else "git+https://netdra.example/source"
+    run = f"{server}/{repository}/actions/runs/{environment.get('GITHUB_RUN_ID', '')}"
+    builder = environment.get("RUNNER_ENVIRONMENT", "") or "a person's machine"
+    return {
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": [{"name": name, "digest": {"sha256": digest}} for name, digest in sorted(subjects.items())],
+        "predicateType": "https://slsa.dev/provenance/v1",
+        "predicate": {
+            "buildDefinition": {
+                "buildType": BUILD_TYPE,
+                "externalParameters": {"source": source, "ref": checkout.tag or checkout.commit, "version": version},
+                "resolvedDependencies": [
+                    {"uri": source, "digest": {"gitCommit": checkout.commit}},
+                    *({"name": name, "digest": {"sha256": digest}} for name, digest in sorted(inputs.items())),
+                ],
+            },
+            "runDetails": {
+                "builder": {"id": f"https://netdra.example/builders/{builder.replace(' ', '-')}"},
+                "metadata": {"invocationId": run} if server else {},
+            },
+        },
+    }
