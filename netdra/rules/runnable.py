@@ -7,7 +7,7 @@ and by the controller and `netdra doctor` for topologies that are stored.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from netdra.model.findings import Finding, Path, within
 from netdra.model.policy import DeviceExposurePolicy, Exposure
@@ -15,7 +15,7 @@ from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import BUILTIN_TYPES, NetworkTopology, described
 from netdra.rules import shipped
 from netdra.rules.contract import Contract, examine
-from netdra.topology.step_check import is_plugin_name
+from netdra.topology import needed
 
 ANY_PLUGIN = "*"
 """In a node's list: every program."""
@@ -104,7 +104,12 @@ def check_topology(
         listed: the nodes' list; if it is empty, the default list.
         named: the plugins that policies name.
     """
-    programs: dict[str, Path] = {kind: (at, *path) for at, kind, path in reversed(tuple(_programs(topology)))}
+    named_in = (
+        (kind, (at, *path)) for at, step in enumerate(topology.spec.steps) for kind, path in needed.run_by(step)
+    )
+    programs: dict[str, Path] = {}
+    for kind, path in named_in:
+        programs.setdefault(kind, path)
     contracts = contracts_of_types(programs, schemas)
     return tuple(
         finding
@@ -140,17 +145,6 @@ def _contract(schema: CNIPluginSchema) -> Contract | None:
         _compiled.clear()
     _compiled[name] = (schema, None if findings else contract)
     return _compiled[name][1]
-
-
-def _programs(topology: NetworkTopology) -> Iterator[tuple[int, str, tuple[str, ...]]]:
-    """The programs that a topology runs: the place of the step, the type, and where in the step it is named."""
-    for at, step in enumerate(topology.spec.steps):
-        if not step.is_builtin:
-            yield at, step.type, ("type",)
-        ipam = step.config.get("ipam")
-        kind = ipam.get("type") if isinstance(ipam, Mapping) else None
-        if isinstance(kind, str) and is_plugin_name(kind):
-            yield at, kind, ("config", "ipam", "type")
 
 
 def _described(kind: str, contracts: Contracts) -> tuple[bool, bool]:

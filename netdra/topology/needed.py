@@ -10,22 +10,34 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
+from netdra.model.findings import Path
 from netdra.model.topology import BUILTIN_TYPES, NetworkTopology, Step
 from netdra.topology.step_check import is_plugin_name
 
-
-def programs(steps: Iterable[Step]) -> frozenset[str]:
-    """The names of the programs; what is no plugin's name, or known only with a claim's parameters, is left out."""
-    return frozenset(name for step in steps for name in _of_step(step) if is_plugin_name(name))
+_IPAM_TYPE: Path = ("config", "ipam", "type")
 
 
-def _of_step(step: Step) -> Iterator[str]:
-    if not step.is_builtin and (not step.is_root or step.type in BUILTIN_TYPES):
-        yield step.type
+def run_by(step: Step) -> Iterator[tuple[str, Path]]:
+    """The programs that a step runs, each with the place in the step that names it.
+
+    What is no plugin's name, or known only with a claim's parameters, is left out.
+    """
+    if not step.is_builtin and is_plugin_name(step.type):
+        yield step.type, ("type",)
     section = step.config.get("ipam")
     kind = section.get("type") if isinstance(section, Mapping) else None
-    if isinstance(kind, str):
-        yield kind
+    if isinstance(kind, str) and is_plugin_name(kind):
+        yield kind, _IPAM_TYPE
+
+
+def programs(steps: Iterable[Step]) -> frozenset[str]:
+    """The programs that devices say nothing of: all but a root step's own, unless its type is built in, too."""
+    return frozenset(
+        name
+        for step in steps
+        for name, place in run_by(step)
+        if place == _IPAM_TYPE or not step.is_root or step.type in BUILTIN_TYPES
+    )
 
 
 class NeededPrograms:
