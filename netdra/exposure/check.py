@@ -26,6 +26,7 @@ from netdra.exposure.capacities import (
     written_errors,
 )
 from netdra.model import names
+from netdra.model.errors import sentence
 from netdra.model.inventory import Interface, InventoryNode, attributes
 from netdra.model.kept import KEEPING_TYPES, faults
 from netdra.model.meta import LabelSelector
@@ -180,7 +181,7 @@ def _plugin_errors(exposure: Exposure) -> Iterator[str]:
 
 def _keep_errors(exposure: Exposure) -> Iterator[str]:
     for what, hint in faults(exposure.keep):
-        yield f"spec.exposure.keep: {what}; {hint}"
+        yield sentence(f"spec.exposure.keep: {what}", hint)
     moving = [plugin.name for plugin in exposure.supported_cni_plugins if plugin.name in KEEPING_TYPES]
     if exposure.keep and exposure.supported_cni_plugins and not moving:
         yield (

@@ -84,7 +84,7 @@ def test_a_claim_that_cannot_be_prepared_is_noted_until_it_is_prepared_or_given_
                 request = wire.UnprepareRequest(claims=claims_of(name))
                 await call(kubelet, f"{V1}/NodeUnprepareResources", request, wire.UnprepareResponse)
         assert handler.noted == [
-            ("wrong", "the claim is wrong\nmend it"),
+            ("wrong", "the claim is wrong; mend it"),
             ("defect", "netdra has a defect; see the driver's log on this node"),
             ("fine", ""),
             ("fine", ""),
