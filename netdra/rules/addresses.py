@@ -30,6 +30,16 @@ class _Remark(NamedTuple):
     path: Path
 
 
+class _Placed(NamedTuple):
+    """A range of addresses as numbers and as a text, and where it is written."""
+
+    version: int
+    first: int
+    last: int
+    shown: str
+    path: Path
+
+
 def unwise(topology: NetworkTopology) -> Iterator[Finding]:
     """What will hardly work of the addresses of a topology's steps."""
     for at, step in enumerate(topology.spec.steps):
@@ -116,21 +126,39 @@ def _host_local(ipam: Mapping[str, Any]) -> Iterator[_Remark]:
         yield _Remark("ipam host-local has no range", "write subnet, or ranges", ())
         return
     networks: list[_Network] = []
+    ranges: list[_Placed] = []
     is_whole = True
     for path, entry in host_local(ipam):
         place = path if path[0] == "ranges" else ()
         network, host = _network(entry.get("subnet"))
+        if not entry.get("subnet"):
+            yield _Remark("the range has no subnet", "write subnet, as 10.0.0.0/24", place)
         if network is None:
             is_whole = False
             continue
         networks.append(network)
+        first, last = _address(entry.get("rangeStart")) or network[0], _address(entry.get("rangeEnd")) or network[-1]
+        if first.version == last.version:
+            ranges.append(_Placed(first.version, int(first), int(last), f"{first} to {last}", (*place, "subnet")))
         if host:
             what = f"subnet {entry['subnet']} has an address for its network, and host-local refuses it"
             yield _Remark(what, f"write {network}", (*place, "subnet"))
         gateway = _address(entry.get("gateway"))
         if gateway is not None and gateway not in network:
             yield _outside("gateway", gateway, [network], (*place, "gateway"))
+    yield from _overlapping(ranges)
     yield from _routes(ipam, networks if is_whole else [])
+
+
+def _overlapping(ranges: Sequence[_Placed]) -> Iterator[_Remark]:
+    """The ranges of a step that have an address of one before them, in the order of their addresses."""
+    last: _Placed | None = None
+    for entry in sorted(ranges):
+        if last is not None and entry.version == last.version and entry.first <= last.last:
+            what = f"range {entry.shown} overlaps with {last.shown}, and host-local refuses both"
+            yield _Remark(what, "write each address in one range", entry.path)
+        if last is None or (entry.version, entry.last) > (last.version, last.last):
+            last = entry
 
 
 def _whereabouts(ipam: Mapping[str, Any]) -> Iterator[_Remark]:

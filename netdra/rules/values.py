@@ -230,11 +230,14 @@ def _runtime(step: PlannedStep) -> Iterator[Finding]:
 
 def _sysctls(step: PlannedStep) -> Iterator[Finding]:
     given = step.config.get("sysctl")
-    for key in given if isinstance(given, Mapping) else ():
+    for key, value in given.items() if isinstance(given, Mapping) else ():
         try:
             texts.sysctl_path(key, step.if_name)
         except InvalidInputError as problem:
             yield Finding(problem.what, problem.hint, ("config", "sysctl", key))
+        if isinstance(value, str) and not value.strip():
+            what = f"sysctl {quoted(key)} has an empty value, which the kernel refuses"
+            yield Finding(what, 'write its value as a text, as "1", or remove it', ("config", "sysctl", key))
 
 
 def _routes(step: PlannedStep) -> Iterator[Finding]:

@@ -26,7 +26,7 @@ PODS = draws.count(3, 25)
 SEED = draws.seed() if draws.ANEW else 2
 """A pod takes seconds, so `make test` runs the same few; `make explore` draws others."""
 MOST_EDITS = 4000
-WITHIN = 30.0
+WITHIN = 90.0
 ROUTES = [{"destination": "198.51.100.0/24", "gateway": "192.0.2.1", "metric": 7}]
 IPAM = {"type": "host-local", "ranges": [[{"subnet": "203.0.113.0/24", "rangeStart": "203.0.113.9"}]]}
 
