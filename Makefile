@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest
 # Tests start many processes of netdra. Where this is set, as in many images, each of them compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test quick lint format test-unit test-kernel test-cluster test-oldest test-runtimes test-hardware test-machine test-times test-recorded explore soak testbed bench image release crds docs protos lock clean
+.PHONY: help demo test quick lint format test-unit test-kernel test-cluster test-oldest test-runtimes test-hardware test-machine test-times test-recorded test-upgrade explore soak testbed bench image release crds docs protos lock clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -67,10 +67,15 @@ test-times: ## Where the last run was slower or faster than the one before; BEFO
 test-recorded: recordings $(DEV) ## Descriptions of servers against recorded trees, NETDRA_FIXTURES=folder; not in `make test`
 	$(PYTEST) tests/recorded
 
-DRAWN := $(addprefix test_,scheduler_agreement.py slices_accepted.py kubectl_yaml.py hollow.py) \
-  $(addprefix sandboxes/test_,any_order.py refusing_kernel.py) pods/networks/test_workloads.py
+DRAWN := $(addprefix test_,scheduler_agreement.py slices_accepted.py kubectl_yaml.py hollow.py validate_agreement.py) \
+  $(addprefix sandboxes/test_,any_order.py refusing_kernel.py) $(addprefix pods/networks/test_,workloads.py edited.py)
 explore: $(DEV) system testbed ## All that is drawn, anew and longer: properties, parsers of foreign bytes (NETDRA_FUZZ_SECONDS each), pods (root, Go)
 	NETDRA_DRAW=anew $(PYTEST) tests/unit tests/kernel $(addprefix tests/cluster/,$(DRAWN))
+
+test-upgrade: $(DEV) system testbed ## Pods live through an upgrade from an older netdra, FROM=<tag or commit>, back, and forward again (root, Go)
+	@$(PYTHON) -m image --prepare
+	@$(PYTHON) -m testbed.former $(FROM)
+	@$(PYTEST) tests/upgrade
 
 soak: $(DEV) system testbed ## 200 random pods and faults on a real node, 20 updates of the driver; NETDRA_SOAK_RUNS, NETDRA_SOAK_SEED (root, Go)
 	NETDRA_SOAK_RUNS=$${NETDRA_SOAK_RUNS:-200} NETDRA_SOAK_AWAY=$${NETDRA_SOAK_AWAY:-60} \
