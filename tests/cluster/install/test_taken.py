@@ -106,3 +106,24 @@ def test_the_account_of_helm_test_may_try_and_write_nothing(plane: ControlPlane)
 
     until(lambda: "may try to write, and nothing else" in refused(), "the policy to hold the account to dry runs")
     assert refused("--dry-run=server") == ""
+
+
+@pytest.mark.usefixtures("first")
+def test_another_release_takes_over_the_definitions_that_an_uninstall_keeps(plane: ControlPlane, admin: Api) -> None:
+    """The last of this module: the release `first` goes. Its hooks need a node, which there is none of."""
+    where, kind = plane.kubeconfig(), "networking.dra.io/v1alpha1/DeviceExposurePolicy"
+    helm("uninstall", "first", "--namespace=net", "--no-hooks", "--wait", kubeconfig=where)
+    admin.create(manifest(kind, "kept", spec={"selector": {"cel": "false"}, "action": "exclude"}))
+    names = {each.name for each in kinds.KINDS}
+    assert names <= {each["metadata"]["name"] for each in admin.list(DEFINITION)}
+    install = ("install", "other.name", str(CHART), "--namespace=other", "--create-namespace")
+    with pytest.raises(HelmError, match="invalid ownership metadata"):
+        helm(*install, kubeconfig=where)
+    helm(*install, "--take-ownership", kubeconfig=where)
+    owners = {
+        each["metadata"]["annotations"]["meta.helm.sh/release-name"]
+        for each in admin.list(DEFINITION)
+        if each["metadata"]["name"] in names
+    }
+    assert owners == {"other.name"}
+    assert admin.get(kind, "kept") is not None
