@@ -389,6 +389,11 @@ def test_a_topology_and_a_policy_are_degraded_while_claims_fail_with_few_writes(
     assert message.startswith(f"{number} claims fail on nodes n0, n1, n2, n3; the last one is {workspace.namespace}/c")
     shown = control_plane.kubectl("get", "ntopousage", pair, "--no-headers").split()
     assert shown[:4] == [pair, str(number), str(number), "True"]
+    # As docs/controller.md has it.
+    each = "{.metadata.namespace}/{.metadata.name}{'\\t'}{.status.devices[*].conditions[?(@.status=='False')].message}"
+    path = f"jsonpath={{range .items[*]}}{each}{{'\\n'}}{{end}}"
+    listed = control_plane.kubectl("get", "resourceclaims", "-A", "-o", path)
+    assert f"{workspace.namespace}/c007\tno carrier, password=geheim7" in listed
     for claim in claims[::2]:
         api.delete(CLAIM, claim["metadata"]["name"], workspace.namespace)
     for claim in claims[1::2]:
