@@ -26,12 +26,14 @@ def looked(capabilities: str) -> list[str]:
 
 
 def test_settings_that_are_read_only_are_made_writable() -> None:
-    before, hint, after = looked("+sys_admin")
-    assert before == "no step can set a sysctl: /proc/sys is mounted read-only"
+    before, after = looked("+sys_admin")
+    what, _, hint = before.partition("; ")
+    assert what == "no step can set a sysctl: /proc/sys is mounted read-only"
     assert "CAP_SYS_ADMIN" in hint
     assert after == "None"
 
 
 def test_without_the_capability_it_is_said_what_to_do() -> None:
-    before, hint, *after = looked("-all,+net_admin")
-    assert after == [before, hint]
+    before, after = looked("-all,+net_admin")
+    assert "CAP_SYS_ADMIN" in before
+    assert after == before

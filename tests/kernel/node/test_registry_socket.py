@@ -64,7 +64,7 @@ def test_a_client_gives_its_token_to_root_alone(folder: Path) -> None:
     with false_server(path, USER) as program:
         with (
             RegistryClient("bctl", str(path), "secret") as client,
-            pytest.raises(PermanentError, match=r"is served by user 1000, not by root\n.*readOnly"),
+            pytest.raises(PermanentError, match=r"is served by user 1000, not by root; .*readOnly"),
         ):
             client.register("eth0", {"a": 1})
         program.kill()
