@@ -6,6 +6,7 @@ Netlink has all facts of virtual links, so sysfs is read only for links that hav
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Self
 
 from netdra.discovery import devices, ovs
@@ -167,6 +168,14 @@ def read_routes_through(kernel: Kernel, facts: MachineFacts, index: int) -> None
             facts.routes.reorder(unsure, route.dump_made(kernel.route))
     except KernelMissingError:
         facts.routes.drop_link(index)
+    except KernelError:
+        facts.stale.add("routes")
+
+
+def read_routes_of(kernel: Kernel, facts: MachineFacts, keys: Collection[bytes]) -> None:
+    """The routes of some keys, after a change of which the kernel's messages do not tell which one it was."""
+    try:
+        facts.routes.reorder(keys, route.dump_made(kernel.route))
     except KernelError:
         facts.stale.add("routes")
 

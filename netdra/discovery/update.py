@@ -50,6 +50,7 @@ class _Batch:
         self.concerned: set[Key] = set()
         self.routes = False
         self.unclear: set[int] = set()
+        self.unsure: set[bytes] = set()
         self.pairs: set[int] = set()
         self.far = False
         self.open_vswitch = False
@@ -98,8 +99,14 @@ class _Batch:
             self.unclear.add(index)
 
     def route(self, event: RouteEvent) -> None:
-        """Count a route."""
+        """Count a route.
+
+        One that takes the place of the first of its key, after routes have gone without a message, took that of another
+        one than is known.
+        """
         self.facts.routes.apply(event)
+        if event.replaces and self.unclear and not event.route.is_ipv6:
+            self.unsure.add(event.route.key)
         self.routes = True
 
     def device(self, event: DeviceEvent) -> None:
@@ -124,6 +131,8 @@ class _Batch:
         for index in self.unclear & facts.routes.links:
             live.read_routes_through(self.kernel, facts, index)
             self.routes = True
+        if self.unsure:
+            live.read_routes_of(self.kernel, facts, self.unsure)
         if self.routes:
             self.concerned |= facts.note_routes()
         if self.pfs:

@@ -146,6 +146,27 @@ def test_a_route_that_went_with_its_link_and_came_again_is_behind_the_others(rou
         assert watcher.rescans == 0
 
 
+@pytest.mark.parametrize(
+    ("hops", "loss"),
+    [
+        ("via 10.0.0.1 dev p2 onlink", "link set p2 down\nlink set p2 up"),
+        ("dev p2 src 10.9.0.2", "addr del 10.9.0.2/24 dev p2"),
+    ],
+)
+def test_what_is_replaced_after_a_route_went_without_a_message_is_the_first_that_is_left(
+    routed: Machine, hops: str, loss: str
+) -> None:
+    """The kernel's message about the new route does not say in whose place it stands."""
+    target = "0.0.0.0/0 table 254 metric 10"
+    with routed.namespace.run(lambda: Watcher(InventoryNode(name="worker-1"))) as watcher:
+        first = ["addr add 10.9.0.2/24 dev p2", f"route append {target} dev p1", f"route prepend {target} {hops}"]
+        run(routed, first)
+        agree(watcher, routed)
+        run(routed, [loss, f"route replace {target} dev p3"])
+        agree(watcher, routed)
+        assert watcher.rescans == 0
+
+
 @pytest.mark.parametrize("on_link_first", [True, False])
 def test_a_route_with_a_gateway_and_one_without_replace_each_other(routed: Machine, on_link_first: bool) -> None:
     on_link, through = "dev p1", "nexthop via fd00::1 dev p2 onlink nexthop via fd00::2 dev p3 onlink"
