@@ -112,7 +112,10 @@ def test_a_cluster_with_netdra_has_no_error(installed: ControlPlane, api: Api) -
     pod = objects.manifest(objects.POD, "old", "netdra", spec={"containers": [{"name": "main", "image": "none"}]})
     pod["metadata"]["labels"] = labels
     api.create(pod)
-    code, found = doctor(installed.kubeconfig())
+    try:
+        code, found = doctor(installed.kubeconfig())
+    finally:
+        api.delete(objects.POD, "old", "netdra")
     assert levels(found, "error") == set()
     assert code == 0
     assert found["webhook"]["seen"] == "refuses what is wrong"
