@@ -301,7 +301,7 @@ class WatchedClaimStatus(ClaimUseStatus, frozen=True):
     devices: tuple[DeviceReadiness, ...] = ()
 
     def __post_init__(self) -> None:
-        """Drop what is not kept."""
+        """Drop devices that are ready, and those of other drivers."""
         if self.devices:
             kept = tuple(_failed(device, failure) for device in self.devices if (failure := device.failure))
             msgspec.structs.force_setattr(self, "devices", kept)

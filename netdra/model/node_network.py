@@ -72,7 +72,7 @@ class PublishedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
     """A device that is published for each interface of an entry.
 
     Attributes:
-        policy: The policy that offers it, e.g. `vfs`. If absent, the policy is no longer known.
+        policy: The policy that offers it, e.g. `vfs`. If absent, the policy is unknown.
         suffix: The end of the device's name, after the interface's name, e.g. `-shared`. If absent, the names are the
             same.
         name: The device's whole name, e.g. `enp3s0f0-lane0`, where it is not the interface's name with the suffix. If
@@ -95,8 +95,9 @@ class InterfaceGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
 
     Attributes:
         type: The type of the interfaces, e.g. `pf`, `vf`, `nic`, `bridge`.
-        state: The link's state in the kernel's words, e.g. `up`; `away` if there is no netdev here, as of one in a pod;
-            `gone` if the interface is no longer there and a claim still has its device. If absent, it is not known.
+        state: The link's state in the kernel's words, e.g. `up`; `away` while the netdev is in a pod or
+            has no driver; `gone` if a claim still has the device of an interface that was removed. If absent, it is
+            unknown.
         count: The number of interfaces in this entry, e.g. `8`.
         listed: The interfaces' names, e.g. `[enp3s0f0, enp3s0f0v2]`: the kernel's name, and `<pf>v<index>` for a
             virtual function. Of those that no policy matches, the ends of pods' pairs are only counted, and all but 32

@@ -90,7 +90,7 @@ class Taints(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
 
     Attributes:
         gone: The effect of the taint `dra.networking/gone`, which a device in use gets when its interface or its
-            hardware is no longer there, e.g. `NoExecute`. `NoSchedule` does not affect the pods that have the device;
+            hardware was removed, e.g. `NoExecute`. `NoSchedule` does not affect the pods that have the device;
             with `NoExecute` Kubernetes evicts them, unless their claim tolerates the taint.
     """
 

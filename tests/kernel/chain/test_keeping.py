@@ -15,6 +15,7 @@ from netdra.kernel import netns
 from netdra.model.errors import NetdraError
 from netdra.model.kept import Keep
 from tests.kernel.chain.conftest import Bed, device, differences
+from tests.kernel.chain.test_crash import ENOUGH, assert_undone, crasher, dies
 from tests.plans import attach, plan, step
 
 EVERYTHING: tuple[Keep, ...] = ("addresses", "routes", "rules", "neighbours", "mtu")
@@ -200,3 +201,18 @@ def test_addresses_alone_are_refused_with_the_word_that_allows_them(bed: Bed) ->
     with pytest.raises(NetdraError, match="the host uses device") as refused:
         moved(bed, device("eth7", keep=EVERYTHING))
     assert "allowHostAddresses" in refused.value.hint
+
+
+def test_killed_at_any_point_of_attaching_the_node_has_all_again_and_the_pod_nothing(bed: Bed) -> None:
+    rail(bed)
+    before, on_node = bed.state(), seen(bed, "eth7", inside=False)
+    one = step("dev", "host-device", "rail0", device=device("eth7", allow_host_addresses=True, keep=EVERYTHING))
+    with crasher(bed, "attach", (plan(one),)) as process:
+        for number in range(1, ENOUGH):
+            killed = dies(process, number)
+            assert_undone(bed, before, number)
+            assert seen(bed, "eth7", inside=False) == on_node, f"after event {number}"
+            assert seen(bed, "rail0", inside=True)["rules"] == [], f"after event {number}"
+            if not killed:
+                break
+    assert 10 < number < ENOUGH - 1
