@@ -1,8 +1,9 @@
 """An allocated claim and its topology become a plan, or an error that says what the claim lacks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from netdra.model import documents, names
@@ -13,7 +14,7 @@ from netdra.model.plan import Binding, PlannedDevice
 from netdra.model.resource import Device, DeviceAttribute, ResourcePool, ResourceSlice, ResourceSliceSpec
 from netdra.model.topology import NetworkTopology
 from netdra.topology.bind import EXTENDED_RESOURCE_CLAIM, bind, unbound
-from netdra.topology.devices import from_slices
+from netdra.topology.devices import DeviceKey, from_slices
 
 Topology = Callable[..., NetworkTopology]
 POOL = "n1/sriov-pf"
@@ -55,8 +56,12 @@ def claim(
     )
 
 
-def bound(claims: Sequence[ResourceClaim], *topologies: NetworkTopology) -> Binding:
-    return bind(claims, {topology.name: topology for topology in topologies}, DEVICES)
+def bound(
+    claims: Sequence[ResourceClaim],
+    *topologies: NetworkTopology,
+    devices: Mapping[DeviceKey, PlannedDevice] = DEVICES,
+) -> Binding:
+    return bind(claims, {topology.name: topology for topology in topologies}, devices)
 
 
 def test_each_device_goes_to_the_step_of_its_class(topology: Topology) -> None:
@@ -80,6 +85,17 @@ def test_share_and_consumption_are_kept(topology: Topology) -> None:
     device = plan.steps[0].device
     assert device is not None
     assert (device.share_id, device.consumed_capacity) == ("s-1", {"dra.networking/macvlans": "1"})
+
+
+def test_of_a_policy_s_devices_a_bond_s_members_keep_nothing_unless_the_step_says_so(topology: Topology) -> None:
+    keeping = {key: msgspec.structs.replace(device, keep=("addresses",)) for key, device in DEVICES.items()}
+    made = claim(
+        [result("vf0", "vf0"), result("vf1", "vf1"), result("vf2", "vf2")],
+        [config("net", step, step) for step in ("vf0", "vf1", "vf2")],
+    )
+    steps = TWO.replace("vf1, type: sriov", "vf1, type: sriov, keep: [mtu]") + "\n- {name: vf2, type: sriov}"
+    (plan,) = bound([made], topology(steps), devices=keeping).plans
+    assert {step.name: step.kept for step in plan.steps} == {"vf0": (), "vf1": ("mtu",), "vf2": ("addresses",), "b": ()}
 
 
 def test_a_config_without_requests_is_for_all_of_them(topology: Topology) -> None:
