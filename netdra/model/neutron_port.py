@@ -145,10 +145,10 @@ class NeutronPortStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     """What Neutron gave.
 
     Attributes:
-        port_id: The port's id in Neutron, e.g. `f2a9d7c4-1e3b-46d8-a5c0-7b8e9d6f4a21`. If absent, the port does not exist
-            yet.
-        network_id: The id of its network, e.g. `3c1d0b6e-8f2a-4d57-9b4c-6e0a1f2d3c4b`. If absent, the port does not exist
-            yet.
+        port_id: The port's id in Neutron, e.g. `f2a9d7c4-1e3b-46d8-a5c0-7b8e9d6f4a21`. If
+            absent, the port does not exist yet.
+        network_id: The id of its network, e.g. `3c1d0b6e-8f2a-4d57-9b4c-6e0a1f2d3c4b`. If
+            absent, the port does not exist yet.
         network_name: The name of its network, e.g. `blue`. If absent, the port does not exist yet.
         settings: The settings that the VF gets of the port, e.g. `{mac: "fa:16:3e:00:00:01", vlan: 1017}`. If absent,
             the port was never bound.
