@@ -182,7 +182,8 @@ def test_the_controllers_account_sees_all_that_is_compared(
     account = identities.kubeconfig(control_plane, api, "netdra-controller")
     findings = run(f"--kubeconfig={account}", f"--neutron-clouds={cloud.clouds(tmp_path / 'clouds.yaml')}")
     assert only(findings, "NIC switch agents")["seen"] == "alive for 1 nodes and physnet2, physnet3"
-    assert only(findings, "ports of Neutron")["level"] == "ok"
+    ports = only(findings, "ports of Neutron")
+    assert ports["level"] == "ok", ports
 
 
 def test_what_the_user_may_not_see_is_said_and_is_not_called_well(
