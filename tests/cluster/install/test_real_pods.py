@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import yaml
 
 from netdra.cni.confining import FIRST_USER
 from testbed.api import Object
@@ -17,6 +16,7 @@ from testbed.pods import Pods
 from testbed.site import CNI_PATH, IMAGE, TAG, Site
 from testbed.waiting import until
 from testbed.workspace import open_workspace
+from tests.cluster.install.trying import first_pod
 from tests.cluster.pods.running import TOPOLOGY, publish, step
 
 CAPABILITIES = {"SETGID": 6, "SETUID": 7, "NET_ADMIN": 12, "NET_RAW": 13, "SYS_CHROOT": 18, "SYS_ADMIN": 21}
@@ -57,14 +57,7 @@ def pods(installed: Site) -> Iterator[Pods]:
 
 
 def test_a_pod_gets_its_network_by_netdras_own_pods(installed: Site, pods: Pods) -> None:
-    for name in ("policy", "topology"):
-        installed.api.create(yaml.safe_load((EXAMPLE / f"{name}.yaml").read_text()))
-    publish(installed.node, installed.api, "data0")
-    installed.plane.kubectl("--namespace", pods.namespace, "apply", "-f", str(EXAMPLE / "claim.yaml"))
-    pods.run("first", "data")
-    (link,) = (link for link in pods.ip("first", "link") if link["ifname"] not in {"lo", "eth0"})
-    assert link["linkinfo"]["info_kind"] == "macvlan"
-    pods.delete("first")
+    first_pod(installed, pods)
 
 
 def test_with_the_preset_a_pod_shares_an_interface_though_nobody_wrote_a_policy(installed: Site, pods: Pods) -> None:

@@ -27,9 +27,8 @@ from testbed.build import program
 from testbed.objects import POD
 from testbed.process import Ports, Process, answers
 from testbed.site import VALUES, Site, relay
-from testbed.waiting import waiting
 from testbed.workspace import open_workspace
-from tests.cluster.pods.running import publish
+from tests.cluster.install.trying import first_pod, run_lines
 
 PAGE = ROOT / "docs" / "releases.md"
 EXAMPLE = ROOT / "examples" / "first-pod"
@@ -108,17 +107,7 @@ def user_runs(release: Release, line: str, site: Site | None = None) -> str:
     home.mkdir(exist_ok=True)
     kubeconfig = str(site.plane.kubeconfig()) if site else "/nowhere"
     environment = {"PATH": ":".join([*folders, os.environ["PATH"]]), "HOME": str(home), "KUBECONFIG": kubeconfig}
-    with waiting("the page's lines"):
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", line],
-            cwd=release.folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
-    return done.stdout
+    return run_lines(line, release.folder, environment)
 
 
 def test_it_is_verified_pushed_installed_used_and_removed(site: Site, release: Release, registry: str) -> None:
@@ -131,7 +120,10 @@ def test_it_is_verified_pushed_installed_used_and_removed(site: Site, release: R
         more = f" --values {values}" if line.startswith("helm install") else ""
         user_runs(release, f"{line} {plain}{more}", site)
     check_what_runs(site, release, registry)
-    first_pod(site)
+    with open_workspace(site.api) as workspace:
+        pods = site.pods(workspace.namespace)
+        first_pod(site, pods)
+        pods.delete_all()
     user_runs(release, "helm uninstall netdra --namespace netdra --wait", site)
     assert not site.api.list("apps/v1/DaemonSet", "netdra")
 
@@ -162,21 +154,6 @@ def digest_of(release: Release) -> str:
         text = archive.extractfile("netdra/Chart.yaml").read()  # type: ignore[union-attr]
     digest: str = yaml.safe_load(text)["annotations"][DIGEST_ANNOTATION]
     return digest
-
-
-def first_pod(site: Site) -> None:
-    """The tutorial's pod gets its network."""
-    with open_workspace(site.api) as workspace:
-        pods = site.pods(workspace.namespace)
-        for name in ("policy", "topology"):
-            site.api.create(yaml.safe_load((EXAMPLE / f"{name}.yaml").read_text()))
-        publish(site.node, site.api, "data0")
-        site.plane.kubectl("--namespace", pods.namespace, "apply", "-f", str(EXAMPLE / "claim.yaml"))
-        pods.run("first", "data")
-        (link,) = (link for link in pods.ip("first", "link") if link["ifname"] not in {"lo", "eth0"})
-        assert link["linkinfo"]["info_kind"] == "macvlan"
-        pods.delete("first")
-        pods.delete_all()
 
 
 def test_an_image_of_the_folder_is_imported_without_a_registry(site: Site, release: Release) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,11 +16,11 @@ from testbed.api import Object
 from testbed.build import program
 from testbed.objects import CLASS
 from testbed.site import VALUES, Site
-from testbed.waiting import waiting
 from tests.cluster.conftest import DEFINITION
 from tests.cluster.install.rendering import CHART, HOOKS, of_kind
 from tests.cluster.install.test_applied import applied, until_next_second
 from tests.cluster.install.test_lifetime import GONE, GONE_HERE, ours
+from tests.cluster.install.trying import run_lines
 
 ROOT = helm.CHARTS.parent
 PAGE = ROOT / "docs" / "installing.md"
@@ -57,17 +56,7 @@ class Shell:
             "HOME": str(self.folder),
             "KUBECONFIG": str(self.site.plane.kubeconfig()),
         }
-        with waiting("the page's lines"):
-            done = subprocess.run(
-                ["bash", "-euo", "pipefail", "-c", lines],
-                cwd=self.folder,
-                env=environment,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return run_lines(lines, self.folder, environment)
 
     def rendered(self) -> list[Object]:
         """The objects of the file that the lines wrote."""
