@@ -189,7 +189,9 @@ def of_neutron(data: bytes) -> None:
                 session.read(data, "networks", list[NeutronNetwork]),
                 session.read(data, "subnets", list[Subnet]),
             )
-            answers.settings(port, nets[0], subnets, session.read(data, "policy", QosPolicy))
+            policy = session.read(data, "policy", QosPolicy)
+            for network in nets:
+                answers.settings(port, network, subnets, policy)
             assert port.is_bound in (True, False)
             assert port.pci_slot is not None
     for code in (403, 404, 409, 503):

@@ -296,7 +296,7 @@ class Recovery:
         lost = await self._lost(saved.values())
         for sandbox in self.table.unlisted if only is None else ():
             if sandbox.id not in saved or await self._has_lost_its_pod(sandbox):
-                self.table.mark_ended(sandbox.id)
+                self.table.end_unlisted(sandbox.id)
         self._is_unclear = bool(self._unknown or self.table.unlisted)
         for key in dict.fromkeys([*lost, *self.table.to_take_down()]):
             is_being_done = self.table.is_busy(key) and key not in lost  # such as by the hook of its stop

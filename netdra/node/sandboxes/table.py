@@ -217,6 +217,12 @@ class Table:
             record.life = Life.ENDED
             self._forget(sandbox)
 
+    def end_unlisted(self, sandbox: str) -> None:
+        """A sandbox that the runtime did not list has ended, unless the runtime has listed it again meanwhile."""
+        record = self._records.get(sandbox)
+        if record is not None and record.life is Life.UNLISTED:
+            self.mark_ended(sandbox)
+
     def running(self, sandbox: str) -> Sandbox | None:
         """A sandbox if it runs, else None."""
         record = self._records.get(sandbox)

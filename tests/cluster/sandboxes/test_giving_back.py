@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from contextlib import suppress
+from unittest import mock
 
 import msgspec
 import pytest
@@ -91,6 +92,25 @@ def test_a_sandbox_that_is_listed_again_goes_on_with_its_network(scene: Scene) -
             await rounds(daemon, 2)
             assert scene.machine.checkpoints() == {sandbox.id}
             assert [event.reason for event in scene.told] == []
+
+    asyncio.run(story())
+
+
+def test_a_sandbox_that_is_listed_again_while_its_pod_is_looked_for_goes_on_with_its_network(scene: Scene) -> None:
+    _, sandbox = attached(scene)
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.synchronize()
+
+            async def has_pod(*_: object) -> bool:
+                await daemon.synchronize(sandbox)
+                return False
+
+            with mock.patch.object(daemon.pods.claims, "has_pod", has_pod):
+                await rounds(daemon)
+            assert scene.machine.checkpoints() == {sandbox.id}
+            assert "net1" in scene.machine.links(sandbox)
 
     asyncio.run(story())
 
