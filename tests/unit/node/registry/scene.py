@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +91,13 @@ class Scene:
     async def listed(self) -> list[wire.Registration]:
         found = await self.call("ListRegistrations", wire.ListRegistrationsRequest(), wire.ListRegistrationsResponse)
         return list(found.registrations)
+
+
+@asynccontextmanager
+async def another_connection(scene: Scene) -> AsyncIterator[Scene]:
+    """The same registry by a connection of its own."""
+    async with grpc.aio.insecure_channel(f"unix:{scene.path}", [("grpc.use_local_subchannel_pool", 1)]) as channel:
+        yield replace(scene, channel=channel)
 
 
 def refused_reason(problem: grpc.aio.AioRpcError) -> str:

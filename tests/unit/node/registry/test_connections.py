@@ -21,7 +21,7 @@ from netdra.node.registry.connections import CALLS, ReadingTurns
 from testbed.pace import measured
 from testbed.waiting import until_async
 from tests.unit.node.kubelet.caller import run
-from tests.unit.node.registry.scene import Scene, serving
+from tests.unit.node.registry.scene import Scene, another_connection, serving
 
 LONGEST_SECONDS = 0.05
 """Of processor time: what the loop does between two looks at what else has come."""
@@ -183,7 +183,9 @@ def test_connections_that_are_full_of_calls_and_end_are_no_line_in_the_log_each(
                     opened.connect(str(scene.path))
                     opened.send(_pings(100))
             await asyncio.sleep(0.2)
-            assert (await scene.register()).success
+            # The calls' own connection may just be closed for having had too many at a time.
+            async with another_connection(scene) as other:
+                assert (await other.register()).success
 
     with caplog.at_level(logging.WARNING):
         run(story)
