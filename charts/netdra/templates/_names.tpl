@@ -13,6 +13,18 @@
 {{- end -}}
 {{- end -}}
 
+{{/* The namespace of netdra's objects. */}}
+{{- define "netdra.namespace" -}}
+{{- .Values.namespaceOverride | default .Release.Namespace -}}
+{{- end -}}
+
+{{/* The service account of a component: (list . COMPONENT). Admission policies name it, so no two components may share one. */}}
+{{- define "netdra.account" -}}
+{{- $root := index . 0 -}}
+{{- $component := index . 1 -}}
+{{- (index $root.Values $component).serviceAccountName | default (printf "%s-%s" (include "netdra.fullname" $root) $component) -}}
+{{- end -}}
+
 {{/* What a component's pods are chosen by. Never changes: a Deployment's selector cannot. */}}
 {{- define "netdra.selector" -}}
 {{- $root := index . 0 -}}

@@ -22,6 +22,17 @@ class Case:
     namespace: str = "netdra"
     values: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def objects_namespace(self) -> str:
+        """Where its objects are."""
+        return str(self.values.get("namespaceOverride", self.namespace))
+
+    @property
+    def accounts(self) -> set[str]:
+        """The service accounts that the values name."""
+        components = [self.values.get(each, {}) for each in ("node", "controller", "webhook")]
+        return {each["serviceAccountName"] for each in components if "serviceAccountName" in each}
+
     @cached_property
     def manifests(self) -> str:
         """As text."""
@@ -47,6 +58,19 @@ CASES = {
     "long-names": Case(LONG, "n" * 63, HOOKS),
     "named": Case("on", "y", {**HOOKS, "fullnameOverride": "0x1"}),
     "own-namespace": Case(values={"namespace": {"create": True}}),
+    "overridden": Case(
+        "prod",
+        "releases",
+        {
+            **HOOKS,
+            "namespaceOverride": "networking",
+            "node": {"serviceAccountName": "driver"},
+            "controller": {"serviceAccountName": "operator"},
+            "webhook": {"serviceAccountName": "admission"},
+            "metrics": {"podMonitor": True, "rules": True},
+            "networkPolicy": {"enabled": True},
+        },
+    ),
     "cert-manager": Case(values={"webhook": {"certManager": {"enabled": True}}}),
     "issuer": Case(values={"webhook": {"certManager": {"enabled": True, "issuerRef": {"name": "corporate"}}}}),
     "everything": Case(

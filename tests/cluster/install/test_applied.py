@@ -58,8 +58,8 @@ def api(plane: ControlPlane) -> Iterator[Api]:
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_a_second_apply_changes_no_object(plane: ControlPlane, api: Api, name: str) -> None:
     case = CASES[name]
-    if not any(found["metadata"]["name"] == case.namespace for found in api.list(NAMESPACE)):
-        add_namespace(api, case.namespace)
+    if not any(found["metadata"]["name"] == case.objects_namespace for found in api.list(NAMESPACE)):
+        add_namespace(api, case.objects_namespace)
     # The definitions are the same in each case, and take longest.
     left_out = {"CustomResourceDefinition"} if name != min(CASES) else set()
     objects = [

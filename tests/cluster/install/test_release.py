@@ -32,6 +32,8 @@ from tests.cluster.install.trying import first_pod, run_lines
 
 PAGE = ROOT / "docs" / "releases.md"
 EXAMPLE = ROOT / "examples" / "first-pod"
+ACCOUNTS = {"node": "driver", "controller": "operator", "webhook": "admission"}
+"""The names that the release's accounts get: admission policies must follow them."""
 NAMED = "0.2.0"
 """The version that the page's lines name."""
 EPOCH = 1_700_000_000
@@ -114,7 +116,8 @@ def test_it_is_verified_pushed_installed_used_and_removed(site: Site, release: R
     verified = "\n".join(user_runs(release, line) for line in release.lines("Verify a release"))
     assert 'Good "netdra-release" signature for netdra' in verified
     values = release.folder / "values.json"
-    values.write_text(json.dumps({name: value for name, value in VALUES.items() if name != "image"}))
+    own = {name: {**VALUES.get(name, {}), "serviceAccountName": account} for name, account in ACCOUNTS.items()}
+    values.write_text(json.dumps({name: value for name, value in {**VALUES, **own}.items() if name != "image"}))
     for line in release.lines("Install a release", registry):
         plain = {"skopeo": "--dest-tls-verify=false", "helm": "--plain-http"}[line.split()[0]]
         more = f" --values {values}" if line.startswith("helm install") else ""

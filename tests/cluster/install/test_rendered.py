@@ -49,13 +49,15 @@ def test_the_defaults_come_to_what_was_agreed_on() -> None:
 
 
 @cases
-def test_every_object_is_in_the_releases_namespace_and_named_after_it(case: Case) -> None:
+def test_every_object_is_in_one_namespace_and_named_after_the_release(case: Case) -> None:
     found = case.objects()
-    assert {each["metadata"].get("namespace") for each in found if each["kind"] not in CLUSTER_WIDE} == {case.namespace}
+    namespaced = [each for each in found if each["kind"] not in CLUSTER_WIDE]
+    assert {each["metadata"].get("namespace") for each in namespaced} == {case.objects_namespace}
     ours = [
         each
         for each in found
-        if each["kind"] not in ("CustomResourceDefinition", "Namespace") and name(each) not in PEOPLE
+        if each["kind"] not in ("CustomResourceDefinition", "Namespace")
+        and name(each) not in case.accounts.union(PEOPLE)
     ]
     (prefix,) = {name(each) for each in of_kind(ours, "ValidatingWebhookConfiguration") if "claims" not in name(each)}
     assert all(name(each).startswith(prefix) for each in ours)
@@ -71,7 +73,7 @@ def test_whatever_names_another_object_names_one_that_there_is(case: Case) -> No
     accounts = {name(each) for each in of_kind(found, "ServiceAccount")}
     for binding in of_kind(found, "ClusterRoleBinding", "RoleBinding"):
         assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) in present
-        assert {each["namespace"] for each in binding["subjects"]} == {case.namespace}
+        assert {each["namespace"] for each in binding["subjects"]} == {case.objects_namespace}
         assert {each["name"] for each in binding["subjects"]} <= accounts
     for binding in of_kind(found, "ValidatingAdmissionPolicyBinding"):
         assert ("ValidatingAdmissionPolicy", binding["spec"]["policyName"]) in present
@@ -82,13 +84,13 @@ def test_whatever_names_another_object_names_one_that_there_is(case: Case) -> No
         for account in re.findall(r"system:serviceaccount:([^:]+):([a-z0-9-]+)", case.manifests)
         if account not in others
     ]
-    assert {namespace for namespace, _ in told} == {case.namespace}
+    assert {namespace for namespace, _ in told} == {case.objects_namespace}
     assert {account for _, account in told} <= accounts
     services = {name(each): each["spec"]["selector"] for each in of_kind(found, "Service")}
     for configuration in of_kind(found, "ValidatingWebhookConfiguration"):
         for webhook in configuration["webhooks"]:
             service = webhook["clientConfig"]["service"]
-            assert service["namespace"] == case.namespace
+            assert service["namespace"] == case.objects_namespace
             assert service["name"] in services
     for workload in of_kind(found, *WORKLOADS):
         pod = pod_of(workload)
@@ -234,6 +236,12 @@ def test_with_cert_manager_the_webhook_may_write_nothing() -> None:
         ({"controller": {"neutron": {"allowedNetworks": ["blue"]}}}, "at '/controller/neutron/allowedNetworks/0'"),
         ({"controller": {"neutron": {"secret": "x"}}}, "additional properties 'secret' not allowed"),
         ({"fullnameOverride": "No_Name"}, "at '/fullnameOverride'"),
+        ({"namespaceOverride": "a.b"}, "at '/namespaceOverride'"),
+        ({"node": {"serviceAccountName": 'a"b'}}, "at '/node/serviceAccountName'"),
+        (
+            {"node": {"serviceAccountName": "netdra-webhook"}},
+            "accounts netdra-webhook, netdra-controller, netdra-webhook",
+        ),
     ],
 )
 def test_a_wrong_value_is_refused_by_its_name(values: dict[str, Any], told: str) -> None:

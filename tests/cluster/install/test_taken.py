@@ -41,8 +41,8 @@ def as_list(objects: Sequence[Object]) -> str:
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_every_object_is_taken_by_the_api_server(plane: ControlPlane, admin: Api, case: Case) -> None:
-    if not any(each["metadata"]["name"] == case.namespace for each in admin.list(NAMESPACE)):
-        add_namespace(admin, case.namespace)
+    if not any(each["metadata"]["name"] == case.objects_namespace for each in admin.list(NAMESPACE)):
+        add_namespace(admin, case.objects_namespace)
     objects = [each for each in case.objects() if not each["apiVersion"].startswith(FOREIGN)]
     # A pod's account is looked up even if it is only tried.
     accounts = of_kind(objects, "ServiceAccount")
