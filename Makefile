@@ -72,7 +72,7 @@ DRAWN := $(addprefix test_,scheduler_agreement.py slices_accepted.py kubectl_yam
 explore: $(DEV) system testbed ## All that is drawn, anew and longer: properties, parsers of foreign bytes (NETDRA_FUZZ_SECONDS each), pods (root, Go)
 	NETDRA_DRAW=anew $(PYTEST) tests/unit tests/kernel $(addprefix tests/cluster/,$(DRAWN))
 
-test-upgrade: former $(DEV) system testbed ## Pods live through an upgrade from an older netdra, FROM=<tag or commit>, back, and forward again (root, Go)
+test-upgrade: $(DEV) system testbed ## Pods live through an upgrade from the last release, or FROM=<tag or commit>, back, and forward again (root, Go)
 	@$(PYTHON) -m image --prepare
 	@$(PYTHON) -m testbed.former $(FROM)
 	@$(PYTEST) tests/upgrade
@@ -115,10 +115,7 @@ testbed-cni:
 testbed-bench:
 	@$(PYTHON) -m testbed build --for bench >/dev/null
 
-.PHONY: former recordings
-former:
-	@test -n "$(FROM)" || { echo 'netdra: set FROM to a tag or commit of an older netdra (docs/testing.md)' >&2; exit 1; }
-
+.PHONY: recordings
 recordings:
 	@test -n "$$NETDRA_FIXTURES" || { \
 	  echo 'netdra: set NETDRA_FIXTURES to the folder of the recorded trees (docs/testing.md)' >&2; exit 1; }

@@ -97,7 +97,7 @@ def build(key: Path | None) -> None:
 
 
 def begin(number: str) -> None:
-    """Write the next version into the sources and charts.
+    """Write the next version into the sources and charts, and the present one as that from which upgrades are tested.
 
     Raises:
         VersionError: it is no version of a release.
@@ -105,6 +105,8 @@ def begin(number: str) -> None:
     if re.fullmatch(r"\d+\.\d+\.\d+", number) is None:
         raise VersionError(f'version "{number}" must be like 0.3.0')
     tree = f"{number}.dev0"
+    released = tree_version().partition(".dev")[0]
+    (ROOT / "release" / "previous").write_text(f"v{released}\n", encoding="utf-8")
     _replace(ROOT / MODULE, r'^__version__ = ".*"$', f'__version__ = "{tree}"')
     for path in (ROOT / "charts").glob("*/Chart.yaml"):
         _replace(path, r"^version: .*$", f"version: {chart_version(tree)}")

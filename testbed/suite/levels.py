@@ -157,6 +157,7 @@ PREPARATIONS: Mapping[str, Job] = {
         Job("bytecode", ("sh", "-c", _COMPILE), after=("environment",)),
         Job("image", ("python3", "-m", "image", "--prepare"), after=("packages",)),
         Job("foreign-image", ("python3", "-m", "image", "--prepare", "--architecture=arm64"), after=("image",)),
+        Job("former-image", (PYTHON, "-m", "testbed.former"), after=("environment", "image")),
         Job("cni", ("python3", "-m", "testbed", "build", "cni-plugins", "cnitool"), after=("packages",)),
         Job("components", ("python3", "-m", "testbed", "build"), after=("cni",)),
         Job("hardware-components", ("python3", "-m", "testbed", "build", "--for", "hardware"), after=("components",)),
@@ -194,6 +195,12 @@ LEVELS: Mapping[str, Level] = {
             after=("environment", "components"),
             again=True,
             variables={RUNTIME: OLDEST_RUNTIME},
+        ),
+        Level(
+            "upgrade",
+            _pytest("tests/upgrade"),
+            after=("environment", "components", "image", "former-image"),
+            again=True,
         ),
         Level(
             "machine",
