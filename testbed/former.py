@@ -1,7 +1,7 @@
-"""`python -m testbed.former [COMMIT]`: an older netdra: a clone in `build/former`, and its image, built by its own code.
+"""`python -m testbed.former [COMMIT]`: an older netdra, cloned to `build/former`; its own code builds its image.
 
-Part of `make test`, with the commit in `release/previous`; `make test-upgrade FROM=…` takes another one. `tests/upgrade`
-installs it before the present one.
+Part of `make test`, with the commit in `release/previous`; `make test-upgrade FROM=…` takes another one.
+`tests/upgrade` installs the older netdra before the present one.
 """
 
 from __future__ import annotations
