@@ -1,4 +1,4 @@
-"""The story of a ResourceClaim: its classes and topologies, its allocation, its ports, what its devices became. Pure."""
+"""The story of a ResourceClaim: its classes and topologies, its allocation, its ports, its devices in pods. Pure."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def progress(cluster: Cluster, claim: ResourceClaim, pod: PlacedPod | None = Non
             yield from _of_port(port)
     for status in claim.status.devices:
         if status.driver == DRIVER:
-            yield from _of_device(cluster, claim, status, pod)
+            yield from _of_device(claim, status, pod)
 
 
 def _node(cluster: Cluster, result: DeviceRequestAllocationResult) -> str:
@@ -193,7 +193,9 @@ def _of_port(port: NeutronPort) -> Iterator[Statement]:
     about = f"NeutronPort {port.metadata.namespace}/{port.name}"
     bound = port.bound
     if bound is None:
-        text = f'the port of device "{port.spec.device}" has no Bound condition: the controller has not asked for it yet'
+        text = (
+            f'the port of device "{port.spec.device}" has no Bound condition: the controller has not asked for it yet'
+        )
         next_step = "check that netdra's controller runs with neutron.cloudsSecret: netdra doctor"
         yield Statement(severity="warning", object=about, text=text, next_step=next_step, reason="NotAsked")
         return
@@ -215,9 +217,7 @@ def _of_port(port: NeutronPort) -> Iterator[Statement]:
             )
 
 
-def _of_device(
-    cluster: Cluster, claim: ResourceClaim, status: AllocatedDeviceStatus, pod: PlacedPod | None
-) -> Iterator[Statement]:
+def _of_device(claim: ResourceClaim, status: AllocatedDeviceStatus, pod: PlacedPod | None) -> Iterator[Statement]:
     """What the node's driver reports of a device."""
     about = f'{_about(claim)}, device "{status.device}"'
     for condition in status.conditions or ():

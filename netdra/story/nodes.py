@@ -1,7 +1,7 @@
 """Which nodes a pod can run on by its own spec, and the state of netdra's driver on a node. Pure.
 
-Follows the kube-scheduler's NodeAffinity, TaintToleration and NodeUnschedulable plugins (Kubernetes 1.37), as far as they
-reject nodes.
+Follows the kube-scheduler's NodeAffinity, TaintToleration and NodeUnschedulable plugins (Kubernetes 1.37), as far as
+they reject nodes.
 """
 
 from __future__ import annotations
@@ -92,8 +92,10 @@ def driver_problems(cluster: Cluster, node: str) -> Iterator[Statement]:
         next_step = "check that the DaemonSet netdra-node has a running pod on the node"
         yield wrong(about, text, next_step, reason="DriverMissing")
     elif not any(found.node == node for found in cluster.devices.values()):
-        text = f'node "{node}" publishes no device of {DRIVER}'
-        yield wrong(about, text, _offer(cluster, node), reason="NoDevices", details=_hidden(cluster, node))
+        hidden = _hidden(cluster, node)
+        why = f"; {hidden[0]}" if hidden else ""
+        text = f'node "{node}" publishes no device of {DRIVER}{why}'
+        yield wrong(about, text, _offer(cluster, node), reason="NoDevices", details=hidden)
 
 
 def _is_ready(pod: PlacedPod) -> bool:

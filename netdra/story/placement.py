@@ -88,7 +88,7 @@ def _answer(cluster: Cluster, question: Question, nodes: Sequence[str], usable: 
         return
     explanation = allocator.explain(*question.claims, nodes=usable)
     details = tuple(explanation.lines()[:MAX_DETAILS])
-    for change in _changes(cluster, question, plain, nodes):
+    for change in _changes(question, plain, nodes):
         fits = _allocator(cluster, change).allocate(*change.claims, nodes=change.nodes)
         if isinstance(fits, Allocation):
             yield _cause(cluster, question, change, explanation, fits.node, details)
@@ -108,7 +108,7 @@ def _allocator(cluster: Cluster, change: Change) -> Allocator:
     return Allocator(change.slices, classes, allocated=change.holding, nodes=nodes.values())
 
 
-def _changes(cluster: Cluster, question: Question, plain: Change, nodes: Sequence[str]) -> Iterator[Change]:
+def _changes(question: Question, plain: Change, nodes: Sequence[str]) -> Iterator[Change]:
     """The restrictions, one lifted at a time."""
     replace = msgspec.structs.replace
     if question.excluded:
@@ -150,9 +150,7 @@ def _unselective(claim: ResourceClaim) -> ResourceClaim:
         msgspec.structs.replace(
             request,
             exactly=None if request.exactly is None else msgspec.structs.replace(request.exactly, selectors=()),
-            first_available=tuple(
-                msgspec.structs.replace(choice, selectors=()) for choice in request.first_available
-            ),
+            first_available=tuple(msgspec.structs.replace(choice, selectors=()) for choice in request.first_available),
         )
         for request in claim.spec.devices.requests
     )

@@ -158,7 +158,9 @@ def _scheduling(cluster: Cluster, pod: PlacedPod, present: list[ResourceClaim]) 
     gates = [gate.name for gate in pod.spec.scheduling_gates or ()]
     if gates:
         text = f"the pod has scheduling gates, so the scheduler ignores it: {listed(gates)}"
-        yield wrong(pod.called, text, "remove the gates, or wait for the controller that does", reason="SchedulingGated")
+        yield wrong(
+            pod.called, text, "remove the gates, or wait for the controller that does", reason="SchedulingGated"
+        )
         return
     condition = pod.condition("PodScheduled")
     excluded = exclusions(cluster, pod)

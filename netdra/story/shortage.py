@@ -47,7 +47,7 @@ def statements(
     topologies = [topology for claim in claims for topology in cluster.known.asked(claim)]
     yield from missing_plugins(cluster, topologies, nodes)
     yield from _drivers(cluster, nodes)
-    yield from _conflicts(cluster)
+    yield from _conflicts(cluster, topologies)
     yield _generic(cluster, about, nodes, request, details)
 
 
@@ -94,9 +94,14 @@ def _drivers(cluster: Cluster, nodes: Sequence[str]) -> Iterator[Statement]:
                 yield statement
 
 
-def _conflicts(cluster: Cluster) -> Iterator[Statement]:
-    """Policies that are not used, or fail."""
+def _conflicts(cluster: Cluster, topologies: Sequence[NetworkTopology]) -> Iterator[Statement]:
+    """Policies that are not used, and would offer devices for the topologies' types."""
+    types = {step.type for topology in topologies for step in topology.spec.steps if step.is_root}
     for policy in cluster.policies:
+        exposure = policy.spec.exposure
+        offered = {plugin.name for plugin in exposure.supported_cni_plugins} if exposure is not None else set()
+        if offered and types.isdisjoint(offered):
+            continue
         for condition in policy.status.conditions if policy.status is not None else ():
             is_wrong = (condition.type, condition.status) in (("Accepted", "False"), ("Conflicting", "True"))
             loses = condition.type != "Conflicting" or f'"{policy.name}" alone' not in condition.message

@@ -1,4 +1,7 @@
-"""Who uses which device, and what is free: by device, node, class and PF. Pure. Printed by `netdra get` and `netdra top`."""
+"""Who uses which device, and what is free: by device, node, class and PF. Pure.
+
+Printed by `netdra get` and `netdra top`.
+"""
 
 from __future__ import annotations
 
