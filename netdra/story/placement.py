@@ -88,6 +88,9 @@ def _answer(cluster: Cluster, question: Question, nodes: Sequence[str], usable: 
         return
     explanation = allocator.explain(*question.claims, nodes=usable)
     details = tuple(explanation.lines()[:MAX_DETAILS])
+    if len(usable) == 1:
+        # The pod is for this node: its own problem says more than the nodes that the pod excludes.
+        yield from shortage.empty_nodes(cluster, usable)
     for change in _changes(question, plain, nodes):
         fits = _allocator(cluster, change).allocate(*change.claims, nodes=change.nodes)
         if isinstance(fits, Allocation):

@@ -46,7 +46,7 @@ def statements(
     request = _first_request(explanation)
     topologies = [topology for claim in claims for topology in cluster.known.asked(claim)]
     yield from missing_plugins(cluster, topologies, nodes)
-    yield from _drivers(cluster, nodes)
+    yield from empty_nodes(cluster, nodes) if len(nodes) > 1 else ()
     yield from _conflicts(cluster, topologies)
     yield _generic(cluster, about, nodes, request, details)
 
@@ -81,7 +81,7 @@ def _programs(topology: NetworkTopology) -> frozenset[str]:
     return frozenset(name for step in topology.spec.steps for name, _ in run_by(step))
 
 
-def _drivers(cluster: Cluster, nodes: Sequence[str]) -> Iterator[Statement]:
+def empty_nodes(cluster: Cluster, nodes: Sequence[str]) -> Iterator[Statement]:
     """The nodes without any device, if no node has one; one node of each kind of problem."""
     published = {found.node for found in cluster.devices.values()}
     if published.intersection(nodes):
