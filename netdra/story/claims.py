@@ -77,7 +77,8 @@ def requirements(cluster: Cluster, claim: ResourceClaim, *, holds_back: bool = T
         if name not in present:
             yield _unknown_class(cluster, claim, name)
     for topology in cluster.known.asked(claim):
-        yield from readiness(topology, holds_back=holds_back)
+        if claim.status.allocation is None or topology.status is not None:
+            yield from readiness(topology, holds_back=holds_back)
 
 
 def _unknown_class(cluster: Cluster, claim: ResourceClaim, name: str) -> Statement:

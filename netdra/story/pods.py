@@ -19,8 +19,8 @@ from netdra.story.nodes import driver_problems, exclusions
 from netdra.story.objects import Cluster, ClusterEvent, PlacedPod
 from netdra.story.statement import Statement, Story, done, fact, told, wrong
 
-_UNREGISTERED = "list of registered"
-"""In the kubelet's words for a DRA driver that has not registered."""
+_UNREACHABLE = ("list of registered", "connection error", "connection refused", "code = Unavailable")
+"""The kubelet's words for a DRA driver that has not registered, or does not answer."""
 _LAST_EVENTS = 6
 _STEPS: Mapping[str, str] = {
     "NetworkChanged": "restart the pod to attach its network anew, unless the pod itself changed it",
@@ -196,7 +196,7 @@ def _on_node(cluster: Cluster, pod: PlacedPod, present: list[ResourceClaim]) -> 
             yield wrong(pod.called, text, next_step, reason="NotAllocated")
             continue
         for statement in of_claims.progress(cluster, claim, pod):
-            is_reported = is_reported or statement.is_problem
+            is_reported = is_reported or statement.severity == "error"
             yield statement
         is_reported = is_reported or any(status.driver == DRIVER for status in claim.status.devices)
     if pod.is_running:
@@ -214,16 +214,16 @@ def _ready_since(pod: PlacedPod) -> str:
 def _not_started(cluster: Cluster, pod: PlacedPod, *, is_reported: bool) -> Iterator[Statement]:
     """The signs of a pod that waits on its node."""
     failed = _events(cluster, pod, "FailedPrepareDynamicResources")
-    unregistered = next((event for event in failed if _UNREGISTERED in event.message), None)
-    if unregistered is not None or not is_reported:
-        yield from driver_problems(cluster, pod.spec.node_name)
-    if unregistered is not None and not is_reported:
-        text = f'the driver {DRIVER} is not registered with the kubelet of node "{pod.spec.node_name}"'
+    unreachable = next((event for event in failed[-1:] if any(text in event.message for text in _UNREACHABLE)), None)
+    if unreachable is not None and not is_reported:
+        text = f'the kubelet of node "{pod.spec.node_name}" cannot reach the driver {DRIVER}: the driver does not run'
         next_step = f"check that the pod of netdra-node on {pod.spec.node_name} runs: netdra doctor"
-        yield wrong(pod.called, text, next_step, reason="DriverNotRegistered", details=[unregistered.message])
-    elif not is_reported:
-        for event in (*failed[-1:], *_events(cluster, pod, "NetworkNotAttached")[-1:]):
-            yield _of_event(pod, event, event.message)
+        time, details = unreachable.time, [unreachable.message]
+        yield wrong(pod.called, text, next_step, reason="DriverNotRunning", time=time, details=details)
+    if not is_reported:
+        yield from driver_problems(cluster, pod.spec.node_name)
+    if unreachable is None and not is_reported:
+        yield from _failures(cluster, pod, failed)
     for container in pod.status.container_statuses or ():
         waiting = container.state.get("waiting")
         reason = str(waiting.get("reason", "")) if isinstance(waiting, Mapping) else ""
@@ -231,6 +231,12 @@ def _not_started(cluster: Cluster, pod: PlacedPod, *, is_reported: bool) -> Iter
             assert isinstance(waiting, Mapping)
             text = f'container "{container.name}" waits: {reason}: {waiting.get("message", "")}'
             yield wrong(pod.called, text.rstrip(": "), "see kubectl describe pod", reason=reason)
+
+
+def _failures(cluster: Cluster, pod: PlacedPod, failed: list[ClusterEvent]) -> Iterator[Statement]:
+    """The last failures that events report, where the claims' statuses report none."""
+    for event in (*failed[-1:], *_events(cluster, pod, "NetworkNotAttached")[-1:]):
+        yield _of_event(pod, event, event.message)
 
 
 def _drift(cluster: Cluster, pod: PlacedPod) -> Iterator[Statement]:

@@ -327,5 +327,3 @@ def test_the_cause_of_a_fault_is_in_the_first_three_lines(scene: Scene, fault: F
         assert told.exit_code == (0 if fault is unlisted else 1), told.output
         as_data = json.loads(scene.why(*arguments, "-o", "json").stdout)
         assert as_data["cause"]["text"].splitlines()[0] in first
-
-
