@@ -8,7 +8,7 @@ import click
 
 from netdra.cli import shared, terminal
 from netdra.cli.shared import ClusterAccess
-from netdra.story.objects import Cluster
+from netdra.story.objects import ClusterState
 from netdra.story.usage import DeviceUse, device_uses
 
 _COLUMNS = ("NODE", "DEVICE", "TYPE", "PF", "STATE", "CLAIM", "POD", "IN POD", "ADDRESSES", "REASON")
@@ -33,7 +33,7 @@ def command(nodes: tuple[str, ...], used: bool, cluster: ClusterAccess, output: 
         terminal.print_data(uses, output)
 
 
-async def read_cluster(access: ClusterAccess, nodes: tuple[str, ...]) -> Cluster:
+async def read_cluster(access: ClusterAccess, nodes: tuple[str, ...]) -> ClusterState:
     """The objects of a cluster; what cannot be read is reported on stderr.
 
     Raises:

@@ -10,7 +10,7 @@ import click
 from netdra.cli import shared, terminal
 from netdra.cli.get import read_cluster
 from netdra.cli.shared import ClusterAccess
-from netdra.story.usage import ClassUse, Use, class_uses, node_uses, pf_uses
+from netdra.story.usage import ClassUse, UseCount, class_uses, node_uses, pf_uses
 
 _COUNTS = ("DEVICES", "ALLOCATED", "FREE", "TAINTED")
 _BANDWIDTH = ("MBIT/S", "ALLOCATED MBIT/S")
@@ -30,7 +30,7 @@ def command(by: tuple[str, ...], nodes: tuple[str, ...], cluster: ClusterAccess,
     """
     found = asyncio.run(read_cluster(cluster, nodes))
     tables = by or BY
-    data: dict[str, Sequence[Use] | Sequence[ClassUse]] = {}
+    data: dict[str, Sequence[UseCount] | Sequence[ClassUse]] = {}
     if "node" in tables:
         data["nodes"] = node_uses(found, nodes)
     if "class" in tables:
@@ -46,13 +46,13 @@ def command(by: tuple[str, ...], nodes: tuple[str, ...], cluster: ClusterAccess,
         _print(rows, ("NODE", "CLASS", "PF")[BY.index(tables[number]) if by else number])
 
 
-def _print(rows: Iterable[Use | ClassUse], first: str) -> None:
+def _print(rows: Iterable[UseCount | ClassUse], first: str) -> None:
     more = ("NODES", "PROBLEM") if first == "CLASS" else _BANDWIDTH
     right = {*_COUNTS, *_BANDWIDTH, "NODES"}
     terminal.print_table((first, *_COUNTS, *more), map(_row, rows), right)
 
 
-def _row(use: Use | ClassUse) -> tuple[str, ...]:
+def _row(use: UseCount | ClassUse) -> tuple[str, ...]:
     counts = tuple(map(str, (use.devices, use.allocated, use.free, use.tainted)))
     if isinstance(use, ClassUse):
         return (use.device_class, *counts, str(use.nodes), use.problem)

@@ -12,12 +12,12 @@ import msgspec
 from netdra.cli import shared, terminal
 from netdra.cli.shared import ClusterAccess
 from netdra.model.errors import InvalidInputError
-from netdra.story.claims import tell_claim
-from netdra.story.devices import tell_device
-from netdra.story.objects import Cluster
-from netdra.story.pods import tell_pod
+from netdra.story.claims import claim_story
+from netdra.story.devices import device_story
+from netdra.story.objects import ClusterState
+from netdra.story.pods import pod_story
 from netdra.story.statement import Statement, Story
-from netdra.story.topologies import tell_topology
+from netdra.story.topologies import topology_story
 
 KINDS = ("pod", "claim", "device", "topology")
 _MARKS = {"ok": "✓", "info": "·", "warning": "!", "error": "✗"}
@@ -25,21 +25,21 @@ _TIME_WIDTH = len("2026-11-27T10:00:00Z")
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """The object whose story is told; `place` is its namespace, or its node."""
+    """The object of the story; `place` is its namespace, or its node."""
 
     kind: str
     place: str
     name: str
 
-    def tell(self, cluster: Cluster) -> Story:
+    def story(self, cluster: ClusterState) -> Story:
         """Its story."""
         if self.kind == "pod":
-            return tell_pod(cluster, self.place, self.name)
+            return pod_story(cluster, self.place, self.name)
         if self.kind == "claim":
-            return tell_claim(cluster, self.place, self.name)
+            return claim_story(cluster, self.place, self.name)
         if self.kind == "device":
-            return tell_device(cluster, self.place, self.name)
-        return tell_topology(cluster, self.name)
+            return device_story(cluster, self.place, self.name)
+        return topology_story(cluster, self.name)
 
 
 @click.command(name="why")
@@ -108,7 +108,7 @@ async def _follow(access: ClusterAccess, subject: Subject, output: str, *, watch
     async with access.client() as client:
         while True:
             since = await why_objects.versions(client, scope) if watch else {}
-            story = subject.tell(await why_objects.read(client, scope))
+            story = subject.story(await why_objects.read(client, scope))
             if story != former:
                 _print(story, output, again=former is not None)
                 sys.stdout.flush()

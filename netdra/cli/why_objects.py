@@ -17,7 +17,7 @@ from netdra.kube.errors import ApiError
 from netdra.kube.resources import KubernetesObject, Resource
 from netdra.kube.watch import watch
 from netdra.model.errors import NetdraError
-from netdra.story.objects import Cluster, ClusterEvent, PlacedPod, PlacementNode, TaintRule
+from netdra.story.objects import ClusterEvent, ClusterState, PlacedPod, PlacementNode, TaintRule
 
 T = TypeVar("T", bound=KubernetesObject)
 
@@ -40,15 +40,15 @@ _WIDE = (
     ("policies", resources.POLICIES),
     ("taint_rules", TAINT_RULES),
 )
-"""The kinds of which all objects are read, by their field of `Cluster`."""
+"""The kinds of which all objects are read, by their field of `ClusterState`."""
 
 
 class Scope(NamedTuple):
     """The part of a cluster that is read.
 
     Attributes:
-        namespace: the namespace of the object whose story is told; "" for an object without one.
-        pod: the pod whose story is told, "" for another kind.
+        namespace: the namespace of the story's object; "" for an object without one.
+        pod: the pod of the story, "" for another kind.
         node: the only node whose slices and NodeNetwork are read; "" for all.
     """
 
@@ -57,7 +57,7 @@ class Scope(NamedTuple):
     node: str = ""
 
 
-async def read(client: Client, scope: Scope) -> Cluster:
+async def read(client: Client, scope: Scope) -> ClusterState:
     """The objects.
 
     Raises:
@@ -78,7 +78,7 @@ async def read(client: Client, scope: Scope) -> Cluster:
         reader.events(scope),
         *lists,
     )
-    return Cluster(
+    return ClusterState(
         pods=pods,
         slices=slices,
         node_networks=reports,
@@ -114,6 +114,8 @@ class _Reader:
         except ApiError as problem:
             if problem.status.code not in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
                 raise
+            if (problem.status.code, resource) == (HTTPStatus.NOT_FOUND, TAINT_RULES):
+                return ()  # the kind is of Kubernetes 1.37
             where = f' in namespace "{selection.namespace}"' if selection.namespace else ""
             text = f"the cluster does not allow you to list {resource.plural}{where}"
             if problem.status.code == HTTPStatus.NOT_FOUND:

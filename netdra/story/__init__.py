@@ -2,5 +2,5 @@
 
 Called by `netdra why`, `netdra get` and `netdra top`, which read the objects. Pure: `objects` are the types that are
 read, `statement` the values that are returned; `pods`, `claims`, `placement`, `shortage`, `nodes`, `devices` and
-`topologies` tell, and `usage` counts.
+`topologies` make stories, and `usage` counts.
 """

@@ -11,8 +11,8 @@ from netdra.model.neutron_port import NeutronPort
 from netdra.model.suggestions import hint, listed
 from netdra.model.topology import NetworkTopology
 from netdra.story import placement
-from netdra.story.objects import Cluster, PlacedPod
-from netdra.story.statement import Statement, Story, done, fact, told, wrong
+from netdra.story.objects import ClusterState, PlacedPod
+from netdra.story.statement import Statement, Story, done, fact, story_of, wrong
 from netdra.topology.selectors import choices, device_claim
 
 _NEXT_OF: Mapping[str, str] = {
@@ -24,7 +24,7 @@ _NEXT_OF: Mapping[str, str] = {
 """What to do about a device that is not Ready, by the condition's reason."""
 
 
-def tell_claim(cluster: Cluster, namespace: str, name: str) -> Story:
+def claim_story(cluster: ClusterState, namespace: str, name: str) -> Story:
     """The story of a claim."""
     subject = f"ResourceClaim {namespace}/{name}"
     claim = cluster.claim(namespace, name)
@@ -33,8 +33,8 @@ def tell_claim(cluster: Cluster, namespace: str, name: str) -> Story:
         text = unread or f'ResourceClaim "{name}" does not exist in namespace "{namespace}"'
         names = [found.metadata.name for found in cluster.claims if found.metadata.namespace == namespace]
         next_step = hint(name, names, f'ResourceClaims in namespace "{namespace}":')
-        return told(subject, "cannot be read" if unread else "does not exist", [wrong(subject, text, next_step)])
-    return told(subject, state(claim), _statements(cluster, claim), cluster.unread.values())
+        return story_of(subject, "cannot be read" if unread else "does not exist", [wrong(subject, text, next_step)])
+    return story_of(subject, state(claim), _statements(cluster, claim), cluster.unread.values())
 
 
 def state(claim: ResourceClaim) -> str:
@@ -48,7 +48,7 @@ def state(claim: ResourceClaim) -> str:
     return f"is used by {listed((entry.name for entry in claim.status.reserved_for), 3)}"
 
 
-def _statements(cluster: Cluster, claim: ResourceClaim) -> Iterator[Statement]:
+def _statements(cluster: ClusterState, claim: ResourceClaim) -> Iterator[Statement]:
     subject = _about(claim)
     yield done(subject, "was created", time=claim.metadata.creation_timestamp or "")
     yield from requirements(cluster, claim)
@@ -62,7 +62,7 @@ def _statements(cluster: Cluster, claim: ResourceClaim) -> Iterator[Statement]:
     yield from progress(cluster, claim)
 
 
-def requirements(cluster: Cluster, claim: ResourceClaim, *, holds_back: bool = True) -> Iterator[Statement]:
+def requirements(cluster: ClusterState, claim: ResourceClaim, *, holds_back: bool = True) -> Iterator[Statement]:
     """What is wrong with the classes and topologies that a claim needs.
 
     Args:
@@ -81,7 +81,7 @@ def requirements(cluster: Cluster, claim: ResourceClaim, *, holds_back: bool = T
             yield from readiness(topology, holds_back=holds_back)
 
 
-def _unknown_class(cluster: Cluster, claim: ResourceClaim, name: str) -> Statement:
+def _unknown_class(cluster: ClusterState, claim: ResourceClaim, name: str) -> Statement:
     of = [topology for topology in cluster.topologies if name.startswith(f"{topology.name}-")]
     text = f'DeviceClass "{name}" of the claim does not exist'
     if of:
@@ -130,7 +130,7 @@ _TOPOLOGY_STEPS: Mapping[str, str] = {
 }
 
 
-def progress(cluster: Cluster, claim: ResourceClaim, pod: PlacedPod | None = None) -> Iterator[Statement]:
+def progress(cluster: ClusterState, claim: ResourceClaim, pod: PlacedPod | None = None) -> Iterator[Statement]:
     """What became of an allocated claim.
 
     Args:
@@ -154,13 +154,13 @@ def progress(cluster: Cluster, claim: ResourceClaim, pod: PlacedPod | None = Non
             yield from _of_device(claim, status, pod)
 
 
-def _node(cluster: Cluster, result: DeviceRequestAllocationResult) -> str:
+def _node(cluster: ClusterState, result: DeviceRequestAllocationResult) -> str:
     found = cluster.devices.get((result.pool, result.device))
     return found.node if found is not None else result.pool.partition("/")[0]
 
 
 def _lost(
-    cluster: Cluster, claim: ResourceClaim, results: Sequence[DeviceRequestAllocationResult]
+    cluster: ClusterState, claim: ResourceClaim, results: Sequence[DeviceRequestAllocationResult]
 ) -> Iterator[Statement]:
     """Allocated devices of netdra that are not published any more, or tainted."""
     if not cluster.could_read("resourceslices"):

@@ -11,8 +11,8 @@ from netdra.model.suggestions import hint, listed
 from netdra.slices.allocator import claim_key
 from netdra.story import claims as of_claims
 from netdra.story.nodes import driver_problems
-from netdra.story.objects import Cluster, Found
-from netdra.story.statement import Statement, Story, done, fact, told, wrong
+from netdra.story.objects import ClusterState, DeviceInSlice
+from netdra.story.statement import Statement, Story, done, fact, story_of, wrong
 
 _SHOWN = ("type", "ifName", "pciAddress", "pfName", "linkSpeed", "operState", "numaNode", "physnet", "supportedCNIs")
 _TAINTS = {
@@ -23,30 +23,30 @@ _TAINTS = {
 }
 
 
-def tell_device(cluster: Cluster, node: str, name: str) -> Story:
+def device_story(cluster: ClusterState, node: str, name: str) -> Story:
     """The story of a device, or of an interface that is no device."""
     subject = f"Device {node}/{name}"
     found = next((entry for entry in cluster.devices.values() if (entry.node, entry.device.name) == (node, name)), None)
     unread = cluster.unread.values()
     if found is not None:
-        return told(subject, _state(cluster, found), _statements(cluster, found), unread)
+        return story_of(subject, _state(cluster, found), _statements(cluster, found), unread)
     if not cluster.could_read("resourceslices"):
-        return told(subject, "cannot be read", [wrong(subject, cluster.unread["resourceslices"])])
-    return told(subject, "is not published", _unpublished(cluster, node, name), unread)
+        return story_of(subject, "cannot be read", [wrong(subject, cluster.unread["resourceslices"])])
+    return story_of(subject, "is not published", _unpublished(cluster, node, name), unread)
 
 
-def _holders(cluster: Cluster, found: Found) -> tuple[ResourceClaim, ...]:
+def _holders(cluster: ClusterState, found: DeviceInSlice) -> tuple[ResourceClaim, ...]:
     return cluster.holders.get((found.pool, found.device.name), ())
 
 
-def _state(cluster: Cluster, found: Found) -> str:
+def _state(cluster: ClusterState, found: DeviceInSlice) -> str:
     holders = _holders(cluster, found)
     if holders:
         return f"is allocated to {listed(map(claim_key, holders), 3)}"
     return "is published and free" if cluster.could_read("resourceclaims") else "is published"
 
 
-def _statements(cluster: Cluster, found: Found) -> Iterator[Statement]:
+def _statements(cluster: ClusterState, found: DeviceInSlice) -> Iterator[Statement]:
     about = f"Device {found.node}/{found.device.name}"
     facts = ((name, found.attribute(name)) for name in _SHOWN)
     shown = ", ".join(f"{name}={str(value).strip(',')}" for name, value in facts if value not in (None, "", -1, 0))
@@ -63,30 +63,30 @@ def _statements(cluster: Cluster, found: Found) -> Iterator[Statement]:
         yield from (entry for entry in of_claims.progress(cluster, claim) if found.device.name in entry.object)
 
 
-def _capacity(found: Found) -> Iterator[str]:
+def _capacity(found: DeviceInSlice) -> Iterator[str]:
     for name, capacity in found.device.capacity.items():
         yield f"capacity {name.removeprefix(f'{DRIVER}/')}: {capacity.value}"
 
 
-def _rule(cluster: Cluster, key: str, value: str) -> str:
+def _rule(cluster: ClusterState, key: str, value: str) -> str:
     rules = (rule for rule in cluster.taint_rules if (rule.spec.taint.key, rule.spec.taint.value) == (key, value))
     rule = next(rules, None)
     return f'DeviceTaintRule "{rule.metadata.name}" sets it: remove the rule, or tolerate the taint' if rule else ""
 
 
-def _groups(cluster: Cluster, node: str) -> tuple[InterfaceGroup, ...]:
+def _groups(cluster: ClusterState, node: str) -> tuple[InterfaceGroup, ...]:
     report = cluster.report(node)
     return report.status.interfaces if report is not None and report.status is not None else ()
 
 
-def _policy(cluster: Cluster, found: Found, about: str) -> Iterator[Statement]:
+def _policy(cluster: ClusterState, found: DeviceInSlice, about: str) -> Iterator[Statement]:
     for group in _groups(cluster, found.node):
         for name, device in group.published():
             if name == found.device.name and device.policy:
                 yield done(about, f'offered by DeviceExposurePolicy "{device.policy}"')
 
 
-def _unpublished(cluster: Cluster, node: str, name: str) -> Iterator[Statement]:
+def _unpublished(cluster: ClusterState, node: str, name: str) -> Iterator[Statement]:
     about = f"Device {node}/{name}"
     if cluster.could_read("nodes") and cluster.node(node) is None:
         nodes = [entry.metadata.name for entry in cluster.nodes]

@@ -12,14 +12,14 @@ from typing import Any
 from netdra.model.errors import InvalidInputError
 from netdra.model.names import DRIVER
 from netdra.slices.nodes import HOSTNAME_LABEL, SchedulerNode, named, parse_selector, selects
-from netdra.story.objects import Cluster, NodeTaint, PlacedPod, PlacementNode, PodToleration
+from netdra.story.objects import ClusterState, NodeTaint, PlacedPod, PlacementNode, PodToleration
 from netdra.story.statement import Statement, wrong
 
 _BLOCKING = frozenset({"NoSchedule", "NoExecute"})
 _UNSCHEDULABLE = NodeTaint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
-def scheduler_nodes(cluster: Cluster) -> dict[str, SchedulerNode]:
+def scheduler_nodes(cluster: ClusterState) -> dict[str, SchedulerNode]:
     """The nodes by name, with their labels; those that slices name where Nodes cannot be read."""
     known = {node.metadata.name: _scheduler_node(node) for node in cluster.nodes}
     published = (one.spec.node_name for one in cluster.slices)
@@ -31,7 +31,7 @@ def _scheduler_node(node: PlacementNode) -> SchedulerNode:
     return SchedulerNode(name, {HOSTNAME_LABEL: name, **node.metadata.labels})
 
 
-def exclusions(cluster: Cluster, pod: PlacedPod) -> dict[str, str]:
+def exclusions(cluster: ClusterState, pod: PlacedPod) -> dict[str, str]:
     """By node that the pod's spec or the node's taints exclude, the reason."""
     reasons = ((node.metadata.name, _exclusion(node, pod)) for node in cluster.nodes)
     return {name: reason for name, reason in reasons if reason}
@@ -74,7 +74,7 @@ def _is_tolerated(taint: NodeTaint, tolerations: tuple[PodToleration, ...]) -> b
     )
 
 
-def driver_problems(cluster: Cluster, node: str) -> Iterator[Statement]:
+def driver_problems(cluster: ClusterState, node: str) -> Iterator[Statement]:
     """The signs that netdra's driver does not run on a node."""
     about = f"Node {node}"
     pod = cluster.driver_of(node)
@@ -111,13 +111,13 @@ def _waits(pod: PlacedPod) -> str:
     return ""
 
 
-def _offer(cluster: Cluster, node: str) -> str:
+def _offer(cluster: ClusterState, node: str) -> str:
     if cluster.could_read("deviceexposurepolicies") and not cluster.policies:
         return "create a DeviceExposurePolicy: no policy exists, and devices are not offered without one"
     return f"create or change a DeviceExposurePolicy for its interfaces: kubectl describe nodenetwork {node}"
 
 
-def _hidden(cluster: Cluster, node: str) -> list[str]:
+def _hidden(cluster: ClusterState, node: str) -> list[str]:
     """The reasons why interfaces of a node are hidden."""
     report = cluster.report(node)
     groups = report.status.interfaces if report is not None and report.status is not None else ()

@@ -113,6 +113,16 @@ class PlacedPod(BareObject, frozen=True):
         return bool(states) and all(state.is_running for state in states)
 
     @property
+    def has_ended(self) -> bool:
+        """Whether its containers have ended for good."""
+        return self.status.phase in ("Succeeded", "Failed")
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether its containers are still to start."""
+        return not self.is_running and not self.has_ended
+
+    @property
     def workload(self) -> Workload:
         """The pod as the rules for workloads take it."""
         spec = WorkloadPodSpec(
@@ -225,7 +235,7 @@ class ClusterEvent(Wire, frozen=True):
         return max(self.count or 1, self.series.count if self.series is not None else 1)
 
 
-class Found(msgspec.Struct, frozen=True):
+class DeviceInSlice(msgspec.Struct, frozen=True):
     """A device of netdra with the slice that publishes it."""
 
     device: Device
@@ -238,7 +248,7 @@ class Found(msgspec.Struct, frozen=True):
         return attribute.value if attribute is not None else None
 
 
-class Cluster(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class ClusterState(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What was read of a cluster.
 
     Attributes:
@@ -313,11 +323,11 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return Objects(claims=objects.claims, topologies=objects.topologies, classes=objects.classes, where="")
 
     @cached_property
-    def devices(self) -> Mapping[DeviceId, Found]:
+    def devices(self) -> Mapping[DeviceId, DeviceInSlice]:
         """The devices that netdra publishes now, with the taints of DeviceTaintRules."""
         ours = newest(one for one in self.tainted_slices if one.spec.driver == DRIVER)
         return {
-            (pool, device.name): Found(device, one.spec.node_name or "", pool)
+            (pool, device.name): DeviceInSlice(device, one.spec.node_name or "", pool)
             for pool, slices in ours.items()
             for one in slices
             for device in one.spec.devices

@@ -19,7 +19,7 @@ from netdra.model.suggestions import listed
 from netdra.slices.allocator import Allocation, Allocator, Explanation, Obstacle, claim_key
 from netdra.story import shortage
 from netdra.story.nodes import scheduler_nodes
-from netdra.story.objects import Cluster
+from netdra.story.objects import ClusterState
 from netdra.story.statement import Statement, fact, wrong
 
 MAX_DETAILS = 16
@@ -39,7 +39,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     excluded: dict[str, str]
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class LiftedRestriction(msgspec.Struct, frozen=True, kw_only=True):
     """One restriction, lifted.
 
     Attributes:
@@ -55,7 +55,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     next_step: str
 
 
-def answer(cluster: Cluster, question: Question) -> Iterator[Statement]:
+def answer(cluster: ClusterState, question: Question) -> Iterator[Statement]:
     """Why the claims cannot be allocated; or that they can, so that something else is in the way."""
     if not cluster.could_read("resourceslices", "deviceclasses"):
         return
@@ -67,9 +67,11 @@ def answer(cluster: Cluster, question: Question) -> Iterator[Statement]:
         yield wrong(question.about, problem.what, problem.hint, reason="InvalidSlice")
 
 
-def _answer(cluster: Cluster, question: Question, nodes: Sequence[str], usable: Sequence[str]) -> Iterator[Statement]:
+def _answer(
+    cluster: ClusterState, question: Question, nodes: Sequence[str], usable: Sequence[str]
+) -> Iterator[Statement]:
     holding = _others(cluster, question.claims)
-    plain = Change(
+    plain = LiftedRestriction(
         slices=cluster.tainted_slices,
         holding=holding,
         claims=question.claims,
@@ -99,19 +101,21 @@ def _answer(cluster: Cluster, question: Question, nodes: Sequence[str], usable: 
     yield from shortage.statements(cluster, question.about, question.claims, usable, explanation, details)
 
 
-def _others(cluster: Cluster, claims: Sequence[ResourceClaim]) -> list[ResourceClaim]:
+def _others(cluster: ClusterState, claims: Sequence[ResourceClaim]) -> list[ResourceClaim]:
     """The claims that have devices, with those of the question that are allocated already."""
     own = {claim_key(claim) for claim in claims}
     return [*(claim for claim in cluster.claims if claim_key(claim) not in own), *claims]
 
 
-def _allocator(cluster: Cluster, change: Change) -> Allocator:
+def _allocator(cluster: ClusterState, change: LiftedRestriction) -> Allocator:
     nodes = scheduler_nodes(cluster)
     classes = cluster.known.classes.values()
-    return Allocator(change.slices, classes, allocated=change.holding, nodes=nodes.values())
+    # The API server admits a request for admin access only where the namespace's label allows it.
+    admitted = {claim.metadata.namespace or "default" for claim in change.claims}
+    return Allocator(change.slices, classes, allocated=change.holding, nodes=nodes.values(), admin_namespaces=admitted)
 
 
-def _changes(question: Question, plain: Change, nodes: Sequence[str]) -> Iterator[Change]:
+def _changes(question: Question, plain: LiftedRestriction, nodes: Sequence[str]) -> Iterator[LiftedRestriction]:
     """The restrictions, one lifted at a time."""
     replace = msgspec.structs.replace
     if question.excluded:
@@ -161,7 +165,12 @@ def _unselective(claim: ResourceClaim) -> ResourceClaim:
 
 
 def _cause(
-    cluster: Cluster, question: Question, change: Change, explanation: Explanation, node: str, details: tuple[str, ...]
+    cluster: ClusterState,
+    question: Question,
+    change: LiftedRestriction,
+    explanation: Explanation,
+    node: str,
+    details: tuple[str, ...],
 ) -> Statement:
     """The statement for the change that lets the claims fit on a node."""
     if change.reason == "NodesExcluded":
@@ -186,7 +195,7 @@ def _obstacles(explanation: Explanation, node: str, kinds: frozenset[str]) -> tu
     return "the claims", []
 
 
-def _untaint(cluster: Cluster, obstacles: Sequence[Obstacle]) -> str:
+def _untaint(cluster: ClusterState, obstacles: Sequence[Obstacle]) -> str:
     """The next step for taints of DeviceTaintRules and of netdra; "" for others."""
     texts = [entry.text for entry in obstacles if entry.kind == "taint"]
     for rule in cluster.taint_rules:

@@ -16,8 +16,8 @@ from netdra.rules import workloads
 from netdra.story import claims as of_claims
 from netdra.story import placement
 from netdra.story.nodes import driver_problems, exclusions
-from netdra.story.objects import Cluster, ClusterEvent, PlacedPod
-from netdra.story.statement import Statement, Story, done, fact, told, wrong
+from netdra.story.objects import ClusterEvent, ClusterState, PlacedPod
+from netdra.story.statement import Statement, Story, done, fact, story_of, wrong
 
 _UNREACHABLE = ("list of registered", "connection error", "connection refused", "code = Unavailable")
 """The kubelet's words for a DRA driver that has not registered, or does not answer."""
@@ -26,11 +26,13 @@ _STEPS: Mapping[str, str] = {
     "NetworkChanged": "restart the pod to attach its network anew, unless the pod itself changed it",
     "NetworkNotAttached": "correct what the text names; the container runtime tries again every few seconds",
     "FailedPrepareDynamicResources": "correct what the text names; the kubelet tries again within about a minute",
+    "NetworkNotDetached": "wait: it is tried again, and the device is tainted meanwhile",
+    "NetworkGivenUp": "restore the device as the text says",
     "FailedResourceClaimCreation": "correct the ResourceClaimTemplate, or create it",
 }
 
 
-def tell_pod(cluster: Cluster, namespace: str, name: str) -> Story:
+def pod_story(cluster: ClusterState, namespace: str, name: str) -> Story:
     """The story of a pod."""
     subject = f"Pod {namespace}/{name}"
     pod = cluster.pod(namespace, name)
@@ -39,43 +41,44 @@ def tell_pod(cluster: Cluster, namespace: str, name: str) -> Story:
         text = unread or f'Pod "{name}" does not exist in namespace "{namespace}"'
         names = [found.metadata.name for found in cluster.pods if found.metadata.namespace == namespace]
         next_step = "" if unread else hint(name, names, f'pods in namespace "{namespace}":') or "check the namespace"
-        return told(subject, "cannot be read" if unread else "does not exist", [wrong(subject, text, next_step)])
-    return told(subject, _state(pod), _statements(cluster, pod), cluster.unread.values())
+        return story_of(subject, "cannot be read" if unread else "does not exist", [wrong(subject, text, next_step)])
+    return story_of(subject, _state(pod), _statements(cluster, pod), cluster.unread.values())
 
 
 def _state(pod: PlacedPod) -> str:
     if pod.metadata.deletion_timestamp:
         return "is being deleted"
-    if pod.status.phase in ("Succeeded", "Failed"):
+    if pod.has_ended:
         return f"has ended ({pod.status.phase})"
     if pod.is_running:
         return f"runs on node {pod.spec.node_name}"
     return f"is on node {pod.spec.node_name} and does not run" if pod.spec.node_name else "is not scheduled"
 
 
-def _statements(cluster: Cluster, pod: PlacedPod) -> Iterator[Statement]:
+def _statements(cluster: ClusterState, pod: PlacedPod) -> Iterator[Statement]:
     yield done(pod.called, "was created", time=pod.metadata.creation_timestamp or "")
     yield from _rules(cluster, pod)
     yield from _unknown_resources(cluster, pod)
     present = _claims(cluster, pod)
-    if not present and not _extended(cluster, pod):
+    if not pod.spec.resource_claims and not _extended(cluster, pod):
         yield fact(pod.called, f"the pod has no claim, so {DRIVER} does nothing for it")
     for claim in present:
-        yield from of_claims.requirements(cluster, claim, holds_back=not pod.is_running)
+        yield from of_claims.requirements(cluster, claim, holds_back=pod.is_waiting)
     yield from _missing_claims(cluster, pod)
     if pod.spec.node_name:
         yield from _on_node(cluster, pod, present)
-    else:
+    elif pod.is_waiting:
         yield from _scheduling(cluster, pod, present)
+    yield from _ending(cluster, pod)
     yield from _other_events(cluster, pod)
 
 
-def _claims(cluster: Cluster, pod: PlacedPod) -> list[ResourceClaim]:
+def _claims(cluster: ClusterState, pod: PlacedPod) -> list[ResourceClaim]:
     found = (cluster.claim(pod.metadata.namespace, name) for _, name in pod.claim_names() if name)
     return [claim for claim in found if claim is not None]
 
 
-def _rules(cluster: Cluster, pod: PlacedPod) -> Iterator[Statement]:
+def _rules(cluster: ClusterState, pod: PlacedPod) -> Iterator[Statement]:
     """What the rules for workloads find: they are those of the webhook's warnings."""
     if not cluster.could_read("resourceclaims", "resourceclaimtemplates", "deviceclasses"):
         return
@@ -83,7 +86,7 @@ def _rules(cluster: Cluster, pod: PlacedPod) -> Iterator[Statement]:
         place = found.finding.path[-1] if found.finding.path else ""
         decides = found.certain or place in ("resourceClaimName", "resourceClaimTemplateName", "limits")
         yield Statement(
-            severity="error" if decides and not pod.is_running else "warning",
+            severity="error" if decides and pod.is_waiting else "warning",
             object=pod.called,
             text=found.finding.what,
             next_step=found.finding.hint,
@@ -110,7 +113,7 @@ def _amounts(pod: PlacedPod) -> Iterator[tuple[str, str, object]]:
                 yield container.name, resource, amount
 
 
-def _resources(cluster: Cluster) -> dict[str, str]:
+def _resources(cluster: ClusterState) -> dict[str, str]:
     """DeviceClasses by the extended resource that requests them."""
     return {
         entry.spec.extended_resource_name: name
@@ -119,7 +122,7 @@ def _resources(cluster: Cluster) -> dict[str, str]:
     }
 
 
-def _unknown_resources(cluster: Cluster, pod: PlacedPod) -> Iterator[Statement]:
+def _unknown_resources(cluster: ClusterState, pod: PlacedPod) -> Iterator[Statement]:
     """Extended resources that neither a DeviceClass nor a node provides."""
     if pod.spec.node_name or not cluster.could_read("deviceclasses", "nodes"):
         return
@@ -132,7 +135,7 @@ def _unknown_resources(cluster: Cluster, pod: PlacedPod) -> Iterator[Statement]:
             yield wrong(pod.called, text, next_step or fallback, reason="UnknownResource")
 
 
-def _extended(cluster: Cluster, pod: PlacedPod) -> list[ResourceClaim]:
+def _extended(cluster: ClusterState, pod: PlacedPod) -> list[ResourceClaim]:
     """The claim that the scheduler would make for the pod's extended resources."""
     resources = _resources(cluster)
     requests: list[DeviceRequest] = []
@@ -146,7 +149,7 @@ def _extended(cluster: Cluster, pod: PlacedPod) -> list[ResourceClaim]:
     return [ResourceClaim(metadata=metadata, spec=spec)] if requests else []
 
 
-def _missing_claims(cluster: Cluster, pod: PlacedPod) -> Iterator[Statement]:
+def _missing_claims(cluster: ClusterState, pod: PlacedPod) -> Iterator[Statement]:
     """Claims that are still to be created of their template."""
     for event in _events(cluster, pod, "FailedResourceClaimCreation"):
         waits = [name for name, claim in pod.claim_names() if not claim]
@@ -154,7 +157,7 @@ def _missing_claims(cluster: Cluster, pod: PlacedPod) -> Iterator[Statement]:
             yield _of_event(pod, event, f"claim {listed(waits)} is not created: {event.message}")
 
 
-def _scheduling(cluster: Cluster, pod: PlacedPod, present: list[ResourceClaim]) -> Iterator[Statement]:
+def _scheduling(cluster: ClusterState, pod: PlacedPod, present: list[ResourceClaim]) -> Iterator[Statement]:
     gates = [gate.name for gate in pod.spec.scheduling_gates or ()]
     if gates:
         text = f"the pod has scheduling gates, so the scheduler ignores it: {listed(gates)}"
@@ -184,7 +187,7 @@ def _scheduling(cluster: Cluster, pod: PlacedPod, present: list[ResourceClaim]) 
         yield fact(pod.called, "the scheduler has not reported a decision yet")
 
 
-def _on_node(cluster: Cluster, pod: PlacedPod, present: list[ResourceClaim]) -> Iterator[Statement]:
+def _on_node(cluster: ClusterState, pod: PlacedPod, present: list[ResourceClaim]) -> Iterator[Statement]:
     condition = pod.condition("PodScheduled")
     time = condition.time if condition is not None else ""
     yield done(pod.called, f"scheduled to node {pod.spec.node_name}", time=time, reason="Scheduled")
@@ -202,7 +205,7 @@ def _on_node(cluster: Cluster, pod: PlacedPod, present: list[ResourceClaim]) -> 
     if pod.is_running:
         yield done(pod.called, "all containers run", time=_ready_since(pod))
         yield from _drift(cluster, pod)
-    else:
+    elif pod.is_waiting and not pod.metadata.deletion_timestamp:
         yield from _not_started(cluster, pod, is_reported=is_reported)
 
 
@@ -211,7 +214,7 @@ def _ready_since(pod: PlacedPod) -> str:
     return ready.time if ready is not None else ""
 
 
-def _not_started(cluster: Cluster, pod: PlacedPod, *, is_reported: bool) -> Iterator[Statement]:
+def _not_started(cluster: ClusterState, pod: PlacedPod, *, is_reported: bool) -> Iterator[Statement]:
     """The signs of a pod that waits on its node."""
     failed = _events(cluster, pod, "FailedPrepareDynamicResources")
     unreachable = next((event for event in failed[-1:] if any(text in event.message for text in _UNREACHABLE)), None)
@@ -233,18 +236,29 @@ def _not_started(cluster: Cluster, pod: PlacedPod, *, is_reported: bool) -> Iter
             yield wrong(pod.called, text.rstrip(": "), "see kubectl describe pod", reason=reason)
 
 
-def _failures(cluster: Cluster, pod: PlacedPod, failed: list[ClusterEvent]) -> Iterator[Statement]:
+def _failures(cluster: ClusterState, pod: PlacedPod, failed: list[ClusterEvent]) -> Iterator[Statement]:
     """The last failures that events report, where the claims' statuses report none."""
     for event in (*failed[-1:], *_events(cluster, pod, "NetworkNotAttached")[-1:]):
         yield _of_event(pod, event, event.message)
 
 
-def _drift(cluster: Cluster, pod: PlacedPod) -> Iterator[Statement]:
+def _drift(cluster: ClusterState, pod: PlacedPod) -> Iterator[Statement]:
     for event in _events(cluster, pod, "NetworkChanged")[-1:]:
         yield _of_event(pod, event, f"the network is not as it was attached: {event.message}")
 
 
-def _events(cluster: Cluster, pod: PlacedPod, reason: str) -> list[ClusterEvent]:
+def _ending(cluster: ClusterState, pod: PlacedPod) -> Iterator[Statement]:
+    """The failures that keep a deleted pod, or its devices."""
+    if pod.metadata.deletion_timestamp:
+        yield fact(pod.called, "the pod is deleted", time=pod.metadata.deletion_timestamp)
+    for reason in ("NetworkNotDetached", "NetworkGivenUp", "FailedKillPod"):
+        for event in (
+            _events(cluster, pod, reason)[-1:] if not pod.is_waiting or pod.metadata.deletion_timestamp else ()
+        ):
+            yield _of_event(pod, event, event.message)
+
+
+def _events(cluster: ClusterState, pod: PlacedPod, reason: str) -> list[ClusterEvent]:
     found = cluster.events_of("Pod", pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)
     return [event for event in found if event.reason == reason]
 
@@ -255,7 +269,7 @@ def _of_event(pod: PlacedPod, event: ClusterEvent, text: str) -> Statement:
     return wrong(pod.called, cause, next_step, reason=event.reason, time=event.time)
 
 
-def _other_events(cluster: Cluster, pod: PlacedPod) -> Iterator[Statement]:
+def _other_events(cluster: ClusterState, pod: PlacedPod) -> Iterator[Statement]:
     """The last events, for what no other statement has."""
     found = cluster.events_of("Pod", pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)
     for event in found[-_LAST_EVENTS:]:

@@ -15,7 +15,7 @@ from netdra.model.suggestions import listed
 from netdra.model.topology import NetworkTopology
 from netdra.slices.allocator import Explanation, RequestReport
 from netdra.story.nodes import driver_problems
-from netdra.story.objects import Cluster
+from netdra.story.objects import ClusterState
 from netdra.story.statement import Statement, wrong
 from netdra.topology.needed import run_by
 
@@ -23,7 +23,7 @@ MAX_NODES = 3
 
 
 def statements(
-    cluster: Cluster,
+    cluster: ClusterState,
     about: str,
     claims: Sequence[ResourceClaim],
     nodes: Sequence[str],
@@ -56,7 +56,7 @@ def _first_request(explanation: Explanation) -> RequestReport | None:
 
 
 def missing_plugins(
-    cluster: Cluster, topologies: Sequence[NetworkTopology], nodes: Sequence[str]
+    cluster: ClusterState, topologies: Sequence[NetworkTopology], nodes: Sequence[str]
 ) -> Iterator[Statement]:
     """The programs of topologies that nodes lack."""
     for topology in topologies:
@@ -81,7 +81,7 @@ def _programs(topology: NetworkTopology) -> frozenset[str]:
     return frozenset(name for step in topology.spec.steps for name, _ in run_by(step))
 
 
-def empty_nodes(cluster: Cluster, nodes: Sequence[str]) -> Iterator[Statement]:
+def empty_nodes(cluster: ClusterState, nodes: Sequence[str]) -> Iterator[Statement]:
     """The nodes without any device, if no node has one; one node of each kind of problem."""
     published = {found.node for found in cluster.devices.values()}
     if published.intersection(nodes):
@@ -94,7 +94,7 @@ def empty_nodes(cluster: Cluster, nodes: Sequence[str]) -> Iterator[Statement]:
                 yield statement
 
 
-def _conflicts(cluster: Cluster, topologies: Sequence[NetworkTopology]) -> Iterator[Statement]:
+def _conflicts(cluster: ClusterState, topologies: Sequence[NetworkTopology]) -> Iterator[Statement]:
     """Policies that are not used, and would offer devices for the topologies' types."""
     types = {step.type for topology in topologies for step in topology.spec.steps if step.is_root}
     for policy in cluster.policies:
@@ -113,7 +113,7 @@ def _conflicts(cluster: Cluster, topologies: Sequence[NetworkTopology]) -> Itera
 
 
 def _generic(
-    cluster: Cluster, about: str, nodes: Sequence[str], request: RequestReport | None, details: tuple[str, ...]
+    cluster: ClusterState, about: str, nodes: Sequence[str], request: RequestReport | None, details: tuple[str, ...]
 ) -> Statement:
     """No device of the class; with the devices that the nodes offer."""
     kinds = Counter(

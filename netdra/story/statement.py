@@ -61,7 +61,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
         return self.cause is None or self.cause.severity != "error"
 
 
-def told(subject: str, state: str, statements: Iterable[Statement], unread: Iterable[str] = ()) -> Story:
+def story_of(subject: str, state: str, statements: Iterable[Statement], unread: Iterable[str] = ()) -> Story:
     """A story of these statements: its cause is the first error, else the first warning."""
     every = tuple(statements)
     problems = sorted((entry for entry in every if entry.is_problem), key=lambda entry: entry.severity != "error")

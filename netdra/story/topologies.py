@@ -9,13 +9,13 @@ from netdra.model.suggestions import hint, listed
 from netdra.model.topology import NetworkTopology
 from netdra.story import claims as of_claims
 from netdra.story import shortage
-from netdra.story.objects import Cluster
-from netdra.story.statement import Statement, Story, done, fact, told, wrong
+from netdra.story.objects import ClusterState
+from netdra.story.statement import Statement, Story, done, fact, story_of, wrong
 from netdra.story.usage import ClassUse, class_uses
 from netdra.topology.classes import class_name, topology_label
 
 
-def tell_topology(cluster: Cluster, name: str) -> Story:
+def topology_story(cluster: ClusterState, name: str) -> Story:
     """The story of a topology."""
     subject = f"NetworkTopology {name}"
     topology = cluster.topology(name)
@@ -23,8 +23,8 @@ def tell_topology(cluster: Cluster, name: str) -> Story:
         unread = cluster.unread.get("networktopologies", "")
         text = unread or f'NetworkTopology "{name}" does not exist'
         next_step = hint(name, (entry.name for entry in cluster.topologies), "NetworkTopologies:")
-        return told(subject, "cannot be read" if unread else "does not exist", [wrong(subject, text, next_step)])
-    return told(subject, _state(topology), _statements(cluster, topology), cluster.unread.values())
+        return story_of(subject, "cannot be read" if unread else "does not exist", [wrong(subject, text, next_step)])
+    return story_of(subject, _state(topology), _statements(cluster, topology), cluster.unread.values())
 
 
 def _state(topology: NetworkTopology) -> str:
@@ -35,7 +35,7 @@ def _state(topology: NetworkTopology) -> str:
     return "is Ready" if conditions else "is not compiled yet"
 
 
-def _statements(cluster: Cluster, topology: NetworkTopology) -> Iterator[Statement]:
+def _statements(cluster: ClusterState, topology: NetworkTopology) -> Iterator[Statement]:
     about = f"NetworkTopology {topology.name}"
     for condition in topology.status.conditions if topology.status is not None else ():
         if condition.status == "True":
@@ -60,7 +60,7 @@ def _warning(statement: Statement) -> Statement:
     )
 
 
-def _classes(cluster: Cluster, topology: NetworkTopology) -> Iterator[Statement]:
+def _classes(cluster: ClusterState, topology: NetworkTopology) -> Iterator[Statement]:
     if not cluster.could_read("deviceclasses"):
         return
     label = topology_label(topology.name)
@@ -73,7 +73,7 @@ def _classes(cluster: Cluster, topology: NetworkTopology) -> Iterator[Statement]
             yield wrong(f"NetworkTopology {topology.name}", text, next_step, reason="NoDeviceClass")
 
 
-def _devices(cluster: Cluster, topology: NetworkTopology) -> Iterator[Statement]:
+def _devices(cluster: ClusterState, topology: NetworkTopology) -> Iterator[Statement]:
     """The devices of each root step."""
     if not cluster.could_read("resourceslices", "deviceclasses"):
         return
@@ -95,7 +95,7 @@ def _counted(use: ClassUse) -> str:
     return f"{use.devices} devices on {use.nodes} nodes, {use.free} free"
 
 
-def _usage(cluster: Cluster, topology: NetworkTopology) -> Iterator[Statement]:
+def _usage(cluster: ClusterState, topology: NetworkTopology) -> Iterator[Statement]:
     usage = next((entry for entry in cluster.usages if entry.metadata.name == topology.name), None)
     if usage is None or usage.status is None:
         return

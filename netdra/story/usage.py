@@ -20,7 +20,7 @@ from netdra.slices.allocator import Allocator, claim_key
 from netdra.slices.allocator.pools import Candidate
 from netdra.slices.allocator.wishes import SelectorCache, UnallocatableError, Wish, task
 from netdra.story.nodes import scheduler_nodes
-from netdra.story.objects import Cluster, DeviceId, Found
+from netdra.story.objects import ClusterState, DeviceId, DeviceInSlice
 
 
 class DeviceUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -47,7 +47,7 @@ class DeviceUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     reason: str = ""
 
 
-def device_uses(cluster: Cluster, nodes: Sequence[str] = ()) -> Iterator[DeviceUse]:
+def device_uses(cluster: ClusterState, nodes: Sequence[str] = ()) -> Iterator[DeviceUse]:
     """Each published device, then hidden interfaces, node by node.
 
     Args:
@@ -65,7 +65,7 @@ def device_uses(cluster: Cluster, nodes: Sequence[str] = ()) -> Iterator[DeviceU
             yield from by_node[node]
 
 
-def _device_use(cluster: Cluster, found: Found) -> DeviceUse:
+def _device_use(cluster: ClusterState, found: DeviceInSlice) -> DeviceUse:
     holders = cluster.holders.get((found.pool, found.device.name), ())
     taint = next((f"{taint.key}:{taint.effect}" for taint in found.device.taints), "")
     statuses = [
@@ -90,19 +90,19 @@ def _device_use(cluster: Cluster, found: Found) -> DeviceUse:
     )
 
 
-def _pf(found: Found) -> str:
+def _pf(found: DeviceInSlice) -> str:
     """The PF of a VF, the interface of any other device."""
     return str(found.attribute("pfName") or found.attribute("ifName") or "")
 
 
-def _hidden(cluster: Cluster, node: str) -> Iterator[DeviceUse]:
+def _hidden(cluster: ClusterState, node: str) -> Iterator[DeviceUse]:
     report = cluster.report(node)
     for group in report.status.interfaces if report is not None and report.status is not None else ():
         for name in () if group.devices or group.pools_vfs else group.names:
             yield DeviceUse(node=node, device=name, type=group.type, state="hidden", reason=group.reason)
 
 
-class Use(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class UseCount(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The devices of a node or a PF, counted.
 
     Attributes:
@@ -121,31 +121,31 @@ class Use(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     allocated_bandwidth: int = 0
 
 
-def node_uses(cluster: Cluster, nodes: Sequence[str] = ()) -> list[Use]:
+def node_uses(cluster: ClusterState, nodes: Sequence[str] = ()) -> list[UseCount]:
     """The use of each node."""
     return _uses(cluster, nodes, lambda found: found.node)
 
 
-def pf_uses(cluster: Cluster, nodes: Sequence[str] = ()) -> list[Use]:
+def pf_uses(cluster: ClusterState, nodes: Sequence[str] = ()) -> list[UseCount]:
     """The use of each PF, and of each device that is of none."""
     return _uses(cluster, nodes, lambda found: f"{found.node}/{_pf(found)}")
 
 
-def _uses(cluster: Cluster, nodes: Sequence[str], name: Callable[[Found], str]) -> list[Use]:
-    groups: dict[str, list[Found]] = {}
+def _uses(cluster: ClusterState, nodes: Sequence[str], name: Callable[[DeviceInSlice], str]) -> list[UseCount]:
+    groups: dict[str, list[DeviceInSlice]] = {}
     for found in cluster.devices.values():
         if not nodes or found.node in nodes:
             groups.setdefault(name(found), []).append(found)
     return [_use(cluster, called, groups[called]) for called in sorted(groups)]
 
 
-def _use(cluster: Cluster, name: str, devices: Sequence[Found]) -> Use:
+def _use(cluster: ClusterState, name: str, devices: Sequence[DeviceInSlice]) -> UseCount:
     held = [found for found in devices if _id(found) in cluster.holders]
     tainted = [found for found in devices if found.device.taints and _id(found) not in cluster.holders]
     links: dict[tuple[str, str], int] = {}
     for found in devices:
         links[found.node, _pf(found)] = max(links.get((found.node, _pf(found)), 0), _link(cluster, found))
-    return Use(
+    return UseCount(
         name=name,
         devices=len(devices),
         allocated=len(held),
@@ -156,18 +156,18 @@ def _use(cluster: Cluster, name: str, devices: Sequence[Found]) -> Use:
     )
 
 
-def _id(found: Found) -> DeviceId:
+def _id(found: DeviceInSlice) -> DeviceId:
     return found.pool, found.device.name
 
 
-def _link(cluster: Cluster, found: Found) -> int:
+def _link(cluster: ClusterState, found: DeviceInSlice) -> int:
     """The speed of a device's link; that of a VF is its PF's, which its pool's counter has."""
     speed = found.attribute("linkSpeed")
     own = speed if isinstance(speed, int) and speed > 0 else 0
     return max(own, _counted(cluster).get(found.pool, 0))
 
 
-def _counted(cluster: Cluster) -> dict[str, int]:
+def _counted(cluster: ClusterState) -> dict[str, int]:
     """The bandwidth that the counters of each pool have."""
     return {
         one.spec.pool.name: int(quantity.parse(counter_set.counters[BANDWIDTH].value))
@@ -178,7 +178,7 @@ def _counted(cluster: Cluster) -> dict[str, int]:
     }
 
 
-def _consumed(cluster: Cluster, found: Found) -> Decimal:
+def _consumed(cluster: ClusterState, found: DeviceInSlice) -> Decimal:
     """The bandwidth that claims have of a device: their shares, or all of an exclusive device."""
     capacity = found.device.capacity.get(qualified(BANDWIDTH)) or found.device.capacity.get(BANDWIDTH)
     if not found.device.allow_multiple_allocations:
@@ -212,7 +212,7 @@ class ClassUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     problem: str = ""
 
 
-def class_uses(cluster: Cluster, names: Iterable[str] = (), nodes: Sequence[str] = ()) -> Iterator[ClassUse]:
+def class_uses(cluster: ClusterState, names: Iterable[str] = (), nodes: Sequence[str] = ()) -> Iterator[ClassUse]:
     """The use of DeviceClasses: of those named, else of those whose devices are netdra's."""
     classes = cluster.known.classes
     wanted = list(names) or sorted(name for name in classes if cluster.known.is_ours(_claim_for(name).spec.devices))
@@ -249,7 +249,7 @@ def _claim_for(name: str) -> ResourceClaim:
     )
 
 
-def _class_use(cluster: Cluster, name: str, candidates: Sequence[Candidate]) -> ClassUse:
+def _class_use(cluster: ClusterState, name: str, candidates: Sequence[Candidate]) -> ClassUse:
     held = [entry for entry in candidates if entry.key[1:] in cluster.holders]
     tainted = [entry for entry in candidates if entry.taints and entry.key[1:] not in cluster.holders]
     return ClassUse(

@@ -1,9 +1,8 @@
-"""`netdra why` of real pods: of faults on a node, the cause is in the first three lines; of a pod that runs, every step."""
+"""`netdra why` of real pods: faults on a node have their cause in the first three lines, a pod that runs every step."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -21,7 +20,7 @@ from testbed.pods import Pods
 from testbed.waiting import until
 from testbed.workspace import Workspace
 from tests.cluster.pods import witness
-from tests.cluster.pods.running import TOPOLOGY, publish, step
+from tests.cluster.pods.running import TOPOLOGY, step
 from tests.cluster.pods.stage import SHARED, Stage
 
 VALUES = {"apiVersion": "networking.dra.io/v1alpha1", "kind": "ParameterValues"}
@@ -73,7 +72,7 @@ def test_a_step_that_fails_is_the_cause_with_the_plugins_own_words(
 
 
 @pytest.fixture
-def parametrized(workspace: Workspace) -> Iterator[str]:
+def parametrized(workspace: Workspace) -> str:
     """A topology whose claims give a number."""
     name = workspace.name("values")
     parameters = [{"name": "mtu", "type": "integer", "minimum": 1280, "maximum": 1400}]
@@ -82,7 +81,7 @@ def parametrized(workspace: Workspace) -> Iterator[str]:
     workspace.create(topology)
     for each in device_classes(msgspec.convert(topology, NetworkTopology)):
         workspace.create(msgspec.to_builtins(each))
-    yield name
+    return name
 
 
 def test_values_out_of_their_bounds_are_the_cause(
