@@ -41,6 +41,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "node": ("netdra.cli.node", "Be the driver of this node: publish its devices, and keep them current."),
     "controller": ("netdra.cli.controller", "Make DeviceClasses of topologies, and keep everybody's status."),
     "webhook": ("netdra.cli.webhook", "Refuse what breaks a rule when it is written."),
+    "why": ("netdra.cli.why", "Show why a pod, claim, device or topology of the cluster does not work."),
+    "get": ("netdra.cli.get", "List the devices of nodes, and which claim and pod uses each."),
+    "top": ("netdra.cli.top", "Show how many devices are allocated and free, by node, class and PF."),
     "doctor": ("netdra.cli.doctor", "Say what this cluster and this node lack, and how to mend it."),
     "uninstall": (
         "netdra.cli.uninstall",

@@ -1,0 +1,161 @@
+"""`netdra why`: the story of a pod, a claim, a device or a topology of the cluster, and the cause where it is stuck."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+
+import click
+import msgspec
+
+from netdra.cli import shared, terminal
+from netdra.cli.shared import ClusterAccess
+from netdra.model.errors import InvalidInputError
+from netdra.story.claims import claim_story
+from netdra.story.devices import device_story
+from netdra.story.objects import ClusterState
+from netdra.story.pods import pod_story
+from netdra.story.statement import Statement, Story
+from netdra.story.topologies import topology_story
+
+KINDS = ("pod", "claim", "device", "topology")
+_MARKS = {"ok": "✓", "info": "·", "warning": "!", "error": "✗"}
+_TIME_WIDTH = len("2026-11-27T10:00:00Z")
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """The object of the story; `place` is its namespace, or its node."""
+
+    kind: str
+    place: str
+    name: str
+
+    def story(self, cluster: ClusterState) -> Story:
+        """Its story."""
+        if self.kind == "pod":
+            return pod_story(cluster, self.place, self.name)
+        if self.kind == "claim":
+            return claim_story(cluster, self.place, self.name)
+        if self.kind == "device":
+            return device_story(cluster, self.place, self.name)
+        return topology_story(cluster, self.name)
+
+
+@click.command(name="why")
+@click.argument("kind", type=click.Choice(KINDS))
+@click.argument("name")
+@click.option("--namespace", "-n", metavar="NAME", help="The namespace; by default the context's.")
+@shared.cluster("The kubeconfig file; by default kubectl's.")
+@click.option("--watch", is_flag=True, help="Print the story again when it has changed, until Ctrl-C.")
+@shared.output("text", "json", "yaml")
+def command(kind: str, name: str, namespace: str | None, cluster: ClusterAccess, watch: bool, output: str) -> None:
+    """Show why a pod, a claim, a device or a topology does not work: the cause first, then the whole story.
+
+    NAME is [NAMESPACE/]NAME of a pod or a claim, NODE/NAME of a device or an interface, and NAME of a topology.
+
+    The first line is the object's state, the second the cause, the third the next step. Then follows each step in its
+    order: the claims, the scheduler's decision and why devices do not fit, the allocation, ports, preparation, each
+    step in the pod with its addresses, drift, and the last events. The cluster is read with your rights; kinds that
+    you cannot read are listed, and the rest is shown. Nothing is written.
+
+    The exit code is 1 if the story has an error.
+    """
+    subject = _subject(kind, name, namespace, cluster)
+    try:
+        story = asyncio.run(_follow(cluster, subject, output, watch=watch))
+    except KeyboardInterrupt:
+        if not watch:
+            raise
+        return
+    if not story.is_fine:
+        sys.exit(1)
+
+
+def _subject(kind: str, name: str, namespace: str | None, cluster: ClusterAccess) -> Subject:
+    place, slash, last = name.rpartition("/")
+    if not last or "/" in place or (slash and not place):
+        raise InvalidInputError(f'"{name}" is not a valid name of a {kind}', hint=_FORMS[kind])
+    if kind == "topology" and place:
+        raise InvalidInputError(f'NetworkTopology "{name}": topologies have no namespace', hint=_FORMS[kind])
+    if kind == "device" and not place:
+        raise InvalidInputError(f'device "{name}": the node is required', hint=_FORMS[kind])
+    if kind in ("pod", "claim"):
+        if place and namespace and place != namespace:
+            raise InvalidInputError(f'"{name}" is not in namespace "{namespace}"', hint="give one namespace")
+        place = place or namespace or cluster.config().namespace
+    return Subject(kind, place, last)
+
+
+_FORMS = {
+    "pod": "write [NAMESPACE/]NAME",
+    "claim": "write [NAMESPACE/]NAME",
+    "device": "write NODE/NAME, e.g. worker-1/enp3s0f0v2",
+    "topology": "write its name",
+}
+
+
+async def _follow(access: ClusterAccess, subject: Subject, output: str, *, watch: bool) -> Story:
+    """Print the story, and with `watch` each further one that differs."""
+    from netdra.cli import why_objects
+
+    scope = why_objects.Scope(
+        namespace=subject.place if subject.kind in ("pod", "claim") else "",
+        pod=subject.name if subject.kind == "pod" else "",
+        node=subject.place if subject.kind == "device" else "",
+    )
+    former = None
+    async with access.client() as client:
+        while True:
+            since = await why_objects.versions(client, scope) if watch else {}
+            story = subject.story(await why_objects.read(client, scope))
+            if story != former:
+                _print(story, output, again=former is not None)
+                sys.stdout.flush()
+            if not watch:
+                return story
+            former = story
+            await why_objects.wait_change(client, since)
+
+
+def _print(story: Story, output: str, *, again: bool) -> None:
+    if output == "text":
+        if again:
+            click.echo()
+        click.echo(terminal.printable("\n".join(lines(story))))
+    elif output == "yaml":
+        if again:
+            click.echo("---")
+        terminal.print_data(story, output, apart=False)
+    else:
+        terminal.print_data(story, output)
+
+
+def lines(story: Story) -> Iterator[str]:
+    """A story in lines: the state, the cause, the next step; then every statement."""
+    yield f"{story.subject} {story.state}."
+    if story.cause is None:
+        yield "No problem was found."
+    else:
+        yield f"{'Cause' if not story.is_fine else 'Warning'}: {_one_line(story.cause.text)}"
+        yield f"Next: {_one_line(story.cause.next_step)}" if story.cause.next_step else "Next: see the story below"
+    yield ""
+    for statement in story.statements:
+        yield from _statement(statement, story.subject)
+    if story.unread:
+        yield ""
+        yield from (f"Not read: {text}" for text in story.unread)
+
+
+def _one_line(text: str) -> str:
+    return "; ".join(line.strip() for line in text.splitlines() if line.strip())
+
+
+def _statement(statement: Statement, subject: str) -> Iterator[str]:
+    about = "" if statement.object == subject else f"{statement.object}: "
+    yield f"{statement.time:<{_TIME_WIDTH}}  {_MARKS[statement.severity]} {about}{_one_line(statement.text)}"
+    indent = " " * (_TIME_WIDTH + 4)
+    for line in statement.details:
+        yield f"{indent}{line}"
+    if statement.next_step and statement.is_problem:
+        yield f"{indent}Next: {_one_line(statement.next_step)}"

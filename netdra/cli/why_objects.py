@@ -1,0 +1,212 @@
+"""The objects of a cluster that a story is made of, read only, with the user's kubeconfig and rights.
+
+Called by `why`, `get` and `top`. A kind that the user has no right to read is left out, and the story says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Any, NamedTuple, TypeVar
+
+from netdra.kube import resources
+from netdra.kube.client import Client, Selection
+from netdra.kube.errors import ApiError
+from netdra.kube.resources import KubernetesObject, Resource
+from netdra.kube.watch import watch
+from netdra.model.errors import NetdraError
+from netdra.story.objects import ClusterEvent, ClusterState, PlacedPod, PlacementNode, TaintRule
+
+T = TypeVar("T", bound=KubernetesObject)
+
+PODS = Resource("v1", "pods", PlacedPod, namespaced=True)
+NODES = Resource("v1", "nodes", PlacementNode)
+EVENTS = Resource("v1", "events", ClusterEvent, namespaced=True)
+TAINT_RULES = Resource("resource.k8s.io/v1", "devicetaintrules", TaintRule)
+DRIVER_LABELS = "app.kubernetes.io/part-of=netdra,app.kubernetes.io/component=node"
+_ALL = Selection()
+AT_MOST_SECONDS = 30
+"""After this time a watched story is read again, whether a watched object changed or not."""
+AT_LEAST_SECONDS = 1.0
+_WIDE = (
+    ("claims", resources.RESOURCE_CLAIMS),
+    ("templates", resources.CLAIM_TEMPLATES),
+    ("classes", resources.DEVICE_CLASSES),
+    ("nodes", NODES),
+    ("topologies", resources.TOPOLOGIES),
+    ("usages", resources.TOPOLOGY_USAGES),
+    ("policies", resources.POLICIES),
+    ("taint_rules", TAINT_RULES),
+)
+"""The kinds of which all objects are read, by their field of `ClusterState`."""
+
+
+class Scope(NamedTuple):
+    """The part of a cluster that is read.
+
+    Attributes:
+        namespace: the namespace of the story's object; "" for an object without one.
+        pod: the pod of the story, "" for another kind.
+        node: the only node whose slices and NodeNetwork are read; "" for all.
+    """
+
+    namespace: str = ""
+    pod: str = ""
+    node: str = ""
+
+
+async def read(client: Client, scope: Scope) -> ClusterState:
+    """The objects.
+
+    Raises:
+        ApiError: the API server does not answer.
+    """
+    reader = _Reader(client)
+    pods = await reader.pods(scope) if scope.namespace else []
+    pod = next((entry for entry in pods if entry.metadata.name == scope.pod), None)
+    node = scope.node or (pod.spec.node_name if pod is not None else "")
+    of_node = Selection(field_selector=f"spec.nodeName={node}" if node else "")
+    names, kinds = zip(*_WIDE, strict=True)
+    lists = [reader.all(resource, scope.namespace) for resource in kinds]
+    slices, reports, drivers, ports, events, *wide = await asyncio.gather(
+        reader.list(resources.RESOURCE_SLICES, of_node),
+        reader.reports(node),
+        reader.drivers(),
+        reader.list(resources.NEUTRON_PORTS, Selection(namespace=scope.namespace)) if scope.namespace else _nothing(),
+        reader.events(scope),
+        *lists,
+    )
+    return ClusterState(
+        pods=pods,
+        slices=slices,
+        node_networks=reports,
+        drivers=drivers,
+        ports=ports,
+        events=events,
+        unread=reader.unread,
+        **dict(zip(names, wide, strict=True)),
+    )
+
+
+async def _nothing() -> Sequence[Any]:
+    return ()
+
+
+class _Reader:
+    """Lists objects, and notes what the user cannot read."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.unread: dict[str, str] = {}
+
+    async def list(self, resource: Resource[T], selection: Selection = _ALL, note: str = "") -> Sequence[T]:
+        """The objects of a selection; none if they cannot be read.
+
+        Args:
+            resource: the kind.
+            selection: the objects of the kind.
+            note: the name of what is unknown then; the kind's plural by default.
+        """
+        try:
+            return await self._client.list(resource, selection)
+        except ApiError as problem:
+            if problem.status.code not in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
+                raise
+            if (problem.status.code, resource) == (HTTPStatus.NOT_FOUND, TAINT_RULES):
+                return ()  # the kind is of Kubernetes 1.37
+            where = f' in namespace "{selection.namespace}"' if selection.namespace else ""
+            text = f"the cluster does not allow you to list {resource.plural}{where}"
+            if problem.status.code == HTTPStatus.NOT_FOUND:
+                text = f"the cluster has no {resource.plural} of {resource.group_version}"
+            self.unread[note or resource.plural] = text
+            return ()
+
+    async def all(self, resource: Resource[T], namespace: str) -> Sequence[T]:
+        """The objects of all namespaces; else those of the namespace of the story."""
+        found = await self.list(resource)
+        refusal = self.unread.get(resource.plural)
+        if refusal is None or not (resource.namespaced and namespace):
+            return found
+        del self.unread[resource.plural]
+        found = await self.list(resource, Selection(namespace=namespace))
+        if resource.plural not in self.unread:
+            self.unread[f"{resource.plural} of other namespaces"] = f"{refusal} in all namespaces"
+        return found
+
+    async def pods(self, scope: Scope) -> Sequence[PlacedPod]:
+        """The pods of the story's namespace; else the pod alone."""
+        found = await self.list(PODS, Selection(namespace=scope.namespace))
+        if PODS.plural in self.unread and scope.pod:
+            with suppress(NetdraError):
+                found = [await self._client.get(PODS, scope.pod, scope.namespace)]
+                del self.unread[PODS.plural]
+        return found
+
+    async def drivers(self) -> Sequence[PlacedPod]:
+        """The pods of netdra's driver."""
+        return await self.list(PODS, Selection(label_selector=DRIVER_LABELS), "pods of netdra-node")
+
+    async def reports(self, node: str) -> Sequence[Any]:
+        """The NodeNetworks: of one node, or all."""
+        only = Selection(field_selector=f"metadata.name={node}" if node else "")
+        return await self.list(resources.NODE_NETWORKS, only)
+
+    async def events(self, scope: Scope) -> Sequence[ClusterEvent]:
+        """The events of the story's pod."""
+        if not scope.pod:
+            return ()
+        about = f"involvedObject.kind=Pod,involvedObject.name={scope.pod}"
+        return await self.list(EVENTS, Selection(scope.namespace, about))
+
+
+async def versions(client: Client, scope: Scope) -> Mapping[Resource[Any], tuple[Selection, str]]:
+    """The kinds that a story is watched by, each with the version to watch from; those without a right are left out."""
+    found: dict[Resource[Any], tuple[Selection, str]] = {}
+    for resource, selection in _watched(scope):
+        with suppress(ApiError):
+            page = await client.page(resource, selection, limit=1)
+            found[resource] = selection, page.metadata.resource_version
+    return found
+
+
+def _watched(scope: Scope) -> Iterable[tuple[Resource[Any], Selection]]:
+    inside = Selection(namespace=scope.namespace)
+    of_node = Selection(field_selector=f"spec.nodeName={scope.node}" if scope.node else "")
+    yield resources.RESOURCE_SLICES, of_node
+    yield resources.TOPOLOGIES, _ALL
+    yield resources.RESOURCE_CLAIMS, inside
+    if scope.namespace:
+        yield PODS, inside
+        yield resources.NEUTRON_PORTS, inside
+    if scope.pod:
+        yield EVENTS, Selection(scope.namespace, f"involvedObject.name={scope.pod}")
+
+
+async def wait_change(client: Client, since: Mapping[Resource[Any], tuple[Selection, str]]) -> None:
+    """Wait until a watched object changes, or for `AT_MOST_SECONDS`; for `AT_LEAST_SECONDS` in any case.
+
+    Raises:
+        ApiError: the API server does not answer.
+    """
+    tasks = [asyncio.ensure_future(_first(client, kind, *place)) for kind, place in since.items()]
+    try:
+        await asyncio.sleep(AT_LEAST_SECONDS)
+        if tasks:
+            await asyncio.wait(tasks, timeout=AT_MOST_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        else:
+            await asyncio.sleep(AT_MOST_SECONDS)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _first(client: Client, resource: Resource[Any], selection: Selection, version: str) -> None:
+    """Wait for the first change of a kind."""
+    idle = AT_MOST_SECONDS + 10.0
+    async with watch(client, resource, selection, version, seconds=AT_MOST_SECONDS, idle_seconds=idle) as events:
+        async for event in events:
+            if event.type != "BOOKMARK":
+                return

@@ -1,0 +1,268 @@
+"""The story of a ResourceClaim: its classes and topologies, its allocation, its ports, its devices in pods. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from netdra.model.claim import AllocatedDeviceStatus, DeviceRequestAllocationResult, ResourceClaim
+from netdra.model.names import DRIVER
+from netdra.model.neutron_port import NeutronPort
+from netdra.model.suggestions import hint, listed
+from netdra.model.topology import NetworkTopology
+from netdra.story import placement
+from netdra.story.objects import ClusterState, PlacedPod
+from netdra.story.statement import Statement, Story, done, fact, story_of, wrong
+from netdra.topology.selectors import choices, device_claim
+
+_NEXT_OF: Mapping[str, str] = {
+    "NotPrepared": "correct what the text names; the kubelet tries again within about a minute",
+    "StepFailed": "correct what the text names; the container runtime tries again every few seconds",
+    "NotYet": "wait: it is tried again",
+    "Refused": "correct what the text names, and create the pod anew if its claim must change",
+}
+"""What to do about a device that is not Ready, by the condition's reason."""
+
+
+def claim_story(cluster: ClusterState, namespace: str, name: str) -> Story:
+    """The story of a claim."""
+    subject = f"ResourceClaim {namespace}/{name}"
+    claim = cluster.claim(namespace, name)
+    if claim is None:
+        unread = cluster.unread.get("resourceclaims", "")
+        text = unread or f'ResourceClaim "{name}" does not exist in namespace "{namespace}"'
+        names = [found.metadata.name for found in cluster.claims if found.metadata.namespace == namespace]
+        next_step = hint(name, names, f'ResourceClaims in namespace "{namespace}":')
+        return story_of(subject, "cannot be read" if unread else "does not exist", [wrong(subject, text, next_step)])
+    return story_of(subject, state(claim), _statements(cluster, claim), cluster.unread.values())
+
+
+def state(claim: ResourceClaim) -> str:
+    """A claim's state in some words."""
+    if claim.metadata.deletion_timestamp:
+        return "is being deleted"
+    if claim.status.allocation is None:
+        return "is not allocated"
+    if not claim.status.reserved_for:
+        return "is allocated, and no pod uses it"
+    return f"is used by {listed((entry.name for entry in claim.status.reserved_for), 3)}"
+
+
+def _statements(cluster: ClusterState, claim: ResourceClaim) -> Iterator[Statement]:
+    subject = _about(claim)
+    yield done(subject, "was created", time=claim.metadata.creation_timestamp or "")
+    yield from requirements(cluster, claim)
+    if claim.status.allocation is None:
+        question = placement.Question(about=subject, claims=(claim,), excluded={})
+        yield from placement.answer(cluster, question)
+        users = [pod for pod in cluster.pods if any(name == claim.metadata.name for _, name in pod.claim_names())]
+        pods = [pod.metadata.name for pod in users if pod.metadata.namespace == claim.metadata.namespace]
+        yield fact(subject, f"named by pods {listed(pods)}" if pods else "no pod names it: nothing is allocated before")
+        return
+    yield from progress(cluster, claim)
+
+
+def requirements(cluster: ClusterState, claim: ResourceClaim, *, holds_back: bool = True) -> Iterator[Statement]:
+    """What is wrong with the classes and topologies that a claim needs.
+
+    Args:
+        cluster: the objects.
+        claim: the claim.
+        holds_back: whether the claim still needs them.
+    """
+    wanted = device_claim(claim)[0]
+    named = dict.fromkeys(choice.device_class_name for request in wanted.requests for choice in choices(request))
+    present = {entry.metadata.name for entry in cluster.classes}
+    for name in named if cluster.could_read("deviceclasses") and holds_back else ():
+        if name not in present:
+            yield _unknown_class(cluster, claim, name)
+    for topology in cluster.known.asked(claim):
+        if claim.status.allocation is None or topology.status is not None:
+            yield from readiness(topology, holds_back=holds_back)
+
+
+def _unknown_class(cluster: ClusterState, claim: ResourceClaim, name: str) -> Statement:
+    of = [topology for topology in cluster.topologies if name.startswith(f"{topology.name}-")]
+    text = f'DeviceClass "{name}" of the claim does not exist'
+    if of:
+        topology = max(of, key=lambda entry: len(entry.name))
+        steps = [f"{topology.name}-{step.name}" for step in topology.spec.steps if step.is_root]
+        is_step = name in steps
+        text += f'; NetworkTopology "{topology.name}" ' + ("is not compiled" if is_step else "has no such root step")
+        next_step = f"read its conditions: netdra why topology {topology.name}" if is_step else hint(name, steps)
+    else:
+        text += ", and no NetworkTopology would make it"
+        next_step = hint(name, (entry.metadata.name for entry in cluster.classes), "DeviceClasses:")
+        next_step = next_step or "create the NetworkTopology of which the class is made"
+    return wrong(_about(claim), text, next_step, reason="UnknownDeviceClass")
+
+
+def readiness(topology: NetworkTopology, *, holds_back: bool = True) -> Iterator[Statement]:
+    """The conditions of a topology that do not hold."""
+    about = f"NetworkTopology {topology.name}"
+    conditions = topology.status.conditions if topology.status is not None else ()
+    if not conditions:
+        text = f'NetworkTopology "{topology.name}" has no status: netdra\'s controller has not compiled it'
+        yield Statement(
+            severity="warning",
+            object=about,
+            text=text,
+            reason="NoStatus",
+            next_step="check that netdra's controller runs: netdra doctor",
+        )
+    for condition in conditions:
+        if condition.status == "False":
+            yield Statement(
+                severity="error" if holds_back else "warning",
+                object=about,
+                text=f'NetworkTopology "{topology.name}" is not {condition.type}: {condition.message}',
+                reason=condition.reason,
+                next_step=_TOPOLOGY_STEPS.get(condition.reason, "correct the topology"),
+                time=condition.last_transition_time,
+            )
+
+
+_TOPOLOGY_STEPS: Mapping[str, str] = {
+    "PluginNotAllowed": "allow the plugin on the nodes (chart value node.allowPlugins), or use another step type",
+    "Unsound": "correct the topology: netdra validate --cluster",
+    "Pending": "wait: the controller writes the DeviceClasses",
+    "Deleting": "end the claims that use it, or use another topology",
+}
+
+
+def progress(cluster: ClusterState, claim: ResourceClaim, pod: PlacedPod | None = None) -> Iterator[Statement]:
+    """What became of an allocated claim.
+
+    Args:
+        cluster: the objects.
+        claim: the claim, allocated.
+        pod: the pod whose story it is; None for all pods of the claim.
+    """
+    allocation = claim.status.allocation
+    assert allocation is not None
+    results = allocation.devices.results
+    where = listed(dict.fromkeys(_node(cluster, result) for result in results), 3)
+    devices = listed((f"{result.request}={result.device}" for result in results), 4)
+    text = f"allocated on node {where}: {devices}" if results else "allocated without devices"
+    yield done(_about(claim), text, time=allocation.allocation_timestamp or "", reason="Allocated")
+    yield from _lost(cluster, claim, results)
+    for port in cluster.ports:
+        if port.spec.claim.uid == claim.metadata.uid:
+            yield from _of_port(port)
+    for status in claim.status.devices:
+        if status.driver == DRIVER:
+            yield from _of_device(claim, status, pod)
+
+
+def _node(cluster: ClusterState, result: DeviceRequestAllocationResult) -> str:
+    found = cluster.devices.get((result.pool, result.device))
+    return found.node if found is not None else result.pool.partition("/")[0]
+
+
+def _lost(
+    cluster: ClusterState, claim: ResourceClaim, results: Sequence[DeviceRequestAllocationResult]
+) -> Iterator[Statement]:
+    """Allocated devices of netdra that are not published any more, or tainted."""
+    if not cluster.could_read("resourceslices"):
+        return
+    for result in results:
+        if result.driver != DRIVER:
+            continue
+        found = cluster.devices.get((result.pool, result.device))
+        if found is None:
+            text = f'device "{result.device}" of pool "{result.pool}" is allocated and is no longer published'
+            yield Statement(
+                severity="warning",
+                object=_about(claim),
+                text=text,
+                reason="DeviceGone",
+                next_step=f"netdra why device {result.pool.partition('/')[0]}/{result.device}",
+            )
+        for taint in found.device.taints if found is not None else ():
+            value = f"={taint.value}" if taint.value else ""
+            yield Statement(
+                severity="warning",
+                object=_about(claim),
+                text=f'device "{result.device}" has the taint {taint.key}{value}:{taint.effect}',
+                reason="DeviceTainted",
+                next_step=f"netdra why device {_node(cluster, result)}/{result.device}",
+                time=taint.time_added or "",
+            )
+
+
+def _of_port(port: NeutronPort) -> Iterator[Statement]:
+    about = f"NeutronPort {port.metadata.namespace}/{port.name}"
+    bound = port.bound
+    if bound is None:
+        text = (
+            f'the port of device "{port.spec.device}" has no Bound condition: the controller has not asked for it yet'
+        )
+        next_step = "check that netdra's controller runs with neutron.cloudsSecret: netdra doctor"
+        yield Statement(severity="warning", object=about, text=text, next_step=next_step, reason="NotAsked")
+        return
+    if bound.status != "True":
+        text = f'the port of device "{port.spec.device}" is not Bound in Neutron: {bound.reason}: {bound.message}'
+        next_step = 'see "When a port is not Bound" in docs/neutron.md'
+        yield wrong(about, text, next_step, reason=bound.reason, time=bound.last_transition_time)
+        return
+    yield done(about, f"Bound: {bound.message}", reason=bound.reason, time=bound.last_transition_time)
+    for condition in (port.current, port.enforced):
+        if condition is not None and condition.status == "False":
+            yield Statement(
+                severity="warning",
+                object=about,
+                text=condition.message,
+                reason=condition.reason,
+                next_step="create the pod anew to apply the port's settings",
+                time=condition.last_transition_time,
+            )
+
+
+def _of_device(claim: ResourceClaim, status: AllocatedDeviceStatus, pod: PlacedPod | None) -> Iterator[Statement]:
+    """What the node's driver reports of a device."""
+    about = f'{_about(claim)}, device "{status.device}"'
+    for condition in status.conditions or ():
+        if not isinstance(condition, Mapping):
+            continue
+        time, reason = str(condition.get("lastTransitionTime", "")), str(condition.get("reason", ""))
+        message, holds = str(condition.get("message", "")), condition.get("status") == "True"
+        if condition.get("type") == "Ready" and holds:
+            yield done(about, _attached(status), reason=reason, time=time, details=_steps(status.data, pod))
+        elif not holds:
+            what = "is not prepared" if reason == "NotPrepared" else "is not attached"
+            what = what if condition.get("type") == "Ready" else f"is not {condition.get('type')}"
+            cause, _, next_step = message.partition("\n")
+            text = f'device "{status.device}" {what}: {cause}'
+            yield wrong(about, text, next_step or _NEXT_OF.get(reason, ""), reason=reason, time=time)
+
+
+def _attached(status: AllocatedDeviceStatus) -> str:
+    data = status.network_data
+    if data is None:
+        return "is attached"
+    addresses = f" with {listed(data.ips, 4)}" if data.ips else ""
+    mac = f", MAC {data.hardware_address}" if data.hardware_address else ""
+    return f"is attached as {data.interface_name or 'a device without an interface'}{addresses}{mac}"
+
+
+def _steps(data: Any, pod: PlacedPod | None) -> Iterator[str]:
+    """The steps that ran in a pod, in their order."""
+    pods = data.get("pods") if isinstance(data, Mapping) else None
+    for entry in pods if isinstance(pods, list) else ():
+        if not isinstance(entry, Mapping) or (pod is not None and entry.get("uid") != pod.metadata.uid):
+            continue
+        steps = entry.get("steps")
+        for step in steps if isinstance(steps, list) else ():
+            if isinstance(step, Mapping) and step.get("step"):
+                interface = f" → {step['interface']}" if step.get("interface") else ""
+                yield f"step {step['step']} ({step.get('type', '')}){interface}{_addresses(step.get('result'))}"
+
+
+def _addresses(result: Any) -> str:
+    ips = result.get("ips") if isinstance(result, Mapping) else None
+    found = [str(ip.get("address", "")) for ip in ips if isinstance(ip, Mapping)] if isinstance(ips, list) else []
+    return f" {listed(found, 4)}" if found else ""
+
+
+def _about(claim: ResourceClaim) -> str:
+    return f"ResourceClaim {claim.metadata.namespace}/{claim.metadata.name}"

@@ -1,0 +1,377 @@
+"""The objects of a cluster that stories are made of, as far as they are read. Read by `netdra.cli.why_objects`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
+from netdra.model.core import BareObject, ExtendedClaim, PodClaim
+from netdra.model.names import DRIVER
+from netdra.model.neutron_port import NeutronPort
+from netdra.model.node_network import NodeNetwork
+from netdra.model.policy import DeviceExposurePolicy
+from netdra.model.resource import Device, DeviceTaint, ResourceSlice, Wire, newest
+from netdra.model.rollout import NetworkTopologyUsage
+from netdra.model.topology import NetworkTopology
+from netdra.model.workload import Workload, WorkloadContainer, WorkloadPodSpec
+from netdra.rules.workloads import Objects, known_objects
+from netdra.slices.allocator import claim_key
+
+DeviceId = tuple[str, str]
+"""A device of netdra: pool and name."""
+
+
+class StatusCondition(Wire, frozen=True):
+    """A condition of an object of Kubernetes, which may lack a reason."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+    @property
+    def time(self) -> str:
+        """Since when it has its status, in RFC 3339; "" if that is unknown."""
+        return self.last_transition_time or ""
+
+
+class PodToleration(Wire, frozen=True):
+    """Lets a pod run on a node in spite of a taint."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class SchedulingGate(Wire, frozen=True):
+    """Keeps a pod from being scheduled until somebody removes it."""
+
+    name: str
+
+
+class PlacedPodSpec(Wire, frozen=True):
+    """The part of a pod's spec that determines where it runs and which devices it has."""
+
+    containers: tuple[WorkloadContainer, ...] | None = ()
+    init_containers: tuple[WorkloadContainer, ...] | None = ()
+    resource_claims: tuple[PodClaim, ...] | None = ()
+    host_network: bool | None = False
+    node_name: str = ""
+    node_selector: Mapping[str, str] | None = None
+    affinity: Any = None
+    tolerations: tuple[PodToleration, ...] | None = ()
+    scheduling_gates: tuple[SchedulingGate, ...] | None = ()
+
+
+class ContainerState(Wire, frozen=True):
+    """A container's name, and its state as the kubelet writes it."""
+
+    name: str = ""
+    state: Mapping[str, Any] = {}
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it runs."""
+        return "running" in self.state
+
+
+class PlacedPodStatus(Wire, frozen=True):
+    """The progress of a pod."""
+
+    phase: str = ""
+    conditions: tuple[StatusCondition, ...] | None = ()
+    container_statuses: tuple[ContainerState, ...] | None = ()
+    resource_claim_statuses: tuple[PodClaim, ...] | None = None
+    extended_resource_claim_status: ExtendedClaim | None = None
+
+
+class PlacedPod(BareObject, frozen=True):
+    """A Pod, with its claims and its progress."""
+
+    spec: PlacedPodSpec = PlacedPodSpec()
+    status: PlacedPodStatus = PlacedPodStatus()
+
+    @property
+    def called(self) -> str:
+        """How it is called in texts."""
+        return f"Pod {self.metadata.namespace}/{self.metadata.name}"
+
+    def condition(self, kind: str) -> StatusCondition | None:
+        """A condition of its status."""
+        return next((found for found in self.status.conditions or () if found.type == kind), None)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether all of its containers run."""
+        states = self.status.container_statuses or ()
+        return bool(states) and all(state.is_running for state in states)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its containers have ended for good."""
+        return self.status.phase in ("Succeeded", "Failed")
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether its containers are still to start."""
+        return not self.is_running and not self.has_ended
+
+    @property
+    def workload(self) -> Workload:
+        """The pod as the rules for workloads take it."""
+        spec = WorkloadPodSpec(
+            containers=self.spec.containers,
+            init_containers=self.spec.init_containers,
+            resource_claims=self.spec.resource_claims,
+            host_network=self.spec.host_network,
+        )
+        return Workload(kind="Pod", metadata=self.metadata, pods=1, first=0, spec=spec, place=("spec",))
+
+    def claim_names(self) -> Iterator[tuple[str, str]]:
+        """Its claims, as its name for each and the ResourceClaim; "" while that is not created."""
+        made = {entry.name: entry.resource_claim_name or "" for entry in self.status.resource_claim_statuses or ()}
+        for entry in self.spec.resource_claims or ():
+            yield entry.name, entry.resource_claim_name or made.get(entry.name, "")
+        extended = self.status.extended_resource_claim_status
+        if extended is not None:
+            yield "extended resources", extended.resource_claim_name
+
+
+class NodeTaint(Wire, frozen=True):
+    """Keeps pods that do not tolerate it off a node."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class PlacementNodeSpec(Wire, frozen=True):
+    """What keeps pods off a node."""
+
+    taints: tuple[NodeTaint, ...] | None = ()
+    unschedulable: bool | None = False
+
+
+class PlacementNodeStatus(Wire, frozen=True):
+    """A node's conditions and resources."""
+
+    conditions: tuple[StatusCondition, ...] | None = ()
+    allocatable: Mapping[str, str] | None = None
+
+
+class PlacementNode(BareObject, frozen=True):
+    """A Node, as pods are placed on it."""
+
+    spec: PlacementNodeSpec = PlacementNodeSpec()
+    status: PlacementNodeStatus = PlacementNodeStatus()
+
+
+class TaintSelector(Wire, frozen=True):
+    """The devices that a DeviceTaintRule taints; an absent field selects all."""
+
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+class TaintRuleSpec(Wire, frozen=True):
+    """A taint, and the devices that it is set on."""
+
+    taint: DeviceTaint
+    device_selector: TaintSelector | None = None
+
+
+class TaintRule(BareObject, frozen=True):
+    """A DeviceTaintRule: an administrator's taint on devices."""
+
+    spec: TaintRuleSpec
+
+
+class EventObject(Wire, frozen=True):
+    """The object that an event is about."""
+
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class EventSeriesState(Wire, frozen=True):
+    """How often an event occurred, and when last."""
+
+    count: int = 0
+    last_observed_time: str | None = None
+
+
+class ClusterEvent(Wire, frozen=True):
+    """An event (v1), whichever API it was written by."""
+
+    metadata: Any = None
+    involved_object: EventObject = EventObject()
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    count: int | None = None
+    first_timestamp: str | None = None
+    last_timestamp: str | None = None
+    event_time: str | None = None
+    series: EventSeriesState | None = None
+
+    @property
+    def time(self) -> str:
+        """When it occurred last, in RFC 3339, "" if that is unknown."""
+        last = self.series.last_observed_time if self.series is not None else None
+        return _seconds(last or self.last_timestamp or self.event_time or self.first_timestamp or "")
+
+    @property
+    def times(self) -> int:
+        """How often it occurred."""
+        return max(self.count or 1, self.series.count if self.series is not None else 1)
+
+
+class DeviceInSlice(msgspec.Struct, frozen=True):
+    """A device of netdra with the slice that publishes it."""
+
+    device: Device
+    node: str
+    pool: str
+
+    def attribute(self, name: str) -> Any:
+        """The value of an attribute of dra.networking; None if the device has none."""
+        attribute = self.device.attributes.get(f"{DRIVER}/{name}") or self.device.attributes.get(name)
+        return attribute.value if attribute is not None else None
+
+
+class ClusterState(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """What was read of a cluster.
+
+    Attributes:
+        drivers: the pods of `netdra node`.
+        unread: by the plural of a kind, why it could not be read; its objects are unknown, not absent.
+        server_time: the time by the API server's clock, in RFC 3339.
+    """
+
+    pods: Sequence[PlacedPod] = ()
+    claims: Sequence[ResourceClaim] = ()
+    templates: Sequence[ResourceClaimTemplate] = ()
+    classes: Sequence[DeviceClass] = ()
+    slices: Sequence[ResourceSlice] = ()
+    nodes: Sequence[PlacementNode] = ()
+    node_networks: Sequence[NodeNetwork] = ()
+    topologies: Sequence[NetworkTopology] = ()
+    usages: Sequence[NetworkTopologyUsage] = ()
+    policies: Sequence[DeviceExposurePolicy] = ()
+    ports: Sequence[NeutronPort] = ()
+    taint_rules: Sequence[TaintRule] = ()
+    drivers: Sequence[PlacedPod] = ()
+    events: Sequence[ClusterEvent] = ()
+    unread: Mapping[str, str] = {}
+
+    def pod(self, namespace: str, name: str) -> PlacedPod | None:
+        """A pod."""
+        return next((pod for pod in self.pods if _key(pod) == (namespace, name)), None)
+
+    def claim(self, namespace: str, name: str) -> ResourceClaim | None:
+        """A claim."""
+        return self._claims.get((namespace, name))
+
+    def topology(self, name: str) -> NetworkTopology | None:
+        """A topology."""
+        return next((topology for topology in self.topologies if topology.name == name), None)
+
+    def node(self, name: str) -> PlacementNode | None:
+        """A node."""
+        return next((node for node in self.nodes if node.metadata.name == name), None)
+
+    def report(self, node: str) -> NodeNetwork | None:
+        """A node's NodeNetwork."""
+        return next((report for report in self.node_networks if report.name == node), None)
+
+    def driver_of(self, node: str) -> PlacedPod | None:
+        """The pod of the driver on a node."""
+        return next((pod for pod in self.drivers if pod.spec.node_name == node), None)
+
+    def could_read(self, *plurals: str) -> bool:
+        """Whether the objects of these kinds are known."""
+        return not any(plural in self.unread for plural in plurals)
+
+    def events_of(self, kind: str, name: str, namespace: str = "", uid: str = "") -> list[ClusterEvent]:
+        """The events of an object, the oldest first; those of a former object of its name are left out."""
+        about = (
+            event
+            for event in self.events
+            if (event.involved_object.kind, event.involved_object.name) == (kind, name)
+            and (not namespace or event.involved_object.namespace == namespace)
+            and (not uid or event.involved_object.uid in ("", uid))
+        )
+        return sorted(about, key=lambda event: event.time)
+
+    @cached_property
+    def _claims(self) -> Mapping[tuple[str, str], ResourceClaim]:
+        return {_key(claim): claim for claim in self.claims}
+
+    @cached_property
+    def known(self) -> Objects:
+        """The objects as the rules for workloads take them."""
+        objects = known_objects([*self.topologies, *self.classes, *self.claims, *self.templates])
+        return Objects(claims=objects.claims, topologies=objects.topologies, classes=objects.classes, where="")
+
+    @cached_property
+    def devices(self) -> Mapping[DeviceId, DeviceInSlice]:
+        """The devices that netdra publishes now, with the taints of DeviceTaintRules."""
+        ours = newest(one for one in self.tainted_slices if one.spec.driver == DRIVER)
+        return {
+            (pool, device.name): DeviceInSlice(device, one.spec.node_name or "", pool)
+            for pool, slices in ours.items()
+            for one in slices
+            for device in one.spec.devices
+        }
+
+    @cached_property
+    def tainted_slices(self) -> tuple[ResourceSlice, ...]:
+        """The slices, their devices with the taints of DeviceTaintRules."""
+        return tuple(_tainted(one, self.taint_rules) for one in self.slices) if self.taint_rules else (*self.slices,)
+
+    @cached_property
+    def holders(self) -> Mapping[DeviceId, tuple[ResourceClaim, ...]]:
+        """The claims that netdra's devices are allocated to."""
+        held: dict[DeviceId, dict[str, ResourceClaim]] = {}
+        for claim in self.claims:
+            allocation = claim.status.allocation
+            for result in allocation.devices.results if allocation is not None else ():
+                if result.driver == DRIVER and not result.admin_access:
+                    held.setdefault((result.pool, result.device), {})[claim_key(claim)] = claim
+        return {device: tuple(claims.values()) for device, claims in held.items()}
+
+
+def _key(entry: PlacedPod | ResourceClaim) -> tuple[str, str]:
+    return entry.metadata.namespace, entry.metadata.name
+
+
+def _seconds(time: str) -> str:
+    """A time of the API without fractions of a second."""
+    whole, point, _ = time.partition(".")
+    return f"{whole}Z" if point else time
+
+
+def _tainted(one: ResourceSlice, rules: Sequence[TaintRule]) -> ResourceSlice:
+    devices = tuple(
+        msgspec.structs.replace(device, taints=(*device.taints, *_taints(one, device, rules)))
+        for device in one.spec.devices
+    )
+    return msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, devices=devices))
+
+
+def _taints(one: ResourceSlice, device: Device, rules: Sequence[TaintRule]) -> Iterator[DeviceTaint]:
+    place = (one.spec.driver, one.spec.pool.name, device.name)
+    for rule in rules:
+        meant = rule.spec.device_selector or TaintSelector()
+        wanted = (meant.driver, meant.pool, meant.device)
+        if all(want in (None, have) for want, have in zip(wanted, place, strict=True)):
+            yield rule.spec.taint

@@ -1,0 +1,109 @@
+"""The story of a NetworkTopology: compiled, its DeviceClasses, its plugins on nodes, its devices, its claims. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from netdra.model.names import TOPOLOGY_LABEL
+from netdra.model.suggestions import hint, listed
+from netdra.model.topology import NetworkTopology
+from netdra.story import claims as of_claims
+from netdra.story import shortage
+from netdra.story.objects import ClusterState
+from netdra.story.statement import Statement, Story, done, fact, story_of, wrong
+from netdra.story.usage import ClassUse, class_uses
+from netdra.topology.classes import class_name, topology_label
+
+
+def topology_story(cluster: ClusterState, name: str) -> Story:
+    """The story of a topology."""
+    subject = f"NetworkTopology {name}"
+    topology = cluster.topology(name)
+    if topology is None:
+        unread = cluster.unread.get("networktopologies", "")
+        text = unread or f'NetworkTopology "{name}" does not exist'
+        next_step = hint(name, (entry.name for entry in cluster.topologies), "NetworkTopologies:")
+        return story_of(subject, "cannot be read" if unread else "does not exist", [wrong(subject, text, next_step)])
+    return story_of(subject, _state(topology), _statements(cluster, topology), cluster.unread.values())
+
+
+def _state(topology: NetworkTopology) -> str:
+    conditions = topology.status.conditions if topology.status is not None else ()
+    failing = next((condition for condition in conditions if condition.status == "False"), None)
+    if failing is not None:
+        return f"is not {failing.type} ({failing.reason})"
+    return "is Ready" if conditions else "is not compiled yet"
+
+
+def _statements(cluster: ClusterState, topology: NetworkTopology) -> Iterator[Statement]:
+    about = f"NetworkTopology {topology.name}"
+    for condition in topology.status.conditions if topology.status is not None else ():
+        if condition.status == "True":
+            text = f"{condition.type}: {condition.message}"
+            yield done(about, text, reason=condition.reason, time=condition.last_transition_time)
+    yield from of_claims.readiness(topology)
+    yield from _classes(cluster, topology)
+    yield from _devices(cluster, topology)
+    nodes = [report.name for report in cluster.node_networks]
+    yield from (_warning(statement) for statement in shortage.missing_plugins(cluster, [topology], nodes))
+    yield from _usage(cluster, topology)
+
+
+def _warning(statement: Statement) -> Statement:
+    """The same as a warning: the plugin may be meant for other nodes."""
+    return Statement(
+        severity="warning",
+        object=statement.object,
+        text=statement.text,
+        reason=statement.reason,
+        next_step=statement.next_step,
+    )
+
+
+def _classes(cluster: ClusterState, topology: NetworkTopology) -> Iterator[Statement]:
+    if not cluster.could_read("deviceclasses"):
+        return
+    label = topology_label(topology.name)
+    present = {entry.metadata.name for entry in cluster.classes if entry.metadata.labels.get(TOPOLOGY_LABEL) == label}
+    for step in topology.spec.steps:
+        name = class_name(topology.name, step.name)
+        if step.is_root and name not in present:
+            text = f'DeviceClass "{name}" of step "{step.name}" does not exist'
+            next_step = "check that netdra's controller runs: netdra doctor"
+            yield wrong(f"NetworkTopology {topology.name}", text, next_step, reason="NoDeviceClass")
+
+
+def _devices(cluster: ClusterState, topology: NetworkTopology) -> Iterator[Statement]:
+    """The devices of each root step."""
+    if not cluster.could_read("resourceslices", "deviceclasses"):
+        return
+    names = [class_name(topology.name, step.name) for step in topology.spec.steps if step.is_root]
+    for use in class_uses(cluster, names):
+        about, text = f"DeviceClass {use.device_class}", _counted(use)
+        if use.devices:
+            yield done(about, text)
+        else:
+            next_step = "offer such interfaces by a DeviceExposurePolicy, or change the step's selector"
+            yield wrong(about, text, next_step, reason="NoDevice")
+
+
+def _counted(use: ClassUse) -> str:
+    if use.problem:
+        return use.problem
+    if not use.devices:
+        return f'no device of the cluster matches DeviceClass "{use.device_class}"'
+    return f"{use.devices} devices on {use.nodes} nodes, {use.free} free"
+
+
+def _usage(cluster: ClusterState, topology: NetworkTopology) -> Iterator[Statement]:
+    usage = next((entry for entry in cluster.usages if entry.metadata.name == topology.name), None)
+    if usage is None or usage.status is None:
+        return
+    about, status = f"NetworkTopology {topology.name}", usage.status
+    if status.users:
+        yield fact(about, f"{status.users} claims use it: {listed(status.used_by, 4)}")
+    for condition in status.conditions:
+        if (condition.type, condition.status) == ("Degraded", "True"):
+            next_step = "netdra why claim NAMESPACE/NAME"
+            time = condition.last_transition_time
+            yield wrong(about, f"Degraded: {condition.message}", next_step, reason=condition.reason, time=time)

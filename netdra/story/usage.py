@@ -1,0 +1,262 @@
+"""Who uses which device, and what is free: by device, node, class and PF. Pure.
+
+Printed by `netdra get` and `netdra top`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from decimal import Decimal
+
+import msgspec
+
+from netdra.cel import CelEvaluationError
+from netdra.model import quantity
+from netdra.model.claim import DeviceClaim, DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimSpec
+from netdra.model.errors import InvalidInputError
+from netdra.model.meta import ObjectMeta
+from netdra.model.names import BANDWIDTH, DRIVER, qualified
+from netdra.slices.allocator import Allocator, claim_key
+from netdra.slices.allocator.pools import Candidate
+from netdra.slices.allocator.wishes import SelectorCache, UnallocatableError, Wish, task
+from netdra.story.nodes import scheduler_nodes
+from netdra.story.objects import ClusterState, DeviceId, DeviceInSlice
+
+
+class DeviceUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A device, or an interface that is hidden.
+
+    Attributes:
+        state: `free`, `allocated`, `tainted`, or `hidden`.
+        claims: the claims that have it, as `<namespace>/<name>`.
+        pods: the pods of these claims.
+        interface: its name in the first pod.
+        reason: why it is hidden or tainted.
+    """
+
+    node: str
+    device: str
+    type: str
+    state: str
+    pool: str = ""
+    pf: str = ""
+    claims: tuple[str, ...] = ()
+    pods: tuple[str, ...] = ()
+    interface: str = ""
+    addresses: tuple[str, ...] = ()
+    reason: str = ""
+
+
+def device_uses(cluster: ClusterState, nodes: Sequence[str] = ()) -> Iterator[DeviceUse]:
+    """Each published device, then hidden interfaces, node by node.
+
+    Args:
+        cluster: the objects.
+        nodes: the nodes to list; all if none is named.
+    """
+    published = sorted(cluster.devices.values(), key=lambda found: (found.node, found.pool, found.device.name))
+    by_node: dict[str, list[DeviceUse]] = {}
+    for found in published:
+        by_node.setdefault(found.node, []).append(_device_use(cluster, found))
+    for report in cluster.node_networks:
+        by_node.setdefault(report.name, []).extend(_hidden(cluster, report.name))
+    for node in sorted(by_node):
+        if not nodes or node in nodes:
+            yield from by_node[node]
+
+
+def _device_use(cluster: ClusterState, found: DeviceInSlice) -> DeviceUse:
+    holders = cluster.holders.get((found.pool, found.device.name), ())
+    taint = next((f"{taint.key}:{taint.effect}" for taint in found.device.taints), "")
+    statuses = [
+        status
+        for claim in holders
+        for status in claim.status.devices
+        if (status.driver, status.pool, status.device) == (DRIVER, found.pool, found.device.name)
+    ]
+    networks = [status.network_data for status in statuses if status.network_data is not None]
+    return DeviceUse(
+        node=found.node,
+        device=found.device.name,
+        type=str(found.attribute("type") or ""),
+        state="allocated" if holders else "tainted" if taint else "free",
+        pool=found.pool,
+        pf=_pf(found),
+        claims=tuple(map(claim_key, holders)),
+        pods=tuple(entry.name for claim in holders for entry in claim.status.reserved_for),
+        interface=networks[0].interface_name if networks else "",
+        addresses=tuple(address for network in networks for address in network.ips),
+        reason=taint,
+    )
+
+
+def _pf(found: DeviceInSlice) -> str:
+    """The PF of a VF, the interface of any other device."""
+    return str(found.attribute("pfName") or found.attribute("ifName") or "")
+
+
+def _hidden(cluster: ClusterState, node: str) -> Iterator[DeviceUse]:
+    report = cluster.report(node)
+    for group in report.status.interfaces if report is not None and report.status is not None else ():
+        for name in () if group.devices or group.pools_vfs else group.names:
+            yield DeviceUse(node=node, device=name, type=group.type, state="hidden", reason=group.reason)
+
+
+class UseCount(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The devices of a node or a PF, counted.
+
+    Attributes:
+        name: the node, or the PF as `<node>/<interface>`.
+        devices, allocated, free, tainted: the number of devices; a shared device is allocated if a claim has a share.
+        bandwidth: the bandwidth of the links in Mbit/s, 0 if unknown.
+        allocated_bandwidth: the part of it that claims have.
+    """
+
+    name: str
+    devices: int
+    allocated: int
+    free: int
+    tainted: int
+    bandwidth: int = 0
+    allocated_bandwidth: int = 0
+
+
+def node_uses(cluster: ClusterState, nodes: Sequence[str] = ()) -> list[UseCount]:
+    """The use of each node."""
+    return _uses(cluster, nodes, lambda found: found.node)
+
+
+def pf_uses(cluster: ClusterState, nodes: Sequence[str] = ()) -> list[UseCount]:
+    """The use of each PF, and of each device that is of none."""
+    return _uses(cluster, nodes, lambda found: f"{found.node}/{_pf(found)}")
+
+
+def _uses(cluster: ClusterState, nodes: Sequence[str], name: Callable[[DeviceInSlice], str]) -> list[UseCount]:
+    groups: dict[str, list[DeviceInSlice]] = {}
+    for found in cluster.devices.values():
+        if not nodes or found.node in nodes:
+            groups.setdefault(name(found), []).append(found)
+    return [_use(cluster, called, groups[called]) for called in sorted(groups)]
+
+
+def _use(cluster: ClusterState, name: str, devices: Sequence[DeviceInSlice]) -> UseCount:
+    held = [found for found in devices if _id(found) in cluster.holders]
+    tainted = [found for found in devices if found.device.taints and _id(found) not in cluster.holders]
+    links: dict[tuple[str, str], int] = {}
+    for found in devices:
+        links[found.node, _pf(found)] = max(links.get((found.node, _pf(found)), 0), _link(cluster, found))
+    return UseCount(
+        name=name,
+        devices=len(devices),
+        allocated=len(held),
+        free=len(devices) - len(held) - len(tainted),
+        tainted=len(tainted),
+        bandwidth=sum(links.values()),
+        allocated_bandwidth=int(sum(_consumed(cluster, found) for found in held)),
+    )
+
+
+def _id(found: DeviceInSlice) -> DeviceId:
+    return found.pool, found.device.name
+
+
+def _link(cluster: ClusterState, found: DeviceInSlice) -> int:
+    """The speed of a device's link; that of a VF is its PF's, which its pool's counter has."""
+    speed = found.attribute("linkSpeed")
+    own = speed if isinstance(speed, int) and speed > 0 else 0
+    return max(own, _counted(cluster).get(found.pool, 0))
+
+
+def _counted(cluster: ClusterState) -> dict[str, int]:
+    """The bandwidth that the counters of each pool have."""
+    return {
+        one.spec.pool.name: int(quantity.parse(counter_set.counters[BANDWIDTH].value))
+        for one in cluster.slices
+        if one.spec.driver == DRIVER
+        for counter_set in one.spec.shared_counters
+        if BANDWIDTH in counter_set.counters
+    }
+
+
+def _consumed(cluster: ClusterState, found: DeviceInSlice) -> Decimal:
+    """The bandwidth that claims have of a device: their shares, or all of an exclusive device."""
+    capacity = found.device.capacity.get(qualified(BANDWIDTH)) or found.device.capacity.get(BANDWIDTH)
+    if not found.device.allow_multiple_allocations:
+        if capacity is not None:
+            return quantity.parse(capacity.value)
+        return Decimal(_link(cluster, found)) if found.attribute("type") != "vf" else Decimal(0)
+    shares = (
+        result.consumed_capacity
+        for claim in cluster.holders.get(_id(found), ())
+        if claim.status.allocation is not None
+        for result in claim.status.allocation.devices.results
+        if (result.pool, result.device) == _id(found)
+    )
+    amounts = (share.get(qualified(BANDWIDTH)) or share.get(BANDWIDTH) for share in shares)
+    return sum((quantity.parse(amount) for amount in amounts if amount is not None), Decimal(0))
+
+
+class ClassUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The devices that match a DeviceClass.
+
+    Attributes:
+        problem: why the class cannot be evaluated, "" if it can.
+    """
+
+    device_class: str
+    devices: int = 0
+    allocated: int = 0
+    free: int = 0
+    tainted: int = 0
+    nodes: int = 0
+    problem: str = ""
+
+
+def class_uses(cluster: ClusterState, names: Iterable[str] = (), nodes: Sequence[str] = ()) -> Iterator[ClassUse]:
+    """The use of DeviceClasses: of those named, else of those whose devices are netdra's."""
+    classes = cluster.known.classes
+    wanted = list(names) or sorted(name for name in classes if cluster.known.is_ours(_claim_for(name).spec.devices))
+    allocator = Allocator(cluster.tainted_slices, classes.values(), nodes=scheduler_nodes(cluster).values())
+    selectors = SelectorCache()
+    candidates = [
+        candidate
+        for node in (nodes or allocator.nodes)
+        for pool in allocator.pools(node)
+        if pool.key[0] == DRIVER
+        for candidate in pool.candidates
+    ]
+    for name in wanted:
+        try:
+            ((wish,),) = task(_claim_for(name), classes, selectors, frozenset()).requests
+            matching = [candidate for candidate in candidates if _is_of(wish, candidate)]
+            yield _class_use(cluster, name, matching)
+        except (UnallocatableError, InvalidInputError) as problem:
+            yield ClassUse(device_class=name, problem=str(problem))
+
+
+def _is_of(wish: Wish, candidate: Candidate) -> bool:
+    try:
+        return wish.selectors.first_false(candidate) < 0
+    except CelEvaluationError:
+        return False
+
+
+def _claim_for(name: str) -> ResourceClaim:
+    request = DeviceRequest(name="all", exactly=ExactDeviceRequest(device_class_name=name))
+    return ResourceClaim(
+        metadata=ObjectMeta(name="all", namespace="default"),
+        spec=ResourceClaimSpec(devices=DeviceClaim(requests=(request,))),
+    )
+
+
+def _class_use(cluster: ClusterState, name: str, candidates: Sequence[Candidate]) -> ClassUse:
+    held = [entry for entry in candidates if entry.key[1:] in cluster.holders]
+    tainted = [entry for entry in candidates if entry.taints and entry.key[1:] not in cluster.holders]
+    return ClassUse(
+        device_class=name,
+        devices=len(candidates),
+        allocated=len(held),
+        free=len(candidates) - len(held) - len(tainted),
+        tainted=len(tainted),
+        nodes=len({entry.slice.node_name for entry in candidates}),
+    )

@@ -1,0 +1,132 @@
+"""`netdra why` of real pods: faults on a node have their cause in the first three lines, a pod that runs every step."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from netdra.cli.main import cli
+from netdra.model.names import DRIVER
+from netdra.model.topology import NetworkTopology
+from netdra.topology.classes import device_classes
+from testbed.control_plane import ControlPlane
+from testbed.driver import Driver
+from testbed.objects import CLAIM, manifest
+from testbed.pods import Pods
+from testbed.waiting import until
+from testbed.workspace import Workspace
+from tests.cluster.pods import witness
+from tests.cluster.pods.running import TOPOLOGY, step
+from tests.cluster.pods.stage import SHARED, Stage
+
+VALUES = {"apiVersion": "networking.dra.io/v1alpha1", "kind": "ParameterValues"}
+
+
+def why(plane: ControlPlane, workspace: Workspace, *arguments: str) -> Result:
+    options = (f"--kubeconfig={plane.kubeconfig()}", f"--namespace={workspace.namespace}")
+    return CliRunner().invoke(cli, ["why", *arguments, *options])
+
+
+def first_lines(told: Result) -> str:
+    return "\n".join(told.stdout.splitlines()[:3])
+
+
+def test_a_pod_that_runs_has_its_steps_and_addresses_and_then_its_drift(
+    stage: Stage, control_plane: ControlPlane, workspace: Workspace
+) -> None:
+    witness.run(stage.pods, "pod", stage.claim("net"))
+    witness.wait_status(stage.pods, "net")
+    told = why(control_plane, workspace, "pod", "pod")
+    assert told.exit_code == 0, told.output
+    assert "No problem was found." in first_lines(told)
+    assert "is attached as net1 with 198.51.100." in told.stdout
+    assert "step size (tuning) → net1" in told.stdout
+    of_claim = why(control_plane, workspace, "claim", "net")
+    assert (of_claim.exit_code, "is used by pod" in first_lines(of_claim)) == (0, True), of_claim.output
+    of_device = why(control_plane, workspace, "device", f"{stage.driver.node.name}/{SHARED}")
+    assert f"is allocated to {workspace.namespace}/net" in first_lines(of_device)
+
+    stage.pods.run_inside("pod", "ip", "link", "set", "net1", "mtu", "1300")
+    stage.driver.restart()
+    stage.pods.wait_event("pod", "NetworkChanged")
+    told = why(control_plane, workspace, "pod", "pod")
+    assert told.exit_code == 1, told.output
+    assert "the network is not as it was attached" in first_lines(told)
+    assert "mtu" in first_lines(told).lower()
+
+
+def test_a_step_that_fails_is_the_cause_with_the_plugins_own_words(
+    stage: Stage, control_plane: ControlPlane, workspace: Workspace
+) -> None:
+    stage.driver.recorder("far-end").fails("ADD", message="no carrier on the far side")
+    witness.add(stage.pods, "pod", stage.claim("net", "far-end"))
+    witness.wait_status(stage.pods, "net", "StepFailed")
+    told = why(control_plane, workspace, "pod", "pod")
+    assert told.exit_code == 1, told.output
+    assert 'step "more"' in first_lines(told)
+    assert "no carrier on the far side" in first_lines(told)
+
+
+@pytest.fixture
+def parametrized(workspace: Workspace) -> str:
+    """A topology whose claims give a number."""
+    name = workspace.name("values")
+    parameters = [{"name": "mtu", "type": "integer", "minimum": 1280, "maximum": 1400}]
+    steps = [step("share", "macvlan", {"mode": "bridge", "mtu": "{{ params.mtu }}"}, prefix=SHARED)]
+    topology = manifest(TOPOLOGY, name, spec={"parameters": parameters, "steps": steps})
+    workspace.create(topology)
+    for each in device_classes(msgspec.convert(topology, NetworkTopology)):
+        workspace.create(msgspec.to_builtins(each))
+    return name
+
+
+def test_values_out_of_their_bounds_are_the_cause(
+    stage: Stage, parametrized: str, control_plane: ControlPlane, workspace: Workspace
+) -> None:
+    opaque = {"driver": DRIVER, "parameters": {**VALUES, "values": {"mtu": 9000}}}
+    requests = [{"name": "share", "exactly": {"deviceClassName": f"{parametrized}-share"}}]
+    devices: dict[str, Any] = {"requests": requests, "config": [{"requests": ["share"], "opaque": opaque}]}
+    workspace.api.create(manifest(CLAIM, "values", workspace.namespace, spec={"devices": devices}))
+    stage.pods.add("pod", "values")
+    witness.wait_status(stage.pods, "values", "NotPrepared")
+    told = why(control_plane, workspace, "pod", "pod", "-o", "json")
+    assert told.exit_code == 1, told.output
+    assert "9000" in json.loads(told.stdout)["cause"]["text"]
+    assert json.loads(told.stdout)["cause"]["reason"] == "NotPrepared"
+
+
+def test_a_node_whose_driver_does_not_run_is_the_cause(
+    driver: Driver, shares: None, pods: Pods, workspace: Workspace, stage: Stage, control_plane: ControlPlane
+) -> None:
+    claim = stage.claim("net")
+    driver.kill()
+    try:
+        pods.add("pod", claim)
+        pods.wait_event("pod", "FailedPrepareDynamicResources")
+
+        def is_told() -> bool:
+            return "cannot reach the driver dra.networking" in first_lines(why(control_plane, workspace, "pod", "pod"))
+
+        until(is_told, "the cause to be found", detail=lambda: why(control_plane, workspace, "pod", "pod").output)
+    finally:
+        driver.start()
+
+
+def test_devices_of_a_node_and_their_users_are_listed_and_counted(
+    stage: Stage, control_plane: ControlPlane, workspace: Workspace
+) -> None:
+    witness.run(stage.pods, "pod", stage.claim("net"))
+    witness.wait_status(stage.pods, "net")
+    access = [f"--kubeconfig={control_plane.kubeconfig()}", f"--node={stage.driver.node.name}", "-o", "json"]
+    uses = json.loads(CliRunner().invoke(cli, ["get", "--used", *access]).stdout)
+    (use,) = uses
+    assert (use["device"], use["claims"], use["pods"]) == (SHARED, [f"{workspace.namespace}/net"], ["pod"])
+    assert use["interface"] == "net1"
+    counted = json.loads(CliRunner().invoke(cli, ["top", *access]).stdout)
+    (node,) = counted["nodes"]
+    assert (node["name"], node["allocated"]) == (stage.driver.node.name, 1)
+    assert {each["name"] for each in counted["pfs"]} >= {f"{stage.driver.node.name}/{SHARED}"}

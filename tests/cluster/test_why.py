@@ -1,0 +1,329 @@
+"""`netdra why` on a real control plane: of each of many faults, the cause is in the first three lines.
+
+Nodes have no machine: netdra's own publishing half makes their slices and NodeNetworks of interfaces. The controller
+and the scheduler are real. Faults that need a kubelet are in `pods/test_why.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from netdra.cli.main import cli
+from netdra.kube import features as gates
+from netdra.model import documents
+from netdra.model.device import Features
+from netdra.model.inventory import Interface
+from netdra.model.policy import DeviceExposurePolicy
+from netdra.node.publishing.offering import Offering
+from netdra.node.publishing.plugins import Presence
+from testbed import objects
+from testbed.api import Api, Object
+from testbed.control_plane import ControlPlane
+from testbed.objects import CLASS, HOSTNAME, POD, manifest
+from testbed.workspace import Workspace, open_workspace
+from tests import builders
+from tests.cluster import neutron_ports
+from tests.cluster.daemons import running_controller
+from tests.hollow_nodes import Quiet
+
+GROUP = "networking.dra.io/v1alpha1"
+TOPOLOGY, POLICY, REPORT = f"{GROUP}/NetworkTopology", f"{GROUP}/DeviceExposurePolicy", f"{GROUP}/NodeNetwork"
+RULE = "resource.k8s.io/v1/DeviceTaintRule"
+TEMPLATE = "resource.k8s.io/v1/ResourceClaimTemplate"
+PROGRAMS = ("macvlan", "host-local", "static", "tuning")
+
+
+@dataclass
+class Scene:
+    """Nodes that publish, topologies, and what each test adds.
+
+    Attributes:
+        nodes: by what they are for, the nodes' names.
+        topologies: by what they are for, the topologies' names.
+    """
+
+    plane: ControlPlane
+    workspace: Workspace
+    nodes: dict[str, str] = field(default_factory=dict)
+    topologies: dict[str, str] = field(default_factory=dict)
+    policies: list[DeviceExposurePolicy] = field(default_factory=list)
+
+    @property
+    def api(self) -> Api:
+        return self.workspace.api
+
+    def policy(self, base: str, cel: str, *plugins: str) -> None:
+        name = self.workspace.name(base)
+        made = builders.policy(name, cel, supportedCNIPlugins=[{"name": each, "exclusive": True} for each in plugins])
+        self.workspace.create(documents.plain(made))
+        self.policies.append(made)
+
+    def node(self, base: str, *interfaces: Interface, programs: Sequence[str] = PROGRAMS, required: str = "") -> None:
+        """A node that publishes what the policies make of its interfaces, and reports."""
+        name = self.nodes[base] = self.workspace.add_node(base)
+        offering = Offering(name, {})
+        needed = [required] if required else []
+        offering.follow(self.policies, Features(), Presence(tuple(programs)), needed)
+        found = builders.inventory(*interfaces, node=name)
+        offered = offering.update(found, {}, (), Quiet(), time.monotonic())
+        for slices in offered.slices.values():
+            for each in slices:
+                self.workspace.create(documents.plain(each))
+        status = documents.plain(offering.report())
+        status["features"] = list(gates.on(Features()))
+        self.workspace.create(manifest(REPORT, name))
+        self.api.patch(REPORT, name, {"status": status}, subresource="status")
+
+    def topology(self, base: str, *steps: Object) -> str:
+        name = self.topologies[base] = self.workspace.name(base)
+        self.workspace.create(manifest(TOPOLOGY, name, spec={"steps": list(steps)}))
+        return name
+
+    def request(self, topology: str, step: str = "nic", **exactly: Any) -> Object:
+        wanted = f"{self.topologies[topology]}-{step}"
+        return {"name": exactly.pop("name", step), "exactly": {"deviceClassName": wanted, **exactly}}
+
+    def pod(self, name: str, *claims: str, node: str = "", decided: bool = True, **changed: Any) -> str:
+        """A pod, once the scheduler has decided on it; it ignores a pod whose claims do not exist."""
+        made = objects.pod(self.workspace.namespace, name, dict(zip(claims, claims, strict=True)))
+        made["spec"]["nodeSelector"] = {HOSTNAME: self.nodes[node]} if node else {}
+        made["spec"] |= changed
+        self.api.create(made)
+        if decided:
+            self.workspace.schedule(name)
+        return name
+
+    def why(self, *arguments: str, kubeconfig: Path | None = None) -> Result:
+        access = [f"--kubeconfig={kubeconfig or self.plane.kubeconfig()}"]
+        namespace = ["-n", self.workspace.namespace] if arguments[0] in ("pod", "claim") else []
+        return CliRunner().invoke(cli, ["why", *arguments, *namespace, *access])
+
+
+def step(name: str, kind: str, if_name: str = "", after: str = "", **more: Any) -> Object:
+    selector = {"cel": f'{builders.OURS}.ifName.startsWith("{if_name}")'}
+    return {"name": name, "type": kind, **({"dependOn": [after]} if after else {"selector": selector}), **more}
+
+
+def nic(name: str, **facts: Any) -> Interface:
+    known: dict[str, Any] = {"mac": "02:00:00:00:00:01", "oper_state": "up", "mtu": 1500, "link_speed": 25_000}
+    return Interface(if_name=name, type="nic", **known | facts)
+
+
+@pytest.fixture(scope="module")
+def scene(control_plane: ControlPlane, api: Api, custom_kinds: None) -> Iterator[Scene]:
+    """Four nodes: one with NICs, one whose NICs no policy matches, one without a driver, one without a plugin."""
+    with running_controller(control_plane, api), open_workspace(api) as workspace:
+        opened = Scene(control_plane, workspace)
+        opened.policy("a-nics", f'{builders.OURS}.ifName.startsWith("eth")', "host-device", "macvlan")
+        opened.policy("b-nics", f'{builders.OURS}.ifName.startsWith("eth")', "ipvlan")
+        opened.policy("lans", f'{builders.OURS}.ifName.startsWith("lan")', "macvlan")
+        opened.policy("vfs", f'{builders.OURS}.type == "vf"', "sriov")
+        opened.node("nics", nic("eth0"), nic("eth1"), *builders.sriov("enp3s0f0", 2))
+        opened.node("hidden", nic("wlan0"))
+        opened.node("pluginless", nic("lan0"), programs=("macvlan",), required="whereabouts")
+        opened.nodes["bare"] = workspace.add_node("bare")
+        opened.topology("one", step("nic", "host-device", "eth0"))
+        opened.topology("two", step("nic", "host-device", "eth"), step("other", "host-device", "eth"))
+        opened.topology("conflict", step("nic", "ipvlan", "eth"))
+        opened.topology("lan", step("nic", "macvlan", "lan", config={"ipam": {"type": "whereabouts"}}))
+        opened.topology("forbidden", step("nic", "host-device", "eth1"), step("wall", "firewall", after="nic"))
+        opened.topology("vf", {"name": "vf", "type": "sriov", "selector": {"cel": f'{builders.OURS}.type == "vf"'}})
+        for name in opened.topologies.values():
+            has_class = lambda found, name=name: any(each["metadata"]["name"].startswith(name) for each in found)  # noqa: E731
+            api.wait_for_all(CLASS, has_class)
+        yield opened
+
+
+Fault = Callable[[Scene], Sequence[str]]
+"""Prepares a fault, and returns the arguments of `netdra why`."""
+
+
+def claimed(scene: Scene, name: str, topology: str, *, constraints: Any = None, **pod: Any) -> Sequence[str]:
+    steps = ("nic", "other") if topology == "two" else ("nic",)
+    claim = scene.workspace.add_claim(name, *(scene.request(topology, each) for each in steps), constraints=constraints)
+    return "pod", scene.pod(name, claim, **pod)
+
+
+def no_policy(scene: Scene) -> Sequence[str]:
+    return claimed(scene, "no-policy", "one", node="hidden")
+
+
+def conflict(scene: Scene) -> Sequence[str]:
+    return claimed(scene, "conflict", "conflict", node="nics")
+
+
+def unknown_class(scene: Scene) -> Sequence[str]:
+    claim = scene.workspace.add_claim("unknown", {"name": "nic", "exactly": {"deviceClassName": "nowhere-nic"}})
+    return "pod", scene.pod("unknown-class", claim)
+
+
+def in_use(scene: Scene) -> Sequence[str]:
+    claimed(scene, "first", "one")
+    return claimed(scene, "second", "one")
+
+
+def selected_nothing(scene: Scene) -> Sequence[str]:
+    expression = f"{builders.OURS}.mtu == 9000"
+    request = scene.request("one", selectors=[{"cel": {"expression": expression}}])
+    return "pod", scene.pod("jumbo", scene.workspace.add_claim("jumbo", request), node="nics")
+
+
+def constrained(scene: Scene) -> Sequence[str]:
+    constraint = {"requests": ["nic", "other"], "matchAttribute": "dra.networking/ifName"}
+    return claimed(scene, "constrained", "two", constraints=[constraint])
+
+
+def no_claim(scene: Scene) -> Sequence[str]:
+    return "pod", scene.pod("no-claim", "nothing", decided=False)
+
+
+def claim_elsewhere(scene: Scene) -> Sequence[str]:
+    devices = {"requests": [scene.request("one")]}
+    scene.workspace.create(manifest(objects.CLAIM, "elsewhere", "default", spec={"devices": devices}))
+    return "pod", scene.pod("claim-elsewhere", "elsewhere", decided=False)
+
+
+def no_template(scene: Scene) -> Sequence[str]:
+    claims = [{"name": "net", "resourceClaimTemplateName": "missing"}]
+    return "pod", scene.pod("no-template", decided=False, resourceClaims=claims)
+
+
+def unlisted(scene: Scene) -> Sequence[str]:
+    claim = scene.workspace.add_claim("unlisted", scene.request("one"))
+    return "pod", scene.pod("unlisted", claim, containers=[{"name": "main", "image": "none"}])
+
+
+def excluded_nodes(scene: Scene) -> Sequence[str]:
+    return claimed(scene, "excluded", "one", node="pluginless")
+
+
+def no_driver(scene: Scene) -> Sequence[str]:
+    return claimed(scene, "no-driver", "one", node="bare")
+
+
+def no_plugin(scene: Scene) -> Sequence[str]:
+    return claimed(scene, "no-plugin", "lan")
+
+
+def not_allowed(scene: Scene) -> Sequence[str]:
+    return claimed(scene, "not-allowed", "forbidden")
+
+
+def host_network(scene: Scene) -> Sequence[str]:
+    return claimed(scene, "host-network", "one", hostNetwork=True)
+
+
+def no_cpu(scene: Scene) -> Sequence[str]:
+    claim = scene.workspace.add_claim("no-cpu", scene.request("one"))
+    resources = {"claims": [{"name": claim}], "requests": {"cpu": "100000"}}
+    return "pod", scene.pod("no-cpu", claim, containers=[{"name": "main", "image": "none", "resources": resources}])
+
+
+def no_resource(scene: Scene) -> Sequence[str]:
+    resources = {"limits": {"example.com/vff": "1"}}
+    return "pod", scene.pod("no-resource", containers=[{"name": "main", "image": "none", "resources": resources}])
+
+
+def gated(scene: Scene) -> Sequence[str]:
+    made = objects.pod(scene.workspace.namespace, "gated")
+    scene.api.create({**made, "spec": {**made["spec"], "schedulingGates": [{"name": "example.com/quota"}]}})
+    return "pod", "gated"
+
+
+def admin_taint(scene: Scene) -> Sequence[str]:
+    selector = {"driver": "dra.networking", "device": "eth1"}
+    taint = {"key": "example.com/repair", "value": "fan", "effect": "NoSchedule"}
+    name = scene.workspace.name("repair")
+    scene.workspace.create(manifest(RULE, name, spec={"deviceSelector": selector, "taint": taint}))
+    return claimed(scene, "tainted", "two")
+
+
+def tainted_device(scene: Scene) -> Sequence[str]:
+    admin_taint(scene)
+    return "device", f"{scene.nodes['nics']}/eth1"
+
+
+def unknown_device(scene: Scene) -> Sequence[str]:
+    return "device", f"{scene.nodes['hidden']}/wlan0"
+
+
+def forbidden_topology(scene: Scene) -> Sequence[str]:
+    return "topology", scene.topologies["forbidden"]
+
+
+def unbound_port(scene: Scene) -> Sequence[str]:
+    claim = scene.workspace.add_claim("port", scene.request("vf", "vf"))
+    scene.pod("port", claim)
+    node = scene.nodes["nics"]
+    addresses = {f"enp3s0f0v{index}": f"0000:03:01.{index}" for index in range(2)}
+    (port,) = neutron_ports.allotted(scene.api, scene.workspace.namespace, claim, node, addresses)
+    port.create()
+    port.refuse("BindingFailed", "no agent has the physical network physnet2")
+    return "pod", "port"
+
+
+FAULTS: dict[Fault, tuple[str, ...]] = {
+    no_policy: ("wlan0: no policy matches it",),
+    conflict: ("b-nics", "is not used", "same selector, priority and suffix"),
+    unknown_class: ('DeviceClass "nowhere-nic"', "does not exist", "no NetworkTopology"),
+    in_use: ("eth0", "held by claim", "first"),
+    selected_nothing: ("not selected by the request's expression 1", "change the request's selectors"),
+    constrained: ("dra.networking/ifName", "constraint"),
+    no_claim: ('there is no ResourceClaim "nothing"',),
+    claim_elsewhere: ('it is in namespace "default"',),
+    no_template: ('there is no ResourceClaimTemplate "missing"',),
+    unlisted: ('no container lists claim "unlisted"',),
+    excluded_nodes: ("available only on nodes that the pod excludes", "nodeSelector requires kubernetes.io/hostname="),
+    no_driver: ("netdra's driver has never reported from node", "bare"),
+    no_plugin: ('cannot run CNI plugin "whereabouts"', "pluginless"),
+    not_allowed: ("is not Ready", "firewall", "node.allowPlugins"),
+    host_network: ("host's network (hostNetwork)",),
+    no_cpu: ("Insufficient cpu",),
+    no_resource: ("example.com/vff", "no DeviceClass and no node provides this resource"),
+    gated: ("scheduling gates", "example.com/quota"),
+    admin_taint: ("eth1", "example.com/repair=fan:NoSchedule", "DeviceTaintRule", "repair-"),
+    tainted_device: ("example.com/repair=fan:NoSchedule", "DeviceTaintRule", "repair-"),
+    unknown_device: ('"wlan0" is hidden', "no policy matches it"),
+    forbidden_topology: ("PluginNotAllowed", "firewall", "node.allowPlugins"),
+    unbound_port: ("is not Bound in Neutron", "BindingFailed", "physnet2"),
+}
+"""By fault, the texts that the first three lines have."""
+
+
+@contextmanager
+def prepared(scene: Scene, fault: Fault) -> Iterator[Sequence[str]]:
+    """A fault, with nothing of it left afterwards."""
+    made = len(scene.workspace._made)
+    try:
+        yield fault(scene)
+    finally:
+        namespace = scene.workspace.namespace
+        for kind in (POD, objects.CLAIM):
+            scene.api.delete_all(kind, namespace)
+        scene.api.wait_for_all(objects.CLAIM, lambda found: not found, namespace=namespace)
+        for each in reversed(scene.workspace._made[made:]):
+            metadata = each["metadata"]
+            kind = f"{each['apiVersion']}/{each['kind']}"
+            scene.api.delete(kind, metadata["name"], metadata.get("namespace", ""))
+        del scene.workspace._made[made:]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__.replace("_", "-"))
+def test_the_cause_of_a_fault_is_in_the_first_three_lines(scene: Scene, fault: Fault) -> None:
+    with prepared(scene, fault) as arguments:
+        told = scene.why(*arguments)
+        first = "\n".join(told.stdout.splitlines()[:3])
+        for text in FAULTS[fault]:
+            assert text in first, told.output
+        assert told.exit_code == (0 if fault is unlisted else 1), told.output
+        as_data = json.loads(scene.why(*arguments, "-o", "json").stdout)
+        assert as_data["cause"]["text"].splitlines()[0] in first
