@@ -7,11 +7,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
+SITE := build/site-tools
 PYTEST := $(BIN)/python -m pytest
 # Tests start many processes of netdra. Where this is set, as in many images, each of them compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test quick lint format test-unit test-kernel test-cluster test-oldest test-runtimes test-hardware test-machine test-times test-recorded test-upgrade explore soak testbed bench image release crds docs protos lock clean
+.PHONY: help demo test quick lint format test-unit test-kernel test-cluster test-oldest test-runtimes test-hardware test-machine test-times test-recorded test-upgrade explore soak testbed bench image release crds docs site protos lock clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -102,6 +103,15 @@ docs: $(DEV) ## Write the pages that are made of the code (docs/metrics.md), and
 	@$(BIN)/python -m netdra.cli.metrics_page >docs/metrics.md
 	@$(BIN)/python -m testbed.chart_page $(dir $(wildcard charts/*/values.schema.json))
 
+site: $(SITE)/.ready ## Build the documentation as a site with search, without anything from elsewhere: build/site/index.html
+	@$(SITE)/bin/sphinx-build --fail-on-warning --keep-going --quiet --builder html docs build/site
+
+$(SITE)/.ready: docs/requirements.lock
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || $(PYTHON) -m testbed system
+	@$(PYTHON) -m venv $(SITE)
+	@$(SITE)/bin/python -m pip install --quiet --require-hashes -r docs/requirements.lock
+	@touch $@
+
 protos: $(DEV) ## Write the node's messages from protos/
 	@$(BIN)/python -m testbed.protos
 
@@ -137,6 +147,8 @@ lock: $(DEV) ## Pin the dependencies anew, with hashes and without any registry'
 	  --upgrade testbed/openstack/requirements.in -o testbed/openstack/requirements.lock
 	echo setuptools | $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal \
 	  --python-version 3.11 --upgrade - -o testbed/openstack/build.lock
+	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 \
+	  --upgrade docs/requirements.in -o docs/requirements.lock
 
 clean: ## Remove what these commands made in the checkout (built test components stay in the cache)
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

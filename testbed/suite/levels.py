@@ -121,7 +121,7 @@ def _with_paths(arguments: Sequence[str], paths: Sequence[str]) -> Sequence[str]
 
 
 def _lint(_call: Call) -> Sequence[str]:
-    return ("make", "--no-print-directory", "--keep-going", "lint")
+    return ("make", "--no-print-directory", "--keep-going", "lint", "site")
 
 
 def _machine(call: Call) -> Sequence[str]:
