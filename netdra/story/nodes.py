@@ -91,7 +91,7 @@ def driver_problems(cluster: ClusterState, node: str) -> Iterator[Statement]:
         text = f'netdra\'s driver has never reported from node "{node}": the node has no NodeNetwork'
         next_step = "check that the DaemonSet netdra-node has a running pod on the node"
         yield wrong(about, text, next_step, reason="DriverMissing")
-    elif not any(found.node == node for found in cluster.devices.values()):
+    elif node not in cluster.offering_nodes:
         hidden = _hidden(cluster, node)
         why = f"; {hidden[0]}" if hidden else ""
         text = f'node "{node}" publishes no device of {DRIVER}{why}'

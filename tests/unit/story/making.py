@@ -63,7 +63,9 @@ NODES = """
 """
 
 
-def slices(*devices: str, node: str = "worker-1", taints: str = "[]", kind: str = "nic", plugin: str = "host-device") -> str:
+def slices(
+    *devices: str, node: str = "worker-1", taints: str = "[]", kind: str = "nic", plugin: str = "host-device"
+) -> str:
     """A node's devices in one pool."""
     listed = "".join(
         f"""

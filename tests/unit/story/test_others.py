@@ -83,7 +83,6 @@ def test_a_topology_counts_its_devices() -> None:
     assert 'did you mean "fast"?' in cause(topology_story(state, "fst"))
 
 
-
 def test_a_topology_whose_claims_fail_says_so() -> None:
     usage = """
 apiVersion: networking.dra.io/v1alpha1

@@ -52,6 +52,11 @@ def cause(*texts: str) -> tuple[str, str]:
     return found.reason, f"{found.text}; {found.next_step}"
 
 
+RULE = """
+kind: DeviceTaintRule
+metadata: {name: repair}
+spec: {deviceSelector: {device: eth0}, taint: {key: fan, effect: NoExecute}}
+"""
 BASE = (TOPOLOGY, NODES, report("worker-1"), report("worker-2"))
 TOLERANT = "tolerations: [{operator: Exists}]"
 CAUSES: dict[str, tuple[tuple[str, ...], str, str]] = {
@@ -70,8 +75,7 @@ CAUSES: dict[str, tuple[tuple[str, ...], str, str]] = {
             WAITING,
             claim("net"),
             slices("eth0"),
-            "{kind: DeviceTaintRule, metadata: {name: repair}, spec: {deviceSelector: {device: eth0}, "
-            "taint: {key: fan, effect: NoExecute}}}",
+            RULE,
         ),
         "Tainted",
         'DeviceTaintRule "repair" sets the taint',
@@ -99,7 +103,7 @@ CAUSES: dict[str, tuple[tuple[str, ...], str, str]] = {
     "no such hardware": (
         (WAITING, claim("net"), slices("br0", "br1", kind="bridge")),
         "NoDevice",
-        'devices of class "fast-nic" exist on 1 node, which offer 2 bridge',
+        'devices of class "fast-nic" are available on 1 node, which offer 2 bridge',
     ),
     "no claim": ((WAITING, slices("eth0")), "InvalidPod", 'there is no ResourceClaim "net"'),
     "no class": (
@@ -206,7 +210,9 @@ def test_a_pod_that_has_ended_has_no_problem() -> None:
 
 
 def test_a_deleted_pod_has_the_reason_why_it_stays() -> None:
-    deleted = pod("db-0", "net", spec="nodeName: worker-1").replace("metadata: {", "metadata: {deletionTimestamp: 'x', ")
+    deleted = pod("db-0", "net", spec="nodeName: worker-1").replace(
+        "metadata: {", "metadata: {deletionTimestamp: 'x', "
+    )
     assert cause(*BASE, deleted, claim("net", "eth0"), event("NetworkNotDetached", "busy"))[0] == "NetworkNotDetached"
 
 
