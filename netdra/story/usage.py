@@ -185,7 +185,7 @@ def _consumed(cluster: ClusterState, found: DeviceInSlice) -> Decimal:
     return sum((quantity.parse(amount) for amount in amounts if amount is not None), Decimal(0))
 
 
-class ClassUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class ClassUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The devices that match a DeviceClass.
 
     Attributes:
