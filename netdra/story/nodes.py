@@ -79,7 +79,7 @@ def driver_problems(cluster: ClusterState, node: str) -> Iterator[Statement]:
     about = f"Node {node}"
     pod = cluster.driver_of(node)
     logs = "read its state and its log: kubectl describe pod and kubectl logs"
-    if pod is not None and not _is_ready(pod):
+    if pod is not None and not pod.is_ready:
         name = f"{pod.metadata.namespace}/{pod.metadata.name}"
         text = f'netdra\'s driver does not run on node "{node}": pod {name} is not ready{_waits(pod)}'
         yield wrong(about, text, f"{logs} of {name}", reason="DriverNotReady")
@@ -96,11 +96,6 @@ def driver_problems(cluster: ClusterState, node: str) -> Iterator[Statement]:
         why = f"; {hidden[0]}" if hidden else ""
         text = f'node "{node}" publishes no device of {DRIVER}{why}'
         yield wrong(about, text, _offer(cluster, node), reason="NoDevices", details=hidden)
-
-
-def _is_ready(pod: PlacedPod) -> bool:
-    ready = pod.condition("Ready")
-    return ready is not None and ready.status == "True"
 
 
 def _waits(pod: PlacedPod) -> str:

@@ -114,6 +114,12 @@ class PlacedPod(BareObject, frozen=True):
         return bool(states) and all(state.is_running for state in states)
 
     @property
+    def is_ready(self) -> bool:
+        """Whether it is Ready."""
+        ready = self.condition("Ready")
+        return ready is not None and ready.status == "True"
+
+    @property
     def has_ended(self) -> bool:
         """Whether its containers have ended for good."""
         return self.status.phase in ("Succeeded", "Failed")
@@ -327,7 +333,8 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _drivers(self) -> Mapping[str, PlacedPod]:
-        return {pod.spec.node_name: pod for pod in self.drivers}
+        # During an update a node has two; the one that is Ready counts.
+        return {pod.spec.node_name: pod for pod in sorted(self.drivers, key=lambda pod: pod.is_ready)}
 
     @cached_property
     def known(self) -> Objects:

@@ -10,7 +10,7 @@ from netdra.story.objects import ClusterState
 from netdra.story.statement import Story
 from netdra.story.topologies import topology_story
 from netdra.story.usage import ClassUse, DeviceUse, UseCount, class_uses, device_uses, node_uses, pf_uses
-from tests.unit.story.making import NODES, TOPOLOGY, claim, cluster, pod, report, slices
+from tests.unit.story.making import NODES, RUNNING, TOPOLOGY, claim, cluster, pod, report, slices
 
 HIDDEN = {"type": "nic", "count": 1, "names": ["wlan0"], "reason": "no policy matches it"}
 OFFERED = {"type": "nic", "count": 2, "names": ["eth0", "eth1"], "devices": [{"policy": "nics"}]}
@@ -60,7 +60,12 @@ def test_what_is_wrong_with_a_device_is_its_cause(node: str, name: str, text: st
 
 def test_a_claim_has_its_state() -> None:
     story = claim_story(STATE, "apps", "net")
-    assert (story.state, story.cause) == ("is used by db-0", None)
+    assert story.state == "is used by db-0"
+    assert cause(story) == (
+        "Pod apps/db-0 does not run, and no driver has reported on the claim's devices; netdra why pod apps/db-0"
+    )
+    runs = pod("db-0", "net", spec="nodeName: worker-1", status=RUNNING)
+    assert claim_story(cluster(TOPOLOGY, NODES, slices("eth0"), claim("net", "eth0"), runs), "apps", "net").is_fine
     waits = claim_story(cluster(TOPOLOGY, NODES, slices("eth0"), claim("first", "eth0"), claim("net")), "apps", "net")
     assert waits.state == "is not allocated"
     assert "eth0: held by claim apps/first" in cause(waits)
@@ -77,7 +82,7 @@ def test_a_topology_counts_its_devices() -> None:
     state = cluster(TOPOLOGY, NODES, slices("eth0", "eth1"), claim("net", "eth0"), UNUSED)
     story = topology_story(state, "fast")
     assert (story.state, story.cause) == ("is Ready", None)
-    assert "2 devices on 1 nodes, 1 free" in [each.text for each in story.statements]
+    assert "2 devices on 1 node, 1 free" in [each.text for each in story.statements]
     without = topology_story(cluster(TOPOLOGY, NODES, slices("br0", kind="bridge")), "fast")
     assert 'no device of the cluster matches DeviceClass "fast-nic"' in cause(without)
     assert 'did you mean "fast"?' in cause(topology_story(state, "fst"))

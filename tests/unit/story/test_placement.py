@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from netdra.story.nodes import exclusions
+from netdra.story.objects import PlacedPod
 from netdra.story.pods import pod_story
 from netdra.story.statement import Statement
-from tests.unit.story.making import TOPOLOGY, UNSCHEDULABLE, claim, cluster, pod, slices
+from tests.unit.story.making import TOPOLOGY, UNSCHEDULABLE, claim, cluster, pod, report, slices
 
 WAITING = pod("db-0", "net", status=UNSCHEDULABLE)
 
@@ -104,3 +106,30 @@ def test_a_claim_that_is_allocated_for_a_node_that_the_pod_excludes_names_the_no
 def test_a_claim_that_the_scheduler_gives_up_says_why() -> None:
     wrong = claim("net", more=", selectors: [{cel: {expression: 'device.driver =='}}]")
     assert cause(node("worker-1"), slices("eth0"), wrong, WAITING).reason == "Unallocatable"
+
+
+def driver(node: str, *, ready: bool, reason: str = "CrashLoopBackOff") -> PlacedPod:
+    state = {"running": {}} if ready else {"waiting": {"reason": reason}}
+    status = {
+        "conditions": [{"type": "Ready", "status": str(ready)}],
+        "containerStatuses": [{"name": "node", "state": state}],
+    }
+    metadata = {"name": f"netdra-node-{ready}", "namespace": "netdra"}
+    return msgspec.convert({"metadata": metadata, "spec": {"nodeName": node}, "status": status}, PlacedPod)
+
+
+@pytest.mark.parametrize(
+    ("drivers", "reason", "text"),
+    [
+        ([driver("worker-2", ready=True)], "DriverMissing", "the node has no pod of netdra-node"),
+        ([driver("worker-1", ready=False)], "DriverNotReady", "netdra-node-False is not ready (CrashLoopBackOff)"),
+        ([driver("worker-1", ready=True), driver("worker-1", ready=False)], "NoDevices", "publishes no device"),
+    ],
+)
+def test_the_drivers_pod_is_the_cause_where_no_device_is_published(
+    drivers: list[PlacedPod], reason: str, text: str
+) -> None:
+    state = cluster(TOPOLOGY, node("worker-1"), report("worker-1"), WAITING, claim("net"))
+    found = pod_story(msgspec.structs.replace(state, drivers=drivers), "apps", "db-0").cause
+    assert found is not None
+    assert (found.reason, text in found.text) == (reason, True), found.text
