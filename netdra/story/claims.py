@@ -60,6 +60,22 @@ def _statements(cluster: ClusterState, claim: ResourceClaim) -> Iterator[Stateme
         yield fact(subject, f"named by pods {listed(pods)}" if pods else "no pod names it: nothing is allocated before")
         return
     yield from progress(cluster, claim)
+    yield from _users(cluster, claim)
+
+
+def _users(cluster: ClusterState, claim: ResourceClaim) -> Iterator[Statement]:
+    """The pods that use an allocated claim, and whether one waits for its devices."""
+    is_reported = any(status.driver == DRIVER for status in claim.status.devices)
+    for user in claim.status.reserved_for:
+        pod = cluster.pod(claim.metadata.namespace, user.name) if user.resource == "pods" else None
+        if pod is None:
+            yield fact(_about(claim), f"reserved for {user.resource} {user.name}")
+        elif pod.is_waiting and not is_reported:
+            text = f"{pod.called} does not run, and no driver has reported on the claim's devices"
+            next_step = f"netdra why pod {pod.metadata.namespace}/{pod.metadata.name}"
+            yield wrong(_about(claim), text, next_step, reason="NotReported")
+        else:
+            yield fact(_about(claim), f"{pod.called} {'runs' if pod.is_running else 'does not run'}")
 
 
 def requirements(cluster: ClusterState, claim: ResourceClaim, *, holds_back: bool = True) -> Iterator[Statement]:

@@ -272,7 +272,7 @@ def _of_event(pod: PlacedPod, event: ClusterEvent, text: str) -> Statement:
 def _other_events(cluster: ClusterState, pod: PlacedPod) -> Iterator[Statement]:
     """The last events, for what no other statement has."""
     found = cluster.events_of("Pod", pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)
-    for event in found[-_LAST_EVENTS:]:
+    for event in [event for event in found if event.reason != "FailedScheduling"][-_LAST_EVENTS:]:
         often = f" ({event.times} times)" if event.times > 1 else ""
         text = f"event {event.reason}{often}: {event.message}"
         yield fact(pod.called, " ".join(text.split()), reason=event.reason, time=event.time)
