@@ -54,16 +54,16 @@ class AddressClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     uid: str
 
 
-class AddressRoute(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class AddressRoute(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A route that the interface gets with the address.
 
     Attributes:
         destination: The subnet behind the router, e.g. `10.0.0.0/8`.
-        gateway: The router, e.g. `10.77.0.1`.
+        gateway: The router, e.g. `10.77.0.1`. If absent, the subnet is on the wire itself.
     """
 
     destination: str
-    gateway: str
+    gateway: str = ""
 
 
 class PodAddressSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

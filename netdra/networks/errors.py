@@ -29,6 +29,12 @@ class AddressTakenError(AddressError):
     reason = "AddressTaken"
 
 
+class AddressHeldError(AddressError):
+    """A pod of an earlier claim of the owner may still have the address."""
+
+    reason = "AddressHeld"
+
+
 class WrongAddressError(AddressError):
     """The requested address is of no range of the node, or is reserved for another owner."""
 

@@ -156,10 +156,14 @@ class NetworkLedger:
         if isinstance(self._taken.get(place), AddressOwner):
             self._remove(place)
 
-    def is_of(self, address: PodAddress, labels: Mapping[str, str]) -> bool:
-        """Whether an address can be used on a node with these labels."""
-        pool = self._pool_of((address.family, address.number))
-        return pool is not None and pool.serves(labels)
+    def put_back(self, address: PodAddress) -> None:
+        """As `forget`, of the PodAddress that was not created."""
+        if isinstance(self._taken.get((address.family, address.number)), AddressOwner):
+            self._remove((address.family, address.number))
+
+    def has(self, address: PodAddress) -> bool:
+        """Whether an address is of one of the network's ranges."""
+        return self._pool_of((address.family, address.number)) is not None
 
     def _wish(
         self, family: Family, owner: AddressOwner, labels: Mapping[str, str], requested: Sequence[str]
