@@ -70,7 +70,7 @@ def check_steps(topology: NetworkTopology, networks: Mapping[str, PodNetwork]) -
             yield about(topology.name, step.name, what, hint=hint, path=("spec", "steps", at, "network"))
 
 
-def missing_networks(topology: NetworkTopology, networks: Mapping[str, PodNetwork]) -> Iterator[Finding]:
+def missing(topology: NetworkTopology, networks: Mapping[str, PodNetwork]) -> Iterator[Finding]:
     """Steps with addresses of a PodNetwork that does not exist; for warnings, for it may be created later."""
     for at, step in enumerate(topology.spec.steps):
         if step.pod_network and step.pod_network not in networks:
@@ -105,8 +105,12 @@ def _of_spec(network: PodNetwork) -> Iterator[Finding]:
 
 
 def _of_range(entry: AddressRange, subnet: Network, path: Path) -> Iterator[Finding]:
-    for field, text in (("first", entry.first), ("last", entry.last), ("gateway", entry.gateway)):
-        yield from (Finding(what, hint, (*path, field)) for what, hint in _bound(field, text, subnet))
+    wrong = [
+        Finding(what, hint, (*path, field))
+        for field, text in (("first", entry.first), ("last", entry.last), ("gateway", entry.gateway))
+        for what, hint in _bound(field, text, subnet)
+    ]
+    yield from wrong
     for at, text in enumerate(entry.exclude):
         try:
             span = exclusion(text, subnet)
@@ -120,6 +124,8 @@ def _of_range(entry: AddressRange, subnet: Network, path: Path) -> Iterator[Find
         left = usable(entry)
     except ValueError:
         return  # reported above
+    if wrong:
+        return
     if entry.first and entry.last and bounds(entry).size <= 0:
         what = f"first {entry.first} is behind last {entry.last}"
         yield Finding(what, "exchange them", (*path, "first"))
