@@ -106,7 +106,7 @@ _OF_OPTIONS: Mapping[str, Mapping[str, tuple[_Row, ...]]] = {
     },
     "controller": {
         "Neutron": (
-            ("", "nodes", ("get", "list")),
+            ("", "nodes", ("list",)),
             ("", "namespaces", ("get",), ("kube-system",)),
             (_DRA, "resourceslices", ("list",)),
             (_OURS, "neutronports", (*READ, "create", "patch", "delete")),

@@ -139,7 +139,7 @@ class RangeUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     reserved: int
 
 
-class PodNetworkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class PodNetworkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How much of a network is assigned.
 
     Attributes:
