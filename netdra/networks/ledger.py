@@ -141,13 +141,14 @@ class NetworkLedger:
             AddressTakenError: another interface has it.
             NoFreeAddressError: no address is left.
         """
-        place = self._wish(family, owner, labels, requested) or self._next(family, labels)
+        wish = self._wish(family, owner, labels, requested)
+        place = wish or self._next(family, labels)
         pool = self._pool_of(place)
         assert pool is not None
         if place not in self._taken:
             self._add(place, owner)
-            if place not in self._reserved:
-                pool.last = place[1]
+        if wish is None:
+            pool.last = place[1]
         return ChosenAddress(place[1], family, pool.entry)
 
     def forget(self, chosen: ChosenAddress) -> None:

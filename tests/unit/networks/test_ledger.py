@@ -87,6 +87,7 @@ def test_a_requested_address_is_checked() -> None:
     ledger = NetworkLedger(network({"cidr": "10.0.0.0/29", "exclude": ["10.0.0.3"]}), [address("10.0.0.2/29", owner())])
 
     assert ledger.choose("IPv4", owner("a"), {}, ["10.0.0.6"]).plain == "10.0.0.6"
+    assert ledger.choose("IPv4", owner("c"), {}).plain == "10.0.0.1"  # the next one is not behind the requested one
     with pytest.raises(AddressTakenError, match="is assigned to db/web-0"):
         ledger.choose("IPv4", owner("b"), {}, ["10.0.0.2"])
     for wrong in ("10.0.0.3", "10.0.0.7", "10.9.0.1"):

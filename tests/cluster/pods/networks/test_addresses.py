@@ -1,4 +1,4 @@
-"""Pods get addresses of a PodNetwork, a program's step and a built-in one alike, and keep and release them with claims."""
+"""Pods get addresses of a PodNetwork, by programs and built-in steps alike, and keep and release them with claims."""
 
 from __future__ import annotations
 
