@@ -10,7 +10,7 @@ import pytest
 from testbed import pods
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
-from testbed.objects import POD, manifest
+from testbed.objects import CLAIM, POD, manifest
 from testbed.pods import is_running
 from testbed.waiting import until
 from tests.cluster.daemons import running_controller
@@ -45,6 +45,7 @@ def assigned(offer: Offer, *names: str) -> list[str]:
 def test_pods_get_addresses_of_their_networks_and_release_them(offer: Offer) -> None:
     offer.veth("adr0")
     offer.shared("adr0", shares=4)
+    offer.whole("adr9")
     lan = network(
         offer,
         "lan",
@@ -53,36 +54,35 @@ def test_pods_get_addresses_of_their_networks_and_release_them(offer: Offer) -> 
         keepSeconds=0,
         mtu=1400,
     )
-    tagged = network(offer, "tagged", ranges=[{"cidr": "10.89.0.0/29"}], vlan=7, keepSeconds=0)
     ipam = {"ipam": {"type": "network"}}
-    made = topology(
-        offer,
-        "both",
-        step("nic", "macvlan", {"mode": "bridge", **ipam}, prefix="adr0") | {"network": lan},
-        step("tag", "vlan", {"id": 7, "name": "tag7", **ipam}, after="nic") | {"network": tagged},
+    by_program = topology(
+        offer, "shared", step("nic", "macvlan", {"mode": "bridge", **ipam}, prefix="adr0") | {"network": lan}
     )
-    claims = [offer.claim(name, nic=f"{made}-nic") for name in ("one", "two")]
-    for claim in claims:
-        offer.pods.run(claim, claim)
+    built_in = topology(offer, "whole", step("nic", "host-device", ipam, prefix="adr9") | {"network": lan})
+    classes = {"one": by_program, "two": by_program, "three": built_in}
+    for name, made in classes.items():
+        offer.pods.run(name, offer.claim(name, nic=f"{made}-nic"))
 
-    seen = [offer.inside(claim) for claim in claims]
-    assert [addresses(each["net1"]) for each in seen] == [
-        {"10.88.0.2/29", "2001:db8:88::1/64"},
-        {"10.88.0.3/29", "2001:db8:88::2/64"},
-    ]
-    assert [addresses(each["tag7"]) for each in seen] == [{"10.89.0.1/29"}, {"10.89.0.2/29"}]
-    assert [each["net1"]["mtu"] for each in seen] == [1400, 1400]
-    assert "198.51.100.0/24 via 10.88.0.1 dev net1" in offer.pods.exec("one", "ip", "route")
-    (device,) = offer.status("one")
-    assert {"10.88.0.2/29", "2001:db8:88::1/64"} <= {*device["networkData"]["ips"]}
-    assert assigned(offer, lan) == ["10.88.0.2/29", "10.88.0.3/29", "2001:db8:88::1/64", "2001:db8:88::2/64"]
+    expected = {
+        "one": {"10.88.0.2/29", "2001:db8:88::1/64"},
+        "two": {"10.88.0.3/29", "2001:db8:88::2/64"},
+        "three": {"10.88.0.4/29", "2001:db8:88::3/64"},
+    }
+    for name, wanted in expected.items():
+        net1 = offer.inside(name)["net1"]
+        assert addresses(net1) == wanted
+        assert net1["mtu"] == 1400
+        assert "198.51.100.0/24 via 10.88.0.1 dev net1" in offer.pods.exec(name, "ip", "route")
+        (device,) = offer.status(name)
+        assert {*device["networkData"]["ips"]} == wanted
+    assert assigned(offer, lan) == sorted(set().union(*expected.values()))
 
-    offer.pods.delete("one", "two")
+    offer.pods.delete(*classes)
     # A named claim keeps its addresses as long as it exists.
-    assert len(assigned(offer, lan, tagged)) == 6
-    for claim in claims:
-        offer.workspace.api.delete("resource.k8s.io/v1/ResourceClaim", claim, offer.workspace.namespace)
-    until(lambda: assigned(offer, lan, tagged) == [], "the addresses to be released")
+    assert len(assigned(offer, lan)) == 6
+    for name in classes:
+        offer.workspace.api.delete(CLAIM, name, offer.workspace.namespace)
+    until(lambda: assigned(offer, lan) == [], "the addresses to be released")
 
 
 def test_a_replica_of_a_statefulset_keeps_its_address(offer: Offer) -> None:
@@ -147,6 +147,6 @@ def test_a_pod_without_an_address_does_not_start_and_says_why(offer: Offer) -> N
     event = offer.pods.wait_event("second", "FailedPrepareDynamicResources", f'PodNetwork "{lan}"')
     assert "range 10.91.0.0/30 has no free address" in event["message"]
     offer.pods.delete("first")
-    offer.workspace.api.delete("resource.k8s.io/v1/ResourceClaim", "first", offer.workspace.namespace)
+    offer.workspace.api.delete(CLAIM, "first", offer.workspace.namespace)
     offer.pods.wait("second", is_running)
     assert addresses(offer.inside("second")["net1"]) == {"10.91.0.2/30"}
