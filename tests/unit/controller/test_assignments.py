@@ -47,7 +47,7 @@ def of_pod(name: str, **annotations: str) -> Any:
         (of_pod("web-1"), {"pod": "web-1", "claim": "extended-resources"}, True),
     ],
 )
-def test_an_owner_outlives_its_claim(written: Any, expected: dict[str, str], *, kept: bool) -> None:
+def test_an_owner_outlives_its_claim(written: Any, expected: dict[str, Any], *, kept: bool) -> None:
     (wanted,) = assignments.wanted(written, {"lan": LAN})
 
     assert wanted.owner == AddressOwner(namespace="ns", topology="lan", step="nic", **expected)
