@@ -14,7 +14,7 @@ from netdra.model.findings import Finding, about
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.suggestions import closest, listed
 from netdra.model.topology import BUILTIN_TYPES, NetworkTopology, NetworkTopologySpec
-from netdra.rules import addresses, contract, shipped
+from netdra.rules import addresses, contract, pod_networks, shipped
 from netdra.rules.networks import overlaps
 from netdra.rules.topologies import check_names, check_together, check_topology, check_unwise
 from netdra.topology.classes import class_name
@@ -39,8 +39,14 @@ def review(
     findings += [finding for name, finding in check_together({**others, new.name: new}) if name == new.name]
     findings += [finding for finding, wrong in check_names(new, cluster.added) if wrong]
     findings += addresses.default_routes(new)
+    findings += pod_networks.check_steps(new, cluster.pod_networks)
     near = [finding for name, finding in overlaps([*others.values(), new]) if name == new.name]
-    remarks = [*_waiting(new, cluster), *warnings(new, cluster), *near]
+    remarks = [
+        *_waiting(new, cluster),
+        *warnings(new, cluster),
+        *near,
+        *pod_networks.missing(new, cluster.pod_networks),
+    ]
     if not findings:
         remarks += searches.of_topology(new, cluster.policies, cluster.offers, in_time)
         remarks += searches.of_facts(new, schemas, cluster.policies, cluster.offers, in_time)

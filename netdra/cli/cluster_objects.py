@@ -33,6 +33,7 @@ _RESOURCES: dict[type, Resource[Any]] = {
         resources.SCHEMAS,
         resources.CUSTOM_DEVICES,
         resources.NODE_NETWORKS,
+        resources.POD_NETWORKS,
     )
 }
 

@@ -22,6 +22,9 @@ DEGRADED = CONTROLLER.gauge(
     "NetworkTopologies and DeviceExposurePolicies whose condition Degraded is True; 0 where the process does not lead.",
     "kind",
 )
+ADDRESS_WRITES = CONTROLLER.counter(
+    "netdra_controller_address_writes_total", "PodAddresses written or deleted.", "verb"
+)
 NEUTRON_SECONDS = CONTROLLER.histogram(
     "netdra_controller_neutron_request_duration_seconds",
     "One request to Keystone or Neutron; the status is 0 where no answer came.",

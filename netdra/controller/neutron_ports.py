@@ -42,6 +42,7 @@ from netdra.neutron.marks import Label
 from netdra.topology.bind import bind
 from netdra.topology.devices import DeviceKey, from_slices, physnets
 from netdra.topology.surroundings import ELSEWHERE
+from netdra.topology.users import pod_owner
 
 
 class AllocatedNode(msgspec.Struct, frozen=True):
@@ -139,8 +140,7 @@ def _port(
 
 def pod_of(claim: ClaimUse | None) -> OwnerReference | None:
     """The pod that a claim was made for, by a template or for an extended resource; None if pods share it."""
-    owners = claim.metadata.owner_references if claim is not None else ()
-    return next((owner for owner in owners if (owner.api_version, owner.kind) == ("v1", "Pod")), None)
+    return pod_owner(claim.metadata) if claim is not None else None
 
 
 def label(port: NeutronPort, claim: ClaimUse | None, cluster: str) -> Label:

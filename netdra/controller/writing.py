@@ -38,6 +38,7 @@ _ACTIONS: Mapping[str, str] = {
     "Bound": "BindNeutronPort",
     "Current": "CompareNeutronPort",
     "Enforced": "BindNeutronPort",
+    "AddressesAvailable": "AssignAddress",
 }
 _WARNINGS = frozenset(
     {
@@ -60,6 +61,8 @@ _WARNINGS = frozenset(
         ("InUse", "DeletionWaits"),
         ("Current", "ChangedInNeutron"),
         ("Enforced", "NotEnforced"),
+        ("Ready", "Invalid"),
+        ("AddressesAvailable", "RangeFull"),
     }
 )
 

@@ -17,13 +17,14 @@ import msgspec
 
 from netdra.model.findings import Finding, Path, of_step, within
 from netdra.model.plan import Plan, PlannedDevice, PlannedStep
+from netdra.model.pod_network import IPAM_TYPE
 from netdra.model.schema import NAMING, CNIPluginSchema, Format
 from netdra.model.topology import MOVING_TYPES
 from netdra.rules import runnable
 from netdra.rules.config import COMMON
 from netdra.rules.contract import Contract, Shape
 from netdra.rules.runnable import Contracts
-from netdra.topology import references, values
+from netdra.topology import needed, references, values
 from netdra.topology.attachment import IN_POD_PARAMETERS
 from netdra.topology.binaries import UNIX
 from netdra.topology.references import Reference
@@ -86,6 +87,7 @@ _DERIVED = "a step with dependOn has what the steps before it brought into the p
 def contracts_of(plans: Iterable[Plan], own: Iterable[CNIPluginSchema] = ()) -> dict[str, tuple[Contract, ...]]:
     """The contracts of all plugins of some plans, IPAM plugins included; a schema that is wrong in itself is none."""
     wanted = {kind for plan in plans for step in plan.steps for kind in (step.type, _ipam_type(step)) if kind}
+    wanted |= {needed.STATIC} if IPAM_TYPE in wanted else set()
     return runnable.contracts_of_types(wanted, own)
 
 
@@ -125,7 +127,8 @@ def _step(
     if isinstance(ipam, Mapping) and ipam:
         kind = _ipam_type(step)
         if ipam.get("type"):
-            yield from _plugin(kind or ipam["type"], ("config", "ipam", "type"), contracts, permits)
+            program = needed.STATIC if kind == IPAM_TYPE else kind
+            yield from _plugin(program or ipam["type"], ("config", "ipam", "type"), contracts, permits)
         delegated = contracts.get(kind, ())
         yield from within(_misspelt(("ipam",), ipam, delegated, {"type"}), "config")
         inner = (part for contract in delegated for part in _given(ipam, contract))

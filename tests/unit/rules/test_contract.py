@@ -31,6 +31,7 @@ STOCK = {
     "portmap",
     "bandwidth",
     "firewall",
+    "network",
     "static",
     "host-local",
     "dhcp",
