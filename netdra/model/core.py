@@ -97,9 +97,11 @@ class NodeCondition(Wire, frozen=True):
 
 
 class NodeTaint(Wire, frozen=True):
-    """What keeps pods off a node."""
+    """Keeps pods that do not tolerate it off a node."""
 
     key: str
+    value: str = ""
+    effect: str = ""
 
 
 class NodeState(Wire, frozen=True):

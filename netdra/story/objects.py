@@ -10,7 +10,7 @@ import msgspec
 
 from netdra.model import quantity
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
-from netdra.model.core import BareObject, ExtendedClaim, PodClaim
+from netdra.model.core import BareObject, ExtendedClaim, NodeTaint, PodClaim
 from netdra.model.names import BANDWIDTH, DRIVER
 from netdra.model.neutron_port import NeutronPort
 from netdra.model.node_network import NodeNetwork
@@ -148,14 +148,6 @@ class PlacedPod(BareObject, frozen=True):
         extended = self.status.extended_resource_claim_status
         if extended is not None:
             yield "extended resources", extended.resource_claim_name
-
-
-class NodeTaint(Wire, frozen=True):
-    """Keeps pods that do not tolerate it off a node."""
-
-    key: str = ""
-    value: str = ""
-    effect: str = ""
 
 
 class PlacementNodeSpec(Wire, frozen=True):
