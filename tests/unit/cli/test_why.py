@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from netdra.cli import kubectl_completion
 from netdra.cli.main import cli
 from netdra.cli.why import lines
 from netdra.model.errors import InvalidInputError
@@ -43,3 +44,18 @@ def test_the_first_three_lines_are_state_cause_and_next_step() -> None:
 def test_kubectl_finds_the_same_program() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     assert scripts["kubectl-netdra"] == scripts["netdra"]
+    assert scripts["kubectl_complete-netdra"] == f"{kubectl_completion.__name__}:{kubectl_completion.main.__name__}"
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [(["why", ""], ["pod", "claim", "device", "topology"]), (["to"], ["top"]), (["why", "--wa"], ["--watch"])],
+)
+def test_kubectl_completes_commands_options_and_their_choices(
+    words: list[str], completed: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["kubectl_complete-netdra", *words])
+    kubectl_completion.main()
+    *found, directive = capsys.readouterr().out.splitlines()
+    assert [line.partition("\t")[0] for line in found] == completed
+    assert directive == ":4"
