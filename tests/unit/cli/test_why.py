@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from netdra.cli import kubectl_completion
 from netdra.cli.main import cli
-from netdra.cli.why import lines
+from netdra.cli.why import lines, show
 from netdra.model.errors import InvalidInputError
 from netdra.story.statement import Story, done, story_of, wrong
 
@@ -39,6 +39,16 @@ def test_the_first_three_lines_are_state_cause_and_next_step() -> None:
     assert [*lines(story)][:4] == ["Pod a/b is not scheduled.", "Cause: one; two", "Next: wait", ""]
     fine = Story(subject="Pod a/b", state="runs", cause=None, statements=())
     assert [*lines(fine)][:2] == ["Pod a/b runs.", "No problem was found."]
+
+
+def test_a_text_of_others_forges_no_line_and_no_control_character(capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = "\x1b[2Jgone\nNo problem was found."
+    statement = wrong("Pod a/b", hostile, hostile, details=[hostile])
+    show(story_of("Pod a/b", "waits", [statement]), "text")
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed
+    assert not any(line.startswith("No problem") for line in printed.splitlines())
+    assert printed.splitlines()[1] == "Cause: \\x1b[2Jgone; No problem was found."
 
 
 def test_kubectl_finds_the_same_program() -> None:
