@@ -33,7 +33,7 @@ from testbed import objects
 from testbed.api import Api, Object
 from testbed.build import program
 from testbed.control_plane import ControlPlane
-from testbed.objects import CLASS, HOSTNAME, POD, manifest
+from testbed.objects import HOSTNAME, POD, manifest
 from testbed.waiting import until
 from testbed.workspace import Workspace, open_workspace
 from tests import builders
@@ -144,9 +144,14 @@ def scene(control_plane: ControlPlane, api: Api, custom_kinds: None) -> Iterator
         opened.topology("forbidden", step("nic", "host-device", "eth1"), step("wall", "firewall", after="nic"))
         opened.topology("vf", {"name": "vf", "type": "sriov", "selector": {"cel": f'{builders.OURS}.type == "vf"'}})
         for name in opened.topologies.values():
-            has_class = lambda found, name=name: any(each["metadata"]["name"].startswith(name) for each in found)  # noqa: E731
-            api.wait_for_all(CLASS, has_class)
+            api.wait_for(TOPOLOGY, name, is_compiled)
         yield opened
+
+
+def is_compiled(topology: Object | None) -> bool:
+    """Whether the controller is done with a topology."""
+    found = (topology or {}).get("status", {}).get("conditions", [])
+    return any(each["type"] == "Ready" and each["reason"] != "Pending" for each in found)
 
 
 Fault = Callable[[Scene], Sequence[str]]
