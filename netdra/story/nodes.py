@@ -12,11 +12,11 @@ from typing import Any
 from netdra.model.errors import InvalidInputError
 from netdra.model.names import DRIVER
 from netdra.slices.nodes import HOSTNAME_LABEL, SchedulerNode, named, parse_selector, selects
-from netdra.story.objects import ClusterState, NodeTaint, PlacedPod, PlacementNode, PodToleration
+from netdra.story.objects import ClusterState, PlacedPod, PlacementNode, PodToleration, SchedulingTaint
 from netdra.story.statement import Statement, wrong
 
 _BLOCKING = frozenset({"NoSchedule", "NoExecute"})
-_UNSCHEDULABLE = NodeTaint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+_UNSCHEDULABLE = SchedulingTaint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
 def scheduler_nodes(cluster: ClusterState) -> dict[str, SchedulerNode]:
@@ -65,7 +65,7 @@ def _has_affinity(affinity: Any, node: SchedulerNode) -> bool:
         return True  # an operator that is newer than this version of netdra
 
 
-def _is_tolerated(taint: NodeTaint, tolerations: tuple[PodToleration, ...]) -> bool:
+def _is_tolerated(taint: SchedulingTaint, tolerations: tuple[PodToleration, ...]) -> bool:
     return any(
         (not entry.effect or entry.effect == taint.effect)
         and (not entry.key or entry.key == taint.key)

@@ -150,7 +150,7 @@ class PlacedPod(BareObject, frozen=True):
             yield "extended resources", extended.resource_claim_name
 
 
-class NodeTaint(Wire, frozen=True):
+class SchedulingTaint(Wire, frozen=True):
     """Keeps pods that do not tolerate it off a node."""
 
     key: str = ""
@@ -161,7 +161,7 @@ class NodeTaint(Wire, frozen=True):
 class PlacementNodeSpec(Wire, frozen=True):
     """What keeps pods off a node."""
 
-    taints: tuple[NodeTaint, ...] | None = ()
+    taints: tuple[SchedulingTaint, ...] | None = ()
     unschedulable: bool | None = False
 
 
