@@ -129,7 +129,7 @@ def readiness(topology: NetworkTopology, *, holds_back: bool = True) -> Iterator
     for condition in conditions:
         if condition.status == "False":
             yield Statement(
-                severity="error" if holds_back else "warning",
+                severity="error" if holds_back and condition.reason != "Pending" else "warning",
                 object=about,
                 text=f'NetworkTopology "{topology.name}" is not {condition.type}: {condition.message}',
                 reason=condition.reason,

@@ -33,7 +33,7 @@ from testbed import objects
 from testbed.api import Api, Object
 from testbed.build import program
 from testbed.control_plane import ControlPlane
-from testbed.objects import CLASS, HOSTNAME, POD, manifest
+from testbed.objects import HOSTNAME, POD, manifest
 from testbed.waiting import until
 from testbed.workspace import Workspace, open_workspace
 from tests import builders
@@ -144,9 +144,14 @@ def scene(control_plane: ControlPlane, api: Api, custom_kinds: None) -> Iterator
         opened.topology("forbidden", step("nic", "host-device", "eth1"), step("wall", "firewall", after="nic"))
         opened.topology("vf", {"name": "vf", "type": "sriov", "selector": {"cel": f'{builders.OURS}.type == "vf"'}})
         for name in opened.topologies.values():
-            has_class = lambda found, name=name: any(each["metadata"]["name"].startswith(name) for each in found)  # noqa: E731
-            api.wait_for_all(CLASS, has_class)
+            api.wait_for(TOPOLOGY, name, is_compiled)
         yield opened
+
+
+def is_compiled(topology: Object | None) -> bool:
+    """Whether the controller is done with a topology."""
+    found = (topology or {}).get("status", {}).get("conditions", [])
+    return any(each["type"] == "Ready" and each["reason"] != "Pending" for each in found)
 
 
 Fault = Callable[[Scene], Sequence[str]]
@@ -245,11 +250,21 @@ def gated(scene: Scene) -> Sequence[str]:
     return "pod", "gated"
 
 
+def is_refused(scene: Scene, topology: str, *steps: str) -> bool:
+    """Whether the scheduler refuses a claim for these steps; nothing of it is left."""
+    workspace = scene.workspace
+    name, _ = workspace.place(*(scene.request(topology, each) for each in steps), node=scene.nodes["nics"])
+    if name:
+        workspace.release(name, name)
+    return not name
+
+
 def admin_taint(scene: Scene) -> Sequence[str]:
     selector = {"driver": "dra.networking", "device": "eth1"}
     taint = {"key": "example.com/repair", "value": "fan", "effect": "NoSchedule"}
     name = scene.workspace.name("repair")
     scene.workspace.create(manifest(RULE, name, spec={"deviceSelector": selector, "taint": taint}))
+    until(lambda: is_refused(scene, "two", "nic", "other"), "the scheduler to know the rule")
     return claimed(scene, "tainted", "two")
 
 
@@ -372,15 +387,24 @@ def test_a_watched_story_is_printed_again_when_it_has_changed_and_ends_with_ctrl
 
 
 def test_kubectl_runs_the_command_as_its_plugin(scene: Scene, tmp_path: Path) -> None:
-    plugin = tmp_path / "kubectl-netdra"
-    plugin.write_text(f'#!/bin/sh\nPYTHONPATH={Path(__file__).parents[2]} exec {sys.executable} -m netdra "$@"\n')
-    plugin.chmod(0o755)
+    programs = {
+        "kubectl-netdra": "netdra.__main__",
+        "kubectl_complete-netdra": "netdra.cli.kubectl_completion",
+    }
+    for name, module in programs.items():
+        start = f"from {module} import main; main()"
+        script = f'#!/bin/sh\nPYTHONPATH={Path(__file__).parents[2]} exec {sys.executable} -c "{start}" "$@"\n'
+        (tmp_path / name).write_text(script)
+        (tmp_path / name).chmod(0o755)
     kubectl = str(program("kubectl"))
     path = f"{tmp_path}:{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "KUBECONFIG": str(scene.plane.kubeconfig())}
     command = [kubectl, "netdra", "why", "topology", scene.topologies["one"]]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
     assert (done.returncode, "is Ready" in done.stdout.splitlines()[0]) == (0, True), (done.stdout, done.stderr)
+    command = [kubectl, "__complete", "netdra", "why", "to"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
+    assert done.stdout.splitlines()[0] == "topology", (done.stdout, done.stderr)
 
 
 def test_devices_are_listed_with_their_users_and_counted(scene: Scene) -> None:

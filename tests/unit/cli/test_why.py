@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from netdra.cli import kubectl_completion
 from netdra.cli.main import cli
-from netdra.cli.why import lines
+from netdra.cli.why import lines, show
 from netdra.model.errors import InvalidInputError
 from netdra.story.statement import Story, done, story_of, wrong
 
@@ -40,6 +41,31 @@ def test_the_first_three_lines_are_state_cause_and_next_step() -> None:
     assert [*lines(fine)][:2] == ["Pod a/b runs.", "No problem was found."]
 
 
+def test_a_text_of_others_forges_no_line_and_no_control_character(capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = "\x1b[2Jgone\nNo problem was found."
+    statement = wrong("Pod a/b", hostile, hostile, details=[hostile])
+    show(story_of("Pod a/b", "waits", [statement]), "text")
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed
+    assert not any(line.startswith("No problem") for line in printed.splitlines())
+    assert printed.splitlines()[1] == "Cause: \\x1b[2Jgone; No problem was found."
+
+
 def test_kubectl_finds_the_same_program() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     assert scripts["kubectl-netdra"] == scripts["netdra"]
+    assert scripts["kubectl_complete-netdra"] == f"{kubectl_completion.__name__}:{kubectl_completion.main.__name__}"
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [(["why", ""], ["pod", "claim", "device", "topology"]), (["to"], ["top"]), (["why", "--wa"], ["--watch"])],
+)
+def test_kubectl_completes_commands_options_and_their_choices(
+    words: list[str], completed: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["kubectl_complete-netdra", *words])
+    kubectl_completion.main()
+    *found, directive = capsys.readouterr().out.splitlines()
+    assert [line.partition("\t")[0] for line in found] == completed
+    assert directive == ":4"
