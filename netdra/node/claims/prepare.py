@@ -336,6 +336,8 @@ class Claims:
             plan.plans, lambda _, device: of_device.get((device.pool, device.device, device.pci_address))
         )
         whole = msgspec.structs.replace(record, plan=msgspec.structs.replace(plan, plans=plans))
+        if any(addressed(plans)):
+            whole = await self._with_addresses(whole, asyncio.get_running_loop().time() + VIEW_SECONDS)
         await asyncio.to_thread(self._store.put, whole)
         return whole
 
