@@ -154,7 +154,7 @@ class PodAddresses:
         if ledger is not None:
             ledger.put(before, after)
         if after is None:
-            self._look_at_waiting(network, 1)
+            self._look_at_waiting(network, WORKERS)
             if before is not None and before.spec.claim is not None:
                 self.claims.add(_claim_of(before))  # an administrator may have deleted that of a running pod
         self.statuses.add(network, STATUS_SECONDS)
@@ -168,7 +168,7 @@ class PodAddresses:
                 del self._by_claim[_claim_of(address)]
 
     def _look_at_waiting(self, network: str, count: int = 0) -> None:
-        """Look again at claims that wait for an address of a network; at all if no number is given."""
+        """Look again at claims that wait for an address of a network, the first ones; at all if no number is given."""
         waiting = self._waiting.get(network, {})
         for key in [*waiting][: count or None]:
             del waiting[key]
