@@ -27,6 +27,7 @@ from netdra.kernel import netns, unlocked
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
 from netdra.model.plan import called
 from netdra.model.result import CNIInterface, StepDevice, StepResult
+from netdra.model.topology import is_addressed
 from netdra.steps import builtin, ipam
 from netdra.steps.contract import Site
 from netdra.topology.interfaces import makes_interface
@@ -64,6 +65,11 @@ def preflight(tasks: Mapping[str, ChainStep], site: Site) -> None:
             raise InvalidInputError(
                 f"{called(task.topology, step.name)} ({step.type}): its VF has no port in Neutron",
                 hint="the node's daemon takes it from the claim's NeutronPort: a plan alone does not say it",
+            )
+        if is_addressed(step.config):
+            raise InvalidInputError(
+                f"{called(task.topology, step.name)} ({step.type}): it has no addresses of its PodNetwork",
+                hint="the node's daemon takes them from the claim's PodAddresses; without a cluster, use type static",
             )
         previous = merge([expected[dependency] for dependency in task.after])
         expected[key] = _expected(task, previous, pod.path)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from datetime import UTC, datetime
@@ -26,11 +27,18 @@ from netdra.kube.errors import AlreadyExistsError, ConflictError, NotFoundError,
 from netdra.kube.events import ObjectReference, Occurrence, Recorder
 from netdra.kube.queue import AGAIN, WorkQueue
 from netdra.kube.reflector import Reflector
-from netdra.kube.resources import NODE_NAMES, NODE_READINESS, POD_ADDRESSES, POD_NETWORKS, RESOURCE_CLAIMS
+from netdra.kube.resources import (
+    NODE_NAMES,
+    NODE_READINESS,
+    POD_ADDRESSES,
+    POD_NETWORKS,
+    RESOURCE_CLAIMS,
+    WATCHED_ADDRESSES,
+)
 from netdra.kube.store import Change, Store, key_of
 from netdra.model.claim import ClaimUse, ResourceClaim, WatchedClaim
 from netdra.model.findings import Finding
-from netdra.model.pod_address import Family, PodAddress
+from netdra.model.pod_address import Family, PodAddress, WatchedPodAddress
 from netdra.model.pod_network import PodNetwork
 from netdra.model.resource import API_VERSION
 from netdra.model.topology import NetworkTopology
@@ -47,6 +55,8 @@ STATUS_SECONDS = 1.0
 """How long further changes are waited for before a PodNetwork's status is written."""
 WAIT_SECONDS = 30.0
 """Seconds until a claim without an address is looked at again; a release in its network has it looked at at once."""
+EXPIRY_SECONDS = 5.0
+"""Seconds between two looks for addresses of a network that were kept long enough."""
 HELD_SECONDS = 5.0
 """Seconds until an address is looked at again that a pod may still have."""
 _TRIES = 64
@@ -71,7 +81,7 @@ class PodAddresses:
         """
         self._client, self._recorder, self._state, self._in_hand = client, recorder, state, in_hand
         self._networks: Store[PodNetwork] = Store()
-        self._addresses: Store[PodAddress] = Store()
+        self._addresses: Store[WatchedPodAddress] = Store()
         self._ledgers: dict[str, NetworkLedger | None] = {}
         self._findings: dict[str, tuple[Finding, ...]] = {}
         self._of_network: dict[str, dict[str, PodAddress]] = {}
@@ -92,7 +102,7 @@ class PodAddresses:
                 following.enter_context(state.claims.following(self._on_claim_change))
                 following.enter_context(state.topologies.following(self._on_topology_change))
                 tasks.create_task(Reflector(self._client, POD_NETWORKS, self._networks, vital=False).run())
-                tasks.create_task(Reflector(self._client, POD_ADDRESSES, self._addresses, vital=False).run())
+                tasks.create_task(Reflector(self._client, WATCHED_ADDRESSES, self._addresses, vital=False).run())
                 for store in (self._networks, self._addresses, state.claims, state.topologies):
                     await store.wait_synced()
                 for key in {
@@ -131,11 +141,9 @@ class PodAddresses:
         self._findings.pop(change.key, None)
         self.statuses.add(change.key)
         self._look_at_waiting(change.key)
-        for address in self._of_network.get(change.key, {}).values():
-            if address.spec.claim is None:
-                self.kept.add(address.name)
+        self.kept.add(change.key)
 
-    def _on_address_change(self, change: Change[PodAddress]) -> None:
+    def _on_address_change(self, change: Change[WatchedPodAddress]) -> None:
         before, after = change.old, change.new
         latest = after or before
         assert latest is not None
@@ -145,7 +153,7 @@ class PodAddresses:
         if after is not None:
             self._of_network.setdefault(network, {})[after.name] = after
             if after.spec.claim is None:
-                self.kept.add(after.name)
+                self.kept.add(network, EXPIRY_SECONDS)
             else:
                 self._by_claim.setdefault(_claim_of(after), set()).add(after.name)
                 if _claim_of(after) not in self._state.claims.objects:
@@ -154,7 +162,7 @@ class PodAddresses:
         if ledger is not None:
             ledger.put(before, after)
         if after is None:
-            self._look_at_waiting(network, 1)
+            self._look_at_waiting(network, WORKERS)
             if before is not None and before.spec.claim is not None:
                 self.claims.add(_claim_of(before))  # an administrator may have deleted that of a running pod
         self.statuses.add(network, STATUS_SECONDS)
@@ -168,7 +176,7 @@ class PodAddresses:
                 del self._by_claim[_claim_of(address)]
 
     def _look_at_waiting(self, network: str, count: int = 0) -> None:
-        """Look again at claims that wait for an address of a network; at all if no number is given."""
+        """Look again at claims that wait for an address of a network, the first ones; at all if no number is given."""
         waiting = self._waiting.get(network, {})
         for key in [*waiting][: count or None]:
             del waiting[key]
@@ -394,17 +402,20 @@ class PodAddresses:
             return True
 
     async def _expire(self, name: str) -> float | None:
-        """Delete an address that was kept long enough."""
-        address = self._addresses.objects.get(name)
-        if address is None or address.spec.claim is not None:
-            return None
-        left = assignments.seconds_left(address, self._networks.objects.get(address.spec.network), _now())
-        if left > 0:
-            self.kept.add(name, left)
-            return None
-        with self._in_hand(), suppress(ConflictError, NotFoundError):
-            await self._client.delete(POD_ADDRESSES, address)
-            metrics.ADDRESS_WRITES.labels("delete").inc()
+        """Delete the addresses of a network that were kept long enough."""
+        network, now, shortest = self._networks.objects.get(name), _now(), math.inf
+        for address in [*self._of_network.get(name, {}).values()]:
+            if address.spec.claim is not None:
+                continue
+            left = assignments.seconds_left(address, network, now)
+            if left > 0:
+                shortest = min(shortest, left)
+                continue
+            with self._in_hand(), suppress(ConflictError, NotFoundError):
+                await self._client.delete(POD_ADDRESSES, address)
+                metrics.ADDRESS_WRITES.labels("delete").inc()
+        if shortest < math.inf:
+            self.kept.add(name, max(shortest, EXPIRY_SECONDS))
         return None
 
     async def _status(self, name: str) -> float | None:

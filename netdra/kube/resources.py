@@ -14,7 +14,7 @@ from netdra.model.custom_device import CustomDevice
 from netdra.model.meta import ObjectMeta
 from netdra.model.neutron_port import NeutronPort
 from netdra.model.node_network import NodeInterfaces, NodeNetwork, NodeNetworkReport
-from netdra.model.pod_address import PodAddress
+from netdra.model.pod_address import PodAddress, WatchedPodAddress
 from netdra.model.pod_network import PodNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.rollout import CustomDeviceRollout, DeviceExposurePolicyRollout, NetworkTopologyUsage
@@ -118,6 +118,7 @@ NODE_NETWORKS = _custom(kinds.NODE_NETWORK, NodeNetwork)
 TOPOLOGY_USAGES = _custom(kinds.TOPOLOGY_USAGE, NetworkTopologyUsage)
 POLICY_ROLLOUTS = _custom(kinds.POLICY_ROLLOUT, DeviceExposurePolicyRollout)
 CUSTOM_DEVICE_ROLLOUTS = _custom(kinds.CUSTOM_DEVICE_ROLLOUT, CustomDeviceRollout)
+WATCHED_ADDRESSES = Resource(POD_ADDRESSES.group_version, POD_ADDRESSES.plural, WatchedPodAddress)
 NODE_REPORTS = Resource(NODE_NETWORKS.group_version, NODE_NETWORKS.plural, NodeNetworkReport)
 NODE_INTERFACES = Resource(NODE_NETWORKS.group_version, NODE_NETWORKS.plural, NodeInterfaces)
 """NodeNetworks, as far as the controller and the webhook need them."""

@@ -7,6 +7,9 @@ netdra's controller alone, read by the node that the claim was allocated on.
 from __future__ import annotations
 
 import ipaddress
+import sys
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 import msgspec
@@ -15,6 +18,7 @@ from netdra.model.meta import ObjectMeta
 from netdra.model.pod_network import MAX_NETWORK_ROUTES, MAX_SERVERS
 
 Family = Literal["IPv4", "IPv6"]
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class AddressOwner(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, order=True):
@@ -128,6 +132,36 @@ class PodAddress(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     def family(self) -> Family:
         """The address's family."""
         return family_of(self.spec.address)
+
+
+class WatchedAddressMeta(ObjectMeta, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A PodAddress's metadata without what a controller of many does not read.
+
+    No field of Kubernetes begins with a dash, so these are never in what is read.
+    """
+
+    uid: str = msgspec.field(default="", name="-uid")
+    generation: int = msgspec.field(default=0, name="-generation")
+    creation_timestamp: str | None = msgspec.field(default=None, name="-creationTimestamp")
+    labels: Mapping[str, str] = msgspec.field(default=_NOTHING, name="-labels")
+    annotations: Mapping[str, str] = msgspec.field(default=_NOTHING, name="-annotations")
+
+
+class WatchedPodAddress(PodAddress, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A PodAddress as the controller keeps it: names that many have are in memory once."""
+
+    metadata: WatchedAddressMeta
+
+    def __post_init__(self) -> None:
+        """Keep each name once."""
+        spec, owner = self.spec, self.spec.owner
+        for part, fields in ((spec, ("network", "node_name")), (owner, ("namespace", "claim", "topology", "step"))):
+            for field in fields:
+                msgspec.structs.force_setattr(part, field, sys.intern(getattr(part, field)))
+        msgspec.structs.force_setattr(spec, "families", _FAMILIES.setdefault(spec.families, spec.families))
+
+
+_FAMILIES: dict[tuple[Family, ...], tuple[Family, ...]] = {}
 
 
 def family_of(address: str) -> Family:

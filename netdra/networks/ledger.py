@@ -67,7 +67,7 @@ class NetworkLedger:
         self.network = network
         self._pools = [_Pool(entry) for entry in network.spec.ranges]
         self._taken: dict[_Place, PodAddress | AddressOwner] = {}
-        self._by_owner: dict[AddressOwner, dict[Family, _Place]] = {}
+        self._by_owner: dict[AddressOwner, tuple[_Place, ...]] = {}
         self._reserved: dict[_Place, tuple[str, str]] = {}
         self._reserved_for: dict[tuple[str, str], list[_Place]] = {}
         self._claims: Counter[str] = Counter()
@@ -121,7 +121,7 @@ class NetworkLedger:
 
     def of(self, owner: AddressOwner) -> dict[Family, PodAddress]:
         """The PodAddresses of an interface, by family."""
-        assigned = ((family, self._taken[place]) for family, place in self._by_owner.get(owner, {}).items())
+        assigned = ((place[0], self._taken[place]) for place in self._by_owner.get(owner, ()))
         return {family: address for family, address in assigned if isinstance(address, PodAddress)}
 
     def choose(
@@ -174,9 +174,9 @@ class NetworkLedger:
         if numbers:
             self._check_requested((family, numbers[0]), owner, labels)
             return family, numbers[0]
-        own = self._by_owner.get(owner, {}).get(family)
-        if own is not None and self._serves(own, labels):
-            return own
+        for own in self._by_owner.get(owner, ()):
+            if own[0] == family and self._serves(own, labels):
+                return own
         for place in self._reserved_for.get((owner.namespace, owner.name), ()):
             if place[0] == family and place not in self._taken and self._serves(place, labels):
                 return place
@@ -230,7 +230,8 @@ class NetworkLedger:
     def _add(self, place: _Place, holder: PodAddress | AddressOwner) -> None:
         owner = holder.spec.owner if isinstance(holder, PodAddress) else holder
         self._taken[place] = holder
-        self._by_owner.setdefault(owner, {})[place[0]] = place
+        others = (other for other in self._by_owner.get(owner, ()) if other != place)
+        self._by_owner[owner] = (place, *others)
         if isinstance(holder, PodAddress) and holder.spec.claim is not None:
             self._claims[holder.spec.claim.uid] += 1
         if (pool := self._pool_of(place)) is not None:
@@ -243,10 +244,10 @@ class NetworkLedger:
         if holder is None:
             return
         owner = holder.spec.owner if isinstance(holder, PodAddress) else holder
-        own = self._by_owner[owner]
-        if own.get(place[0]) == place:
-            del own[place[0]]
-        if not own:
+        left = tuple(other for other in self._by_owner[owner] if other != place)
+        if left:
+            self._by_owner[owner] = left
+        else:
             del self._by_owner[owner]
         if isinstance(holder, PodAddress) and holder.spec.claim is not None:
             self._claims[holder.spec.claim.uid] -= 1

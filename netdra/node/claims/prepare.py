@@ -19,7 +19,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -60,6 +60,9 @@ from netdra.topology.bind import bind
 from netdra.topology.devices import DeviceKey, ShareKey, physnets, with_own_facts
 from netdra.topology.ports import asked_for, with_ports
 from netdra.topology.surroundings import Surroundings
+
+if TYPE_CHECKING:
+    from netdra.node.claims.addresses import NodeAddresses
 
 log = logging.getLogger(__name__)
 
@@ -172,7 +175,13 @@ class Claims:
         self._store, self._files = store, files
         self._watched, self._permits, self._turns = watched, permits, turns
         self._vfs = VFChooser(view, holder, store)
+        self._addresses: NodeAddresses | None = None
         self._before_release: list[Callable[[str], Awaitable[None]]] = []
+
+    async def aclose(self) -> None:
+        """Follow no addresses any longer."""
+        if self._addresses is not None:
+            await self._addresses.aclose()
 
     def before_release(self, act: Callable[[str], Awaitable[None]]) -> None:
         """Have a function called with a claim's uid before the claim is given up."""
@@ -336,6 +345,8 @@ class Claims:
             plan.plans, lambda _, device: of_device.get((device.pool, device.device, device.pci_address))
         )
         whole = msgspec.structs.replace(record, plan=msgspec.structs.replace(plan, plans=plans))
+        if any(addressed(plans)):
+            whole = await self._with_addresses(whole, asyncio.get_running_loop().time() + VIEW_SECONDS)
         await asyncio.to_thread(self._store.put, whole)
         return whole
 
@@ -459,14 +470,13 @@ class Claims:
         Raises:
             NetdraError: an address is not assigned in time, or does not fit the step.
         """
-        from netdra.node.claims import addresses  # a node without such claims never needs it
+        from netdra.node.claims.addresses import NodeAddresses  # a node without such claims never needs it
 
         assert made.plan is not None
+        self._addresses = self._addresses or NodeAddresses(self._client, self._node)
         left = max(1.0, until - asyncio.get_running_loop().time())
         async with self._turns.aside():
-            plans = await addresses.addressed(
-                self._client, self._node, made.plan.plans, physnets(self._view.slices), left
-            )
+            plans = await self._addresses.addressed(made.plan.plans, physnets(self._view.slices), left)
         plan = msgspec.structs.replace(made.plan, plans=self._permits.check(plans).plans)
         return msgspec.structs.replace(made, plan=plan)
 

@@ -24,6 +24,7 @@ from netdra.model.topology import NetworkTopology
 from netdra.topology.classes import known_classes
 from netdra.vocabulary import added
 from tests.builders import OURS, exclude, exclusive, policy, shared
+from tests.unit.networks.builders import network
 
 Request = Callable[..., AdmissionRequest]
 Topology = Callable[..., NetworkTopology]
@@ -405,3 +406,31 @@ def test_what_a_review_needs_survives_the_way_to_a_worker(topology: Topology) ->
         users=("a/b",),
     )
     assert msgspec.json.decode(msgspec.json.encode(cluster), type=Cluster) == cluster
+
+
+class TestPodNetworks:
+    def test_what_is_wrong_is_refused_and_a_range_of_another_network_is_warned_of(self, request_of: Request) -> None:
+        wrong = review(request_of(network("10.7.0.0/24", name="a", dns=["x"])), Cluster())
+        assert wrong.errors == (
+            'PodNetwork "a": "x" is not an IP address; write it without a prefix length, as 10.77.0.2',
+        )
+        near = network("10.7.0.0/16", name="b")
+        cluster = narrowed(request_of(network("10.7.0.0/24", name="a")), Cluster(pod_networks={"b": near}))
+        (warning,) = review(request_of(network("10.7.0.0/24", name="a")), cluster).warnings
+        assert 'PodNetwork "a": range 10.7.0.0/24 overlaps with PodNetwork "b"' in warning
+        assert review(request_of(network("10.8.0.0/24", name="a")), cluster) == ALLOWED
+
+    def test_a_topology_must_use_the_networks_vlan_and_is_warned_of_networks_that_do_not_exist(
+        self, request_of: Request, topology: Topology
+    ) -> None:
+        made = topology(
+            "lan",
+            "- {name: nic, type: macvlan}\n"
+            "- {name: tag, type: vlan, dependOn: [nic], network: storage, config: {id: 7, ipam: {type: network}}}",
+        )
+        cluster = Cluster(pod_networks={"storage": network("10.7.0.0/24", vlan=8), "other": network("10.9.0.0/24")})
+        (error,) = review(request_of(made), narrowed(request_of(made), cluster)).errors
+        assert 'the step uses VLAN 7, but PodNetwork "storage" is VLAN 8' in error
+        verdict = review(request_of(made), Cluster())
+        assert verdict.errors == ()
+        assert any('PodNetwork "storage" does not exist' in text for text in verdict.warnings)
