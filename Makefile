@@ -26,11 +26,13 @@ SUITE := @$(PYTHON) -m testbed.suite
 test: ## Everything that CI runs, side by side (root, Go)
 	$(SUITE)
 
-lint: $(DEV) ## Format check, lint, strict types, import contracts
+lint: $(DEV) ## Format check, lint, strict types, import contracts, English (Go, a C compiler)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@$(PYTHON) -m testbed build vale >/dev/null
+	$(BIN)/python -m testbed.prose
 
 format: $(DEV) ## Format the code and mend what ruff can mend
 	$(BIN)/ruff format .

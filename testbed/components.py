@@ -235,8 +235,8 @@ COMPONENTS: tuple[Component, ...] = (
         programs={"actionlint": "github.com/rhysd/actionlint/cmd/actionlint"},
         requires=("github.com/rhysd/actionlint v1.7.12",),
     ),
-    # Checks the English of pages, messages and descriptions (`make lint`). The newest version whose requirements the module
-    # proxy serves: later ones require an unreleased commit of cascadia.
+    # Checks the English of pages, messages and descriptions (`make lint`). The newest version whose requirements the
+    # module proxy serves: later ones require an unreleased commit of cascadia.
     Component(
         name="vale",
         version="v3.22.0",

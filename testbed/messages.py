@@ -87,6 +87,7 @@ class Reader:
         self._default: Kind = "event" if _EVENT_MODULES.search(path) else "text"
 
     def read(self, module: ast.Module) -> Iterator[Message]:
+        """The texts of the module, in the order of the code."""
         yield from self._below(module, "", self._default)
 
     def _below(self, node: ast.AST, function: str, kind: Kind) -> Iterator[Message]:

@@ -16,11 +16,12 @@ _HEAD = """\
 
 <!-- Written by `make docs` from the code. Do not edit. -->
 
-This page lists the texts that netdra's processes and commands report, by source file. Use it to search for an event, a condition, an error or
-a log line. `{name}` is a value. Longer messages consist of several texts: netdra joins the cause and the next step with a semicolon.
+This page lists the texts that netdra's processes and commands report, by source file. Use it to search for an event, a
+condition, an error or a log line. `{name}` is a value. Longer messages consist of several texts: netdra joins the cause
+and the next step with a semicolon.
 
-The kind of a text is `error`, `hint` (the next step), `event`, `condition`, `log`, or `text` if several kinds contain it. The help of commands is on
-[commands](cli.md), and the texts about metrics are on [metrics](metrics.md).
+The kind of a text is `error`, `hint` (the next step), `event`, `condition`, `log`, or `text` if several kinds contain
+it. The help of commands is on [commands](cli.md), and the texts about metrics are on [metrics](metrics.md).
 """
 _ELSEWHERE = ("help", "metric")
 _FEWEST_WORDS = 4

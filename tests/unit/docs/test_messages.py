@@ -25,7 +25,7 @@ def test_the_page_is_that_of_the_code() -> None:
         ('def f():\n    raise OtherError("x", hint="remove the file")', "f", "hint", "remove the file"),
         ('def f(x):\n    log.warning("%s is late", x)', "f", "log", "%s is late"),
         ('class A:\n    def f(self):\n        return "not found" " here"', "A.f", "text", "not found here"),
-        ('def f(x):\n    return f"step {x} {\'is unknown\' if x else \'\'}"', "f", "text", "is unknown"),
+        ("def f(x):\n    return f\"step {x} {'is unknown' if x else ''}\"", "f", "text", "is unknown"),
         ('TEXT = "must be a string"', "", "text", "must be a string"),
         ('@click.command()\ndef f():\n    """Print the\n    slices."""', "f", "help", "Print the slices."),
         ('@option("--x", help="Read the cluster.")\ndef f(): ...', "f", "help", "Read the cluster."),
@@ -37,7 +37,9 @@ def test_a_text_is_found_with_its_place_and_kind(code: str, function: str, kind:
 
 
 def test_docstrings_and_names_are_not_messages() -> None:
-    code = '"""A module of texts."""\nclass A:\n    """A class of it."""\n    x: int\n    """A field of it."""\nY = "name"'
+    code = (
+        '"""A module of texts."""\nclass A:\n    """A class of it."""\n    x: int\n    """A field of it."""\nY = "name"'
+    )
     assert list(Reader("cli/x.py").read(ast.parse(code))) == []
 
 
