@@ -27,11 +27,13 @@ SUITE := @$(PYTHON) -m testbed.suite
 test: ## Everything that CI runs, side by side (root, Go)
 	$(SUITE)
 
-lint: $(DEV) ## Format check, lint, strict types, import contracts
+lint: $(DEV) ## Format check, lint, strict types, import contracts, English (Go, a C compiler)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@$(PYTHON) -m testbed build vale >/dev/null
+	$(BIN)/python -m testbed.prose
 
 format: $(DEV) ## Format the code and mend what ruff can mend
 	$(BIN)/ruff format .
@@ -99,8 +101,9 @@ release: $(DEV) ## Build a release into build/release: packages, images, charts,
 crds: $(RUNTIME) ## Write the chart's CustomResourceDefinitions from the types
 	@$(BIN)/netdra crds --output-dir charts/netdra/files/crds
 
-docs: $(DEV) ## Write the pages that are made of the code (docs/metrics.md), and the values and READMEs of the charts
+docs: $(DEV) ## Write the pages that are made of the code (docs/metrics.md, docs/messages.md), and the values and READMEs of the charts
 	@$(BIN)/python -m netdra.cli.metrics_page >docs/metrics.md
+	@$(BIN)/python -m testbed.messages_page >docs/messages.md
 	@$(BIN)/python -m testbed.chart_page $(dir $(wildcard charts/*/values.schema.json))
 
 site: $(SITE)/.ready ## Build the documentation as a site with search, without anything from elsewhere: build/site/index.html

@@ -27,9 +27,10 @@ PROGRAMS = {
     "skopeo": "skopeo",
     "ssh-keygen": "openssh-client",
     "qemu-aarch64-static": "qemu-user-static",
+    "cc": "gcc",
 }
-# What other runtimes than containerd need; the C compiler only to be built.
-PROGRAMS_OF_RUNTIMES = {"conmon": "conmon", "cc": "gcc"}
+# What other runtimes than containerd need.
+PROGRAMS_OF_RUNTIMES = {"conmon": "conmon"}
 _C_LIBRARY = Path("/usr/include/stdlib.h")
 APT = "apt"
 """The lock of those who install packages: apt itself does not wait for others that read its lists anew."""
@@ -98,7 +99,7 @@ def _missing(*, runtimes: bool) -> list[str]:
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
     programs = PROGRAMS | (PROGRAMS_OF_RUNTIMES if runtimes else {})
     missing = {package for program, package in programs.items() if shutil.which(program, path=path) is None}
-    if runtimes and not _C_LIBRARY.exists():
+    if not _C_LIBRARY.exists():
         missing.add("libc6-dev")
     if importlib.util.find_spec("ensurepip") is None:
         missing.add("python3-venv")

@@ -98,7 +98,7 @@ def read_claim(request: AdmissionRequest) -> ResourceClaim | ResourceClaimTempla
     """
     claim = (_template if request.kind.kind == ResourceClaimTemplate.__name__ else _claim).decode(request.object)
     if not is_claim_within(device_claim(claim)[0]):
-        raise msgspec.ValidationError("more than the API server takes")
+        raise msgspec.ValidationError("larger than the limit of the API server")
     return claim
 
 

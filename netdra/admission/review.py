@@ -34,7 +34,7 @@ T = TypeVar("T")
 CLAIMS = frozenset({ResourceClaim.__name__, ResourceClaimTemplate.__name__})
 CLASS = DeviceClass.__name__
 POLICY = DeviceExposurePolicy.__name__
-_STORED = "let through, because the stored object has the same error"
+_STORED = "admitted, because the stored object has the same error"
 _GROUPS = {"networking.dra.io", "cni.networking.k8s.io", "resource.k8s.io"}
 
 

@@ -117,7 +117,7 @@ class _Object(msgspec.Struct, frozen=True):
 @click.command(name="validate")
 @objects.options()
 @shared.output("table", "json", "yaml")
-@click.option("--strict", is_flag=True, help="Take warnings for errors.")
+@click.option("--strict", is_flag=True, help="Treat warnings as errors.")
 @click.pass_context
 def command(context: click.Context, given: objects.InputOptions, output: str, strict: bool) -> None:
     """Check topologies, policies, plugin schemas, DeviceClasses, claims, claim templates, and the pods that use them.
@@ -402,7 +402,7 @@ def _scoped(objects: Sequence[_Object]) -> Iterator[FileProblem]:
     for item in objects:
         kind, namespace, name = item.key
         if namespace and kind not in namespaced | {ResourceClaim.__name__, ResourceClaimTemplate.__name__}:
-            what = f'{kind} "{name}" is of the whole cluster, and in no namespace'
+            what = f'{kind} "{name}" is cluster-scoped and must not have a namespace'
             finding = Finding(what=what, hint="remove its namespace", path=("metadata", "namespace"))
             yield item.problem(finding, "warning")
 
@@ -524,9 +524,9 @@ def _print(problems: Sequence[FileProblem], objects: int) -> None:
     checked = f"{objects} object{'s' * (objects != 1)} checked"
     errors = sum(problem.severity == "error" for problem in problems)
     warnings = len(problems) - errors
-    wrong = f"{errors} problem{'s' * (errors != 1)}" if errors else "nothing wrong"
+    wrong = f"{errors} problem{'s' * (errors != 1)}" if errors else "no problems"
     if warnings:
         wrong += f", {warnings} warning{'s' * (warnings != 1)}"
     if not objects and not problems:
-        wrong = "no object of netdra's kinds is in these files"
+        wrong = "the files do not contain objects of netdra's kinds"
     terminal.tell(f"{checked}, {wrong}")

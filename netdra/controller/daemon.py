@@ -99,4 +99,6 @@ async def _lead(client: Client, recorder: Recorder, process: Process, settings: 
 def _caches(client: Client, election: Election) -> Check:
     """The copies of the leader; other processes have none."""
     copies = synced(client)
-    return lambda: copies() if election.leads else CheckResult(ok=True, detail="none, it does not lead")
+    return lambda: (
+        copies() if election.leads else CheckResult(ok=True, detail="not written, this replica is not the leader")
+    )

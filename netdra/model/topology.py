@@ -196,7 +196,7 @@ class NetworkTopologyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="c
     Attributes:
         observed_generation: The generation of the topology that this status describes, e.g. `3`.
         conditions: The topology's state, e.g. `[{type: Ready, status: "True"}]`. `Compiled`: the graph is sound.
-            `Ready`: every DeviceClass is as it should be, and nodes run the topology's plugins. If absent, the
+            `Ready`: all DeviceClasses are up to date, and nodes run the topology's plugins. If absent, the
             controller has not checked the topology yet.
         device_classes: The DeviceClasses of the root steps, e.g. `[net-vf0, net-vf1]`. If absent, there are none yet.
     """

@@ -163,12 +163,12 @@ def overlaps(topologies: Iterable[NetworkTopology]) -> Iterator[tuple[str, Findi
             str(ipaddress.ip_address(number) if later.version == 4 else ipaddress.IPv6Address(number))
             for number in (max(earlier.first, later.first), min(earlier.last, later.last))
         )
-        what = f"{f'addresses {low} to {high} are' if low != high else f'address {low} is'} handed out by {where} too"
+        what = f"{(f'addresses {low} to {high} are' if low != high else f'address {low} is')} also assigned by {where}"
         finding = about(
             later.topology,
             later.step,
-            f"{what}, which is another network: on one wire two pods will have one address",
-            hint='say the same "network" in both steps, or divide the range',
+            f"{what}, which is another network: two pods on the same wire will have the same address",
+            hint='use the same "network" in both steps, or divide the range',
             path=("spec", "steps", later.at, "config", *later.path),
         )
         yield later.topology, finding
