@@ -19,7 +19,7 @@ _NEXT_OF: Mapping[str, str] = {
     "NotPrepared": "correct what the text names; the kubelet tries again within about a minute",
     "StepFailed": "correct what the text names; the container runtime tries again every few seconds",
     "NotYet": "wait: it is tried again",
-    "Refused": "correct what the text names, and create the pod anew if its claim must change",
+    "Refused": "correct what the text names, and create the pod again if its claim must change",
 }
 """What to do about a device that is not Ready, by the condition's reason."""
 
@@ -229,7 +229,7 @@ def _of_port(port: NeutronPort) -> Iterator[Statement]:
                 object=about,
                 text=condition.message,
                 reason=condition.reason,
-                next_step="create the pod anew to apply the port's settings",
+                next_step="create the pod again to apply the port's settings",
                 time=condition.last_transition_time,
             )
 

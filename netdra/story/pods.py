@@ -23,11 +23,11 @@ _UNREACHABLE = ("list of registered", "connection error", "connection refused", 
 """The kubelet's words for a DRA driver that has not registered, or does not answer."""
 _LAST_EVENTS = 6
 _STEPS: Mapping[str, str] = {
-    "NetworkChanged": "restart the pod to attach its network anew, unless the pod itself changed it",
+    "NetworkChanged": "restart the pod to attach its network again, unless the pod itself changed it",
     "NetworkNotAttached": "correct what the text names; the container runtime tries again every few seconds",
     "FailedPrepareDynamicResources": "correct what the text names; the kubelet tries again within about a minute",
     "NetworkNotDetached": "wait: it is tried again, and the device is tainted meanwhile",
-    "NetworkGivenUp": "restore the device as the text says",
+    "NetworkGivenUp": "restore the device as described in the text",
     "FailedResourceClaimCreation": "correct the ResourceClaimTemplate, or create it",
 }
 
