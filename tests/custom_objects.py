@@ -115,7 +115,7 @@ BAD: list[tuple[str, str, Any, str]] = [
     (POLICY, "priority", 1001, "spec.priority in body should be less than or equal to 1000"),
     (POLICY, "priority", -1, "spec.priority in body should be greater than or equal to 0"),
     (POLICY, "action", "hide", 'supported values: "exclude", "expose"'),
-    (POLICY, "action", "exclude", "leave it out, or set action: expose"),
+    (POLICY, "action", "exclude", "remove it, or set action: expose"),
     (POLICY, "selector", {"cel": ""}, "spec.selector.cel"),
     (POLICY, "selector", None, "spec.selector: Required value"),
     (POLICY, "exposure.capacity", None, "needs capacity for them to share"),

@@ -39,12 +39,12 @@ def command(
     allow_device_files: tuple[str, ...],
     output: str,
 ) -> None:
-    """Give a pod the networks of plans: all of them, or none.
+    """Attach the networks of plans to a network namespace: all of them, or none.
 
-    What is done is written down, so `netdra detach` undoes it, also after a crash. Attaching what is attached already
-    does nothing; what an earlier attempt left is undone first. If a step fails, everything before it is undone, and
-    the error says what failed and what was undone. Ctrl-C undoes everything too; a second one leaves the rest to
-    `netdra detach`.
+    Each action is recorded, so that `netdra detach` can undo it, also after a crash. If the sandbox is already
+    attached, nothing happens; remains of an earlier attempt are undone first. If a step fails, all earlier steps are
+    undone, and the error shows the failure and the result of the undo. Ctrl-C also undoes everything; a second Ctrl-C
+    leaves the rest to `netdra detach`.
     """
     from netdra.chain import checkpoint
     from netdra.chain.attach import attach

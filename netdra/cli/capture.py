@@ -38,9 +38,9 @@ def command(
 ) -> None:
     """Write the inventory of all network interfaces to FILE ("-" is standard output).
 
-    With --anonymize, MAC and IP addresses are made up, and so are texts that people choose: aliases, labels, the
-    node's name, names of interfaces other than the kernel's and systemd's. Equal values stay equal, and relations are
-    kept. PCI addresses, ids, drivers and numbers stay.
+    With --anonymize, the file contains made-up MAC and IP addresses, aliases, labels, node name, and names of
+    interfaces other than those of the kernel and systemd. Equal values remain equal, and relations are kept. PCI
+    addresses, IDs, drivers and numbers are not changed.
     """
     if node_name is not None:
         inputs.check_node(node_name)

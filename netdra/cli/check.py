@@ -17,12 +17,12 @@ from netdra.cli import chains, shared, terminal
 @chains.settings_options
 @shared.output("table", "json", "yaml")
 def command(sandbox: str, repair: bool, settings: ChainSettings, output: str) -> None:
-    """Ask every step of SANDBOX whether what it made is still so, and show what has drifted.
+    """Check whether the network of SANDBOX has changed since it was attached, and show the differences.
 
-    Built-in steps compare with the kernel, binaries are called with CHECK. The exit code is 1 if there is drift.
+    Built-in steps compare with the kernel; binaries are called with CHECK. The exit code is 1 if there are differences.
 
-    A VF is dead after a reset, or after its PF was down. With --repair its settings at the PF are set again, and its
-    interface is set down and up; addresses and routes of the pod are kept.
+    A VF does not work after a reset, or after its PF was down. With --repair, the settings of the VF are configured
+    again, and its interface is set down and up; addresses and routes of the pod are kept.
     """
     from netdra.chain.check import check
 

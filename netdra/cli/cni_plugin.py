@@ -16,7 +16,7 @@ from netdra.model.errors import InvalidInputError
 
 @click.group(name="cni-plugin")
 def command() -> None:
-    """The binaries of CNI plugins on this node: installed whole or not at all, and only netdra's own are replaced."""
+    """Manage the binaries of CNI plugins on this node."""
 
 
 def _checked(_context: click.Context, _option: click.Parameter, given: str) -> str:
@@ -50,10 +50,10 @@ _ready = option("--ready", "FILE", "A file that exists while the plugin is insta
 @_ready
 @click.option("--once", is_flag=True, help="Exit after the installation.")
 def run_install(name: str, source: Path, digest: str, folder: Path, ready: Path | None, once: bool) -> None:
-    """Install a binary as the CNI plugin NAME, and install it again if somebody deletes it, until SIGTERM.
+    """Install a binary as the CNI plugin NAME, and install it again if it is deleted, until SIGTERM.
 
-    What was installed is kept by its SHA-256 below --cni-folder, in .netdra. A file of that name which is not among
-    these is not replaced, and a binary that does not answer VERSION is not installed: the one before stays.
+    Installed binaries are recorded by their SHA-256 in .netdra below --cni-folder. An existing file of this name that
+    is not recorded is not replaced. A binary that does not answer VERSION is not installed, and the former one remains.
     """
     from netdra.node.installer import PluginInstallation, PluginKeeper
 
@@ -71,7 +71,7 @@ def run_install(name: str, source: Path, digest: str, folder: Path, ready: Path 
 @_ready
 @click.option("--stay", is_flag=True, help="Do not exit before SIGTERM.")
 def run_remove(name: str, folder: Path, ready: Path | None, stay: bool) -> None:
-    """Remove the CNI plugin NAME, if it is one that netdra installed; a file that somebody else put there stays."""
+    """Remove the CNI plugin NAME if netdra installed it; a file from another source remains."""
     from netdra.node.installer import remove
 
     stop = _watch_for_stop()

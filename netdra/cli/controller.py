@@ -93,13 +93,12 @@ def command(
     neutron_check_interval: float,
     **pace: float,
 ) -> None:
-    """Make the DeviceClasses of NetworkTopologies, and keep the status of topologies, policies and plugin schemas.
+    """Maintain DeviceClasses and the status of netdra's objects.
 
-    CNIPlugins are installed on the nodes, by a DaemonSet for each. VFs whose topology says so get ports of Neutron.
+    The controller installs CNIPlugins on the nodes with one DaemonSet each, creates Neutron ports for VFs whose
+    topology requests them, and publishes the built-in plugin schemas in the cluster.
 
-    The plugin schemas that netdra brings along are shown in the cluster, and count as they are brought along.
-
-    Several may run: one is elected by a Lease and works, the others wait.
+    Several replicas can run: one is elected with a Lease, and the others wait.
     """
     from netdra.controller.daemon import ControllerSettings
     from netdra.controller.daemon import run as work

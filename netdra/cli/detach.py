@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 @chains.settings_options
 @shared.output("table", "json", "yaml")
 def command(sandbox: str | None, netns: str, give_up: bool, settings: ChainSettings, output: str) -> None:
-    """Undo the networks of SANDBOX from its checkpoint alone; without SANDBOX, that named like the namespace.
+    """Detach the networks of SANDBOX, by default the name of the namespace; only its checkpoint is required.
 
-    It needs neither the plan nor the namespace, and may be called again. Everything is tried; if something is left,
-    the exit code is 4 and the checkpoint stays, or with --give-up is put aside.
+    Neither the plan nor the namespace is required, and the command can be repeated. All steps are tried. If a step
+    cannot be undone, the exit code is 4 and the checkpoint remains; with --give-up, the checkpoint is renamed.
     """
     from netdra.chain.detach import detach
 

@@ -31,10 +31,10 @@ _PLACE = (("totalVFs", "total_vfs"), ("pfPciAddress", "pf_pci_address"), ("devPo
 def command(output: str, root: str | None, watch: bool) -> None:
     """Print every network interface with the attributes that its device has in a ResourceSlice.
 
-    Attributes of the domain dra.networking are printed without it. JSON and YAML also have deviceName, lowerDevices,
-    upperDevices, totalVFs, pfPciAddress, devPort and vlanId. What could not be read is absent, and counted on stderr.
-    With --watch, JSON is one object a line: {"change": "added" | "changed" | "removed", "interface": {...}}, first for
-    what is there already.
+    Attributes of the domain dra.networking are printed without the domain. JSON and YAML also contain deviceName,
+    lowerDevices, upperDevices, totalVFs, pfPciAddress, devPort and vlanId. Attributes that could not be read are
+    omitted, and stderr shows their number. With --watch, JSON has one object per line: {"change": "added" | "changed" |
+    "removed", "interface": {...}}, first for existing interfaces.
     """
     if watch:
         if root is not None:

@@ -58,12 +58,13 @@ def command(
     cloud: shared.CloudAccess,
     output: str,
 ) -> None:
-    """Look at what netdra needs of this cluster and of this node, and say what is missing and how to mend it.
+    """Check the requirements of this cluster and this node, and show how to fix problems.
 
-    Nothing is changed: what has to be tried is a dry run. The exit code is 1 if there is an error. Without a cluster
-    the node is looked at alone, unless the cluster is asked for; what this user may not see is said.
+    Nothing is changed; trials are dry runs. The exit code is 1 if there is an error. Without a kubeconfig, only the
+    node is checked, unless the cluster is requested. Objects that this user is not allowed to read are reported.
 
-    With --neutron-clouds it logs in there, and compares the cloud with the cluster's nodes. No port is made.
+    With --neutron-clouds, the command logs in to the cloud and compares it with the cluster's nodes. It does not create
+    ports.
     """
     defaults = cloud.defaults()
     with_cloud = cloud.neutron_clouds is not None

@@ -67,12 +67,12 @@ def command(
     registry_socket: Path | None,
     output: str,
 ) -> None:
-    """Tell why INTERFACE is offered as devices or not: each policy, what it says and why, and what follows.
+    """Explain why INTERFACE is offered as devices or not: each policy, its verdict with the reason, and the result.
 
-    INTERFACE is a name in the kernel, a PCI address, or the name of a device, also of one that is only a file.
+    INTERFACE is a name in the kernel, a PCI address, or the name of a device, including devices that are only files.
 
-    PATHs are files, folders, or "-": policies, CustomDevices, an inventory (`netdra capture`), and Nodes, whose labels
-    policies select. Other kinds are ignored. Without an inventory, this machine's interfaces are used.
+    PATHs are files, directories, or "-": policies, CustomDevices, an inventory (`netdra capture`), and Nodes, whose
+    labels policies select. Other kinds are ignored. Without an inventory, this machine's interfaces are used.
     """
     from netdra.exposure import expose
     from netdra.exposure.registered import Registered

@@ -23,10 +23,10 @@ from netdra.cli import chains, shared, terminal
 @chains.settings_options
 @shared.output("table", "json", "yaml")
 def command(plan_paths: tuple[str, ...], settings: ChainSettings, output: str) -> None:
-    """Call GC of every plugin that has it (CNI 1.1), once for each network, with all attachments that are still valid.
+    """Call GC of every plugin that supports it (CNI 1.1), once per network, with all attachments that are still valid.
 
-    Valid is what the checkpoints in --state say: a plugin frees everything else that it keeps for the network, such as
-    leases of pods that are long gone. Where a checkpoint cannot be read nothing is done, and the exit code is 4.
+    An attachment is valid if --state contains its checkpoint. A plugin releases all other resources of the network,
+    such as leases of deleted pods. If a checkpoint cannot be read, nothing is done, and the exit code is 4.
     """
     from netdra.chain.collect import collect
 

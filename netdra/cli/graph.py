@@ -17,9 +17,9 @@ from netdra.model.topology import NetworkTopology
 @shared.option("--topology", "NAME", "Draw only this topology.", "wanted")
 @shared.output("terminal", "mermaid", "svg")
 def command(given: objects.InputOptions, wanted: str | None, output: str) -> None:
-    """Draw the graph of NetworkTopologies: devices with heavy borders, and what is built on them.
+    """Draw the graph of NetworkTopologies: devices with heavy borders, and the steps on top of them.
 
-    PATHs are files, folders, or "-"; other kinds are ignored. A graph that is wider than the terminal is listed
+    PATHs are files, directories, or "-"; other kinds are ignored. A graph that is wider than the terminal is listed
     instead.
     """
     given.check()

@@ -18,15 +18,15 @@ from netdra.model.errors import PermanentError
 
 @click.group(name="lab")
 def command() -> None:
-    """A node and its pods without a cluster, in network namespaces that are gone afterwards."""
+    """Run a node and its pods without a cluster, in network namespaces that are removed afterwards."""
 
 
 @command.command(name="demo", short_help="Show all steps in the terminal.")
 @shared.output("story", "json")
 def run_demo(output: str) -> None:
-    """From a node's interfaces to a pod's network and back: discover, expose, publish, allocate, attach, undo.
+    """Show the way from an interface to a pod's network and back: discover, expose, publish, allocate, attach, undo.
 
-    It needs no cluster, and no root where user namespaces are allowed.
+    A cluster is not required, and root is not required if user namespaces are allowed.
     """
     started = time.monotonic()
     chapters = []

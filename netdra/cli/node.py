@@ -111,11 +111,11 @@ def command(
     no_plugins: bool,
     **settings: Any,
 ) -> None:
-    """Be the DRA driver of this machine.
+    """Run the DRA driver of this machine.
 
-    Its network interfaces are published as devices, as the policies say, and kept current. Claims of its pods are
-    prepared for the kubelet, and each pod is given its networks by way of the container runtime before its first
-    container is created. What is published stays when the process ends, and so do the pods' networks.
+    The driver publishes network interfaces as devices according to the policies and keeps the devices up to date. It
+    prepares claims for the kubelet, and attaches networks to pods through the container runtime before their first
+    container is created. Published devices and networks of pods remain when the process ends.
     """
     from netdra.exposure.physnets import read
     from netdra.node.daemon import run as work

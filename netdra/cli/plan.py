@@ -37,18 +37,17 @@ def command(
     without: tuple[str, ...],
     output: str | None,
 ) -> None:
-    """Print the ResourceSlices that DeviceExposurePolicies make of a node's network interfaces.
+    """Print the ResourceSlices that DeviceExposurePolicies create for a node's network interfaces.
 
-    PATHs are files, folders, or "-": policies, CustomDevices, inventories (`netdra capture`), and Nodes, whose labels
-    policies select. Other kinds are ignored. Without an inventory, this machine's interfaces are used.
+    PATHs are files, directories, or "-": policies, CustomDevices, inventories (`netdra capture`), and Nodes, whose
+    labels policies select. Other kinds are ignored. Without an inventory, this machine's interfaces are used.
 
-    Policies that cannot be used and devices that are left out are reported on stderr, and the reason if nothing is
-    offered. The node would publish the slices in spite of that, so the exit code is 0; it is 2 if a file cannot be
-    read.
+    Invalid policies and omitted devices are reported on stderr, and the reason if no devices are offered. The node
+    would still publish the slices, so the exit code is 0; it is 2 if a file cannot be read.
 
-    With --cluster the devices of every node are printed as they are published now, and as they would be if the policies
-    were written (those of the same name changed) or deleted. The interfaces of nodes are read from their NodeNetworks;
-    nothing is written.
+    With --cluster, the devices of every node are printed as they are published now, and as they would be if the
+    policies were created, changed or deleted. The interfaces of nodes are read from their NodeNetworks; nothing is
+    written.
     """
     _check(given, policy_paths, recorded, gates, diff=diff, without=without)
     if given.of_cluster:

@@ -73,13 +73,13 @@ def command(
     cluster: shared_options.ClusterAccess,
     output: str,
 ) -> None:
-    """Print a policy that a cluster can begin with.
+    """Print a policy to start with.
 
-    `shared` offers each physical interface to as many pods as the node takes. `pooled-vfs` offers the VFs of each PF
-    together: a claim gets a VF, and an eighth of the bandwidth or as much as it asks for.
+    `shared` offers each physical interface to as many pods as the node supports. `pooled-vfs` offers the VFs of each PF
+    together: a claim gets a VF, and an eighth of the bandwidth or the requested amount.
 
-    Every other policy comes before it, and what the host has for itself alone is not taken away: pods get a share. To
-    use it, give it to `kubectl apply -f -`, or add --create.
+    Every other policy takes precedence over it. Interfaces that the host uses stay on the host, and pods get a share.
+    To create the policy, pipe it to `kubectl apply -f -`, or add --create.
     """
     if not create and cluster.is_given:
         raise click.UsageError("--kubeconfig and --context require --create; without it, the policy is only printed")

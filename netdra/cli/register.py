@@ -56,9 +56,9 @@ def command(
     socket: Path,
     token_file: Path | None,
 ) -> None:
-    """Have netdra publish what is known of DEVICE, a device or an interface of this node, as PROVIDER/NAME.
+    """Register attributes of DEVICE, a device or an interface of this node, for publication as PROVIDER/NAME.
 
-    It holds as long as --ttl says, also over a restart of the node; what is said later takes its place.
+    The registration is valid for the time of --ttl, also after a restart of the node. A later registration replaces it.
     """
     from netdra.registry_client import RegistryClient
 

@@ -20,7 +20,7 @@ _COLUMNS = ("PROVIDER", "DEVICE", "SAYS", "BY", "FOR", "PUBLISHED ON")
 @shared.registry_socket
 @shared.registry_token
 def command(provider: str, output: str, socket: Path, token_file: Path | None) -> None:
-    """Print what providers say of this node's devices: by its device registry, and by CustomDevices."""
+    """Print the registrations of this node's devices: from its device registry, and from CustomDevices."""
     from google.protobuf.json_format import MessageToDict
 
     from netdra.registry_client import RegistryClient

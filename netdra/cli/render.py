@@ -106,18 +106,19 @@ def command(
     output: str,
     classes: bool,
 ) -> None:
-    """Show the configuration that each step's plugin will read, in the order in which the steps run.
+    """Show the configuration for each step's plugin, in the order of the steps.
 
-    PATHs are files, folders, or "-", in any mixture: NetworkTopologies, DeviceClasses, claims and templates, pods, and
-    ResourceSlices, or policies and an inventory of which slices are planned. Other kinds are ignored.
+    PATHs are files, directories, or "-", with any of these objects: NetworkTopologies, DeviceClasses, claims and
+    templates, pods, and ResourceSlices, or policies and an inventory from which slices are planned. Other kinds are
+    ignored.
 
-    --claim and --pod choose the claims that are rendered. Without both, every topology is shown by itself, or, if there
-    is none, every claim. A claim without an allocation is allocated from the slices; without slices its devices are
-    left open. `--output plan` is what `netdra attach --plan` takes.
+    --claim and --pod select the claims. Without them, every topology is shown alone, or, without topologies, every
+    claim. A claim without an allocation is allocated from the slices; without slices its devices are not filled in.
+    `netdra attach --plan` reads the format `--output plan`.
 
-    With a pod, references are replaced by their values where these are known before anything runs: interface names and
-    static addresses, with slices PCI addresses. Facts of devices, nodes and pods are replaced as far as slices, Nodes
-    and the pod are in the input.
+    With a pod, references are replaced by values that are known before any step runs: interface names, static addresses
+    and, with slices, PCI addresses. Facts of devices, nodes and pods are replaced if slices, Nodes and the pod are in
+    the input.
     """
     given.check(pod_path, *claim_paths, *slice_paths)
     read = given.read(_KINDS, *slice_paths, *claim_paths, pod_path)

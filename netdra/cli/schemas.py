@@ -16,9 +16,9 @@ _COLUMNS = ("TYPE", "EXECUTION", "VERSION", "REQUIRED", "OPTIONAL")
 @click.argument("types", metavar="[TYPE]...", nargs=-1)
 @shared.output("table", "json", "yaml", text="By default table; with a TYPE yaml.")
 def command(types: tuple[str, ...], output: str | None) -> None:
-    """Print the plugin schemas that netdra brings along: all in a table, or those of some TYPEs whole.
+    """Print the built-in plugin schemas: all in a table, or complete schemas of TYPEs.
 
-    A CNIPluginSchema of the cluster's own stands above the one that is brought along for its type.
+    A CNIPluginSchema in the cluster overrides the built-in schema of its type.
     """
     every = [schema for name in shipped.names() if (schema := shipped.schema(name)) is not None]
     cni_types = sorted({entry.spec.cni_type for entry in every})

@@ -81,20 +81,20 @@ def command(
     admin_namespaces: tuple[str, ...],
     output: str,
 ) -> None:
-    """Allocate claims from ResourceSlices as the scheduler would, and say why those that do not fit do not.
+    """Allocate claims from ResourceSlices like the scheduler, and explain failures.
 
-    PATHs are files, folders, or "-", in any mixture: ResourceSlices, claims and templates, DeviceClasses,
-    NetworkTopologies, Nodes; of a node without slices also its inventory (`netdra capture`) with policies, which are
-    planned as `netdra plan` does. Other kinds are ignored.
+    PATHs are files, directories, or "-", with any of these objects: ResourceSlices, claims and templates,
+    DeviceClasses, NetworkTopologies, Nodes; for a node without slices also its inventory (`netdra capture`) and
+    policies, which are planned as in `netdra plan`. Other kinds are ignored.
 
-    Claims are allocated one after the other in the order of the files, a template as one claim; those with an
-    allocation in their status hold their devices from the start. Each goes to the first node by name that has room:
-    of the Nodes, or without any of those that slices name. Of a NetworkTopology, the DeviceClasses are used that the
-    controller would make. Claims for which the scheduler's search may take longer than its timeout, or that ask for one
-    shared device twice, are reported on stderr, as are slices that the API server would refuse, and fields that are not
-    read. The exit code is 1 if some claim does not fit.
+    Claims are allocated one after the other in the order of the files; a template counts as one claim. Claims with an
+    allocation in their status keep their devices. Each claim is allocated on the first suitable node by name: of the
+    Nodes, or, without Nodes, of the nodes in slices. For a NetworkTopology, the DeviceClasses of the controller are
+    used. Warnings on stderr list claims for which the scheduler may time out, claims that request one shared device
+    twice, slices that the API server would reject, and fields that are ignored. The exit code is 1 if a claim cannot be
+    allocated.
 
-    With --cluster the claims of the cluster hold their devices, and the claims of the PATHs are allocated; without
+    With --cluster, the claims of the cluster keep their devices, and the claims of the PATHs are allocated; without
     claims in PATHs, those of the cluster.
     """
     given.check(*slice_paths, *claim_paths)

@@ -39,18 +39,18 @@ _CLUSTER = shared.cluster("As of the daemons: the way to the cluster.")
 
 @click.group(name="uninstall")
 def command() -> None:
-    """Leave a cluster without leaving anybody stuck."""
+    """Prepare the removal of netdra from a cluster."""
 
 
 @command.command()
 @_CLUSTER
-@click.option("--force", is_flag=True, help="Say what will happen to those who have devices, and succeed.")
+@click.option("--force", is_flag=True, help="Print the consequences for pods that use devices, and succeed.")
 @shared.output("table", "json", "yaml")
 def check(cluster: shared.ClusterAccess, force: bool, output: str) -> None:
-    """Say what still needs netdra: ResourceClaims with its devices, CNIPlugins, and ports that Neutron still has.
+    """Show the objects that still require netdra: ResourceClaims with its devices, CNIPlugins, and ports in Neutron.
 
-    Pods with such claims could not end without it, and programs that it installed would stay on the nodes. Nothing is
-    changed. The exit code is 1 if there are any, 0 if there are none or with --force.
+    Without netdra, pods with such claims cannot end, and installed plugins would stay on the nodes. Nothing is changed.
+    The exit code is 1 if there are such objects, and 0 without them or with --force.
     """
     from netdra.controller.uninstall import holders
 
@@ -81,15 +81,15 @@ def check(cluster: shared.ClusterAccess, force: bool, output: str) -> None:
 )
 @shared.output("table", "json", "yaml")
 def clean(cluster: shared.ClusterAccess, namespace: str, name: str, wait_seconds: float, output: str) -> None:
-    """Remove the objects that netdra's processes made and nobody else removes, once the processes are gone.
+    """Remove the objects that netdra's processes created, after the processes have ended.
 
-    DeviceClasses of topologies, schemas of former versions, NodeNetworks, netdra's ResourceSlices, DaemonSets of
-    CNIPlugins, the controller's lease, the webhook's Secret, and finalizers that keep topologies, CNIPlugins and
-    NeutronPorts from being deleted. Objects that people wrote stay: policies, topologies, claims, and the
-    CustomResourceDefinitions. A second run removes nothing.
+    These are DeviceClasses of topologies, schemas of older versions, NodeNetworks, netdra's ResourceSlices, DaemonSets
+    of CNIPlugins, the controller's lease, the webhook's Secret, and finalizers of topologies, CNIPlugins and
+    NeutronPorts. Objects that users created remain: policies, topologies, claims, and the CustomResourceDefinitions. A
+    second run removes nothing.
 
-    While netdra runs in any namespace, nothing is removed and the exit code is 1. It runs if its DaemonSet or a
-    Deployment exists, a pod of them has not ended, or its lease is renewed.
+    While netdra is running in any namespace, nothing is removed and the exit code is 1. netdra is running if its
+    DaemonSet or a Deployment exists, one of their pods has not ended, or its lease is renewed.
     """
     from netdra.controller.running import RunningProcess, wait_until_gone
     from netdra.controller.uninstall import Installation, Removed

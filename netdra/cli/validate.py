@@ -120,17 +120,17 @@ class _Object(msgspec.Struct, frozen=True):
 @click.option("--strict", is_flag=True, help="Treat warnings as errors.")
 @click.pass_context
 def command(context: click.Context, given: objects.InputOptions, output: str, strict: bool) -> None:
-    """Check topologies, policies, plugin schemas, DeviceClasses, claims, claim templates, and the pods that use them.
+    """Validate topologies, policies, plugin schemas, DeviceClasses, claims, templates, and the pods that use them.
 
-    PATHs are files, folders, or "-". All files are checked together: plugin schemas among them stand above those that
-    netdra brings along, claims are checked against the topologies, and Pods, Deployments and all else that makes pods
-    of a template against the claims and classes. Other objects of other API groups are ignored.
+    PATHs are files, directories, or "-". All files are validated together: plugin schemas in the files override
+    built-in schemas, claims are validated against the topologies, and Pods, Deployments and other workloads against the
+    claims and classes. Other objects of other API groups are ignored.
 
-    With --cluster the objects of the PATHs are checked together with those of the cluster, as if they were applied;
-    without PATHs, those of the cluster are.
+    With --cluster, the objects of the PATHs are validated together with those of the cluster, as if they were applied;
+    without PATHs, those of the cluster are validated.
 
-    The exit code is 1 if anything is wrong, and 2 if a file cannot be read at all. Warnings, which are those of
-    the webhook, do not change it without --strict.
+    The exit code is 1 if there is a problem, and 2 if a file cannot be read. Warnings, which are those of the webhook,
+    do not change it without --strict.
     """
     given.check()
     checked = _Checked([], [], [], [], [])

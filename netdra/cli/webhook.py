@@ -52,10 +52,10 @@ def command(
     client_ca: Path | None,
     client_names: tuple[str, ...],
 ) -> None:
-    """Refuse topologies, policies, schemas, custom devices and claims that break a rule, when they are written.
+    """Run the admission webhook: reject invalid topologies, policies, schemas, custom devices and claims.
 
-    It serves AdmissionReviews at /validate, and /healthz and /readyz, over HTTPS. The certificate that netdra makes
-    itself is renewed when two thirds of its 90 days are over, and put into the webhook configurations.
+    It serves AdmissionReviews at /validate, and /healthz and /readyz, over HTTPS. A certificate that netdra creates is
+    renewed after two thirds of its 90 days, and written to the webhook configurations.
     """
     from netdra.admission.daemon import WebhookSettings
     from netdra.admission.daemon import run as serve

@@ -196,7 +196,7 @@ def _pem(data: str, path: str) -> bytes:
 
 def _of_certificates(problem: Exception) -> str:
     if isinstance(problem, ssl.SSLError):
-        return f"its certificates or key are invalid: {problem.reason or 'they are no PEM'}"
+        return f"its certificates or key are invalid: {problem.reason or 'they are not in PEM format'}"
     if isinstance(problem, OSError):
         return f"{problem.filename or 'a certificate'}: {problem.strerror or 'cannot be read'}"
     return "a certificate is not in PEM format" if isinstance(problem, UnicodeError) else str(problem)

@@ -73,8 +73,8 @@ def exposed(result: ExposureResult) -> Chapter:
     """What the policies made of it."""
     return Chapter(
         name="decisions",
-        title="Policies decide what is offered",
-        text="What no policy names is hidden, and so is the host's uplink; `netdra explain` tells why.",
+        title="Policies select the offered interfaces",
+        text="Interfaces without a policy are hidden, and so is the host's uplink; `netdra explain` shows the reasons.",
         columns=("interface", "offered as", "because"),
         rows=tuple(
             (decision.if_name or f"({decision.device_name})", ", ".join(decision.exposed) or "-", decision.reason)
@@ -88,7 +88,7 @@ def published(slices: Sequence[ResourceSlice]) -> Chapter:
     """What the scheduler is told."""
     return Chapter(
         name="slices",
-        title="ResourceSlices tell the scheduler",
+        title="ResourceSlices inform the scheduler",
         text=f"{len(slices)} slices; `netdra plan` prints them as the API server takes them.",
         columns=("pool", "device", "for", "capacity"),
         rows=tuple(
@@ -162,7 +162,7 @@ def inside(seen: Sequence[PodInterface]) -> Chapter:
     """What the pod sees, once `ip` has been found to agree."""
     return Chapter(
         name="pod",
-        title="What the pod sees",
+        title="The pod's interfaces",
         text="Read over netlink, and `ip` agrees.",
         columns=("interface", "kind", "mtu", "state", "addresses", "routes"),
         rows=tuple(

@@ -99,7 +99,9 @@ def agrees_with_ip(pod: netns.Namespace, own: tuple[PodInterface, ...]) -> bool:
 def _ip(pod: netns.Namespace) -> list[dict[str, Any]]:
     program = shutil.which("ip", path="/usr/sbin:/sbin:/usr/bin:/bin")
     if program is None:
-        raise PermanentError("there is no `ip` here to compare with", hint="install iproute2")
+        raise PermanentError(
+            "the program `ip` is not installed, so the result cannot be compared", hint="install iproute2"
+        )
     command = [program, "-json", "-details", "address", "show"]
     done = pod.run(lambda: subprocess.run(command, capture_output=True, text=True, check=False))
     if done.returncode != 0:

@@ -207,7 +207,7 @@ def _choice(choice: ExactDeviceRequest | DeviceSubRequest, called: str, path: Pa
         what = f'{called}: no DeviceClass can be called "{ascii(choice.device_class_name[:80])[1:-1]}"'
         yield Finding(what, "name the DeviceClass of the devices", (*path, "deviceClassName"))
     if choice.allocation_mode == "All" and choice.count:
-        what = f"{called}: count {choice.count} beside allocationMode All, which takes all devices that there are"
+        what = f"{called}: count {choice.count} beside allocationMode All, which takes all available devices"
         yield Finding(what, "remove the count, or the allocationMode", (*path, "count"))
     elif choice.count < 0:
         yield Finding(f"{called}: count {choice.count} is not above 0", "1 is the default", (*path, "count"))

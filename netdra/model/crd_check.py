@@ -47,7 +47,7 @@ def _of_plugin(value: dict[str, Any]) -> Iterator[Finding]:
     name = metadata.get("name")
     if isinstance(name, str) and not _PLUGIN.match(name):
         rule = "the object's name is the plugin's: up to 52 of a-z, 0-9 and -, letters or digits at both ends"
-        yield Finding(f"{_text(name)} is no name of a plugin", rule, ("metadata", "name"))
+        yield Finding(f"{_text(name)} is not a valid plugin name", rule, ("metadata", "name"))
     for field in ("binaryPath", "schemaPath"):
         path = spec.get(field)
         if isinstance(path, str) and not {".", ".."}.isdisjoint(path.split("/")):

@@ -73,7 +73,7 @@ POLICY = CustomKind(
         "spec": rules(
             rule(
                 "self.action == 'expose' || !has(self.exposure)",
-                "exposure says how a device is offered: leave it out, or set action: expose",
+                "exposure is only supported with action: expose; remove it, or set action: expose",
             )
         ),
         "spec.exposure": rules(
@@ -129,7 +129,7 @@ TOPOLOGY = CustomKind(
         "spec": rules(
             rule(
                 "self.steps.exists(step, !has(step.dependOn) || size(step.dependOn) == 0)",
-                "no step is a root step: one at least must depend on nothing, so that there is a device to begin with",
+                "no step is a root step: at least one step must not have dependOn, to get a device",
             ),
             rule(
                 "self.steps.all(step, !has(step.dependOn)"
@@ -150,7 +150,7 @@ TOPOLOGY = CustomKind(
             ),
             rule(
                 "!has(self.neutron) || self.type == 'sriov' && (!has(self.dependOn) || size(self.dependOn) == 0)",
-                "only a root step of type sriov has a port in Neutron: others are no VF",
+                "only a root step of type sriov has a port in Neutron: others are not VFs",
             ),
         ),
         "spec.steps[].neutron": rules(
@@ -185,7 +185,7 @@ CUSTOM_DEVICE = CustomKind(
         "spec": rules(
             rule(
                 "has(self.attributes) || has(self.capacity) || has(self.addIfNotExist)",
-                "the object says nothing: give attributes, capacity, or addIfNotExist",
+                "one of attributes, capacity or addIfNotExist is required",
             ),
             rule(
                 "(has(self.attributes) ? size(self.attributes) : 0) + (has(self.capacity) ? size(self.capacity) : 0)"

@@ -68,7 +68,7 @@ def _scalar(kind: mi.Type) -> Schema:
             )
         case mi.IntType():
             return {"type": "integer", "format": "int64"} | _bounds(kind, {"ge": "minimum", "le": "maximum"})
-    raise TypeError(f"a structural schema cannot say {kind}")
+    raise TypeError(f"a structural schema does not support {kind}")
 
 
 def _bounds(kind: mi.Type, names: Mapping[str, str]) -> Schema:

@@ -44,7 +44,7 @@ def parse(text: str | int) -> Decimal:
     parts = _QUANTITY.match(str(text)) if len(str(text)) <= _MAX_TEXT else None
     if parts is None:
         raise InvalidInputError(
-            f'"{str(text)[:_MAX_TEXT]}" is no quantity',
+            f'"{str(text)[:_MAX_TEXT]}" is not a quantity',
             hint='write a number, with a suffix if need be: "64", "10Gi", "500m"',
         )
     number, suffix = parts.group(1), parts.group(2) or ""

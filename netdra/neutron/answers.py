@@ -387,11 +387,11 @@ def refusal(what: str, status: int, body: bytes, who: str) -> NeutronError:
     if status == HTTPStatus.PRECONDITION_FAILED:
         return ChangedError(said)
     if status == HTTPStatus.CONFLICT and kind == "OverQuota":
-        return QuotaError(said, hint="openstack quota set --ports …, or delete ports that nobody uses")
+        return QuotaError(said, hint="openstack quota set --ports …, or delete unused ports")
     if kind in _NO_ADDRESS:
         return NoAddressError(said, hint="openstack subnet show …: add an allocation pool, or choose another subnet")
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _LATER:
-        return UnreachableError(said, hint="Neutron's own log says why")
+        return UnreachableError(said, hint="see Neutron's own log for the reason")
     return NeutronRefusedError(said)
 
 

@@ -143,7 +143,7 @@ class Neutron(Networks):
             port = await self.port(port_id)
         except LostError:
             raise NoPortError(
-                f"Neutron: there is no port {port_id}, as far as the user of clouds.yaml may see",
+                f"Neutron: port {port_id} not found, or not visible to the user of clouds.yaml",
                 hint="openstack port list: give the id of one of the user's project",
             ) from None
         if port.device_id not in ("", wanted.claim):

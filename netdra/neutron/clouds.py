@@ -182,7 +182,7 @@ def _no_urls(cloud: Cloud) -> list[str]:
         "auth.endpoint": cloud.auth.endpoint,
         "network_endpoint_override": cloud.network_endpoint_override,
     }
-    return [f"{name} is no URL of http:// or https://" for name, url in urls.items() if url and not _is_url(url)]
+    return [f"{name} is not an http:// or https:// URL" for name, url in urls.items() if url and not _is_url(url)]
 
 
 def _is_url(text: str) -> bool:

@@ -37,6 +37,6 @@ def read(path: Path) -> Mapping[str, PhysnetDefault]:
         raise CloudsError(f"{path}: {problem}", hint=_HINT) from None
     for name, default in defaults.items():
         if not is_physnet(name) or not default.network:
-            what = "names no network" if is_physnet(name) else "is no name of a physical network"
+            what = "names no network" if is_physnet(name) else "is not a valid name of a physical network"
             raise CloudsError(f'{path}: "{name}" {what}', hint=_HINT)
     return defaults

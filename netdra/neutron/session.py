@@ -285,7 +285,7 @@ class Session:
                 if attempt == 1:
                     continue
                 if not login.headers:
-                    raise UnauthorizedError(f"Neutron: {what}: 401: it wants a login, and auth_type is none")
+                    raise UnauthorizedError(f"Neutron: {what}: 401: a login is required, but auth_type is none")
                 raise UnauthorizedError(
                     f"Neutron: {what}: 401: it does not take the token of {login.who}", hint=_CHECKED
                 )

@@ -94,7 +94,7 @@ class _Store:
             return ""
         digest = _digest(self.target) if stat.S_ISREG(status.st_mode) else ""
         if digest not in self.digests():
-            what = f"{self.target} (sha256 {digest})" if digest else f"{self.target}, which is no regular file,"
+            what = f"{self.target} (sha256 {digest})" if digest else f"{self.target}, which is not a regular file,"
             raise PermanentError(
                 f"{what} is not netdra's, and is left as it is",
                 hint="give the CNIPlugin another name, or choose other nodes: the pod network may need the file",
@@ -312,7 +312,7 @@ def _about(name: str, what: str) -> str:
 def _check_name(name: str) -> None:
     if not plugins.is_name(name):
         raise InvalidInputError(
-            f"{name[:128]!r} is no CNI plugin's name", hint="ASCII letters, digits, '-', '_' and '.', no path"
+            f"{name[:128]!r} is not a valid CNI plugin name", hint="ASCII letters, digits, '-', '_' and '.', no path"
         )
 
 
@@ -326,14 +326,14 @@ def _checked(wanted: PluginInstallation) -> str:
     status = wanted.source.stat()
     if not stat.S_ISREG(status.st_mode) or not 0 < status.st_size <= MAX_BINARY:
         raise InvalidInputError(
-            f"{wanted.source} in the image is no file that can be a plugin",
+            f"{wanted.source} in the image is not a file that can be a plugin",
             hint="give the path of the binary in the image",
         )
     digest = _digest(wanted.source)
     if wanted.digest and digest != wanted.digest:
         raise PermanentError(
             f"{wanted.source} in the image has the SHA-256 {digest}, and {wanted.digest} is asked for",
-            hint="the image is not the one that was meant, or digest belongs to another version or architecture",
+            hint="the image is a wrong one, or digest belongs to another version or architecture",
         )
     executables.check(wanted.source)
     return digest

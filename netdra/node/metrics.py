@@ -53,7 +53,7 @@ SLICE_WRITES = NODE.counter(
     "netdra_publisher_writes_total", "ResourceSlices written; verb is create, update, delete.", "verb"
 )
 PUBLISHER_ROUNDS = NODE.counter("netdra_publisher_rounds_total", "Comparisons of wanted and present slices.", OUTCOME)
-OVERTAKEN = NODE.counter("netdra_publisher_overtaken_total", "Pools whose writes somebody else's change came before.")
+OVERTAKEN = NODE.counter("netdra_publisher_overtaken_total", "Pools that another client changed before the write.")
 DROPPED = NODE.counter(
     "netdra_publisher_dropped_fields_total", "Fields that the API server did not keep, by its feature gate.", "gate"
 )
@@ -76,7 +76,7 @@ PREPARE_SECONDS = NODE.histogram(
     "netdra_claim_prepare_duration_seconds", "Preparing one claim for the kubelet.", OUTCOME, buckets=SLOW
 )
 UNPREPARE_SECONDS = NODE.histogram(
-    "netdra_claim_unprepare_duration_seconds", "Giving one claim back.", OUTCOME, buckets=SLOW
+    "netdra_claim_unprepare_duration_seconds", "Unpreparing one claim.", OUTCOME, buckets=SLOW
 )
 PREPARED = NODE.gauge("netdra_claims_prepared", "Claims that are prepared on this node.")
 REGISTERED = NODE.gauge("netdra_kubelet_registered", "1 while the kubelet has this driver registered, else 0.")
@@ -94,9 +94,9 @@ HOOK_SECONDS = NODE.histogram(
 NRI_CONNECTED = NODE.gauge("netdra_nri_connected", "1 while the runtime has this plugin connected, else 0.")
 NRI_CONNECTIONS = NODE.counter("netdra_nri_connections_total", "Connections to the runtime that were made.")
 ATTACH_SECONDS = NODE.histogram(
-    "netdra_attach_duration_seconds", "Giving a pod all its networks, undoing included where that failed.", OUTCOME
+    "netdra_attach_duration_seconds", "Attaching all networks of a pod, including the undo after a failure.", OUTCOME
 )
-DETACH_SECONDS = NODE.histogram("netdra_detach_duration_seconds", "Taking a pod's networks down.", OUTCOME)
+DETACH_SECONDS = NODE.histogram("netdra_detach_duration_seconds", "Detaching a pod's networks.", OUTCOME)
 ATTACHMENTS = NODE.gauge("netdra_attachments", "Sandboxes that have networks of netdra.")
 HELD_NAMESPACES = NODE.gauge(
     "netdra_held_namespaces",
@@ -107,7 +107,7 @@ REPAIRS = NODE.counter(
 )
 ORPHANS = NODE.counter(
     "netdra_orphans_cleaned_total",
-    "Remains of pods that are gone, given back; kind is sandbox, claim or cdi.",
+    "Remains of deleted pods that were released; kind is sandbox, claim or cdi.",
     "kind",
     OUTCOME,
 )
@@ -117,7 +117,7 @@ UNKNOWN = NODE.counter(
     "descriptors; nothing is undone, and it is looked at again.",
 )
 HELD = NODE.gauge("netdra_held_devices", "Devices that claims of this node have; each pooled VF counts.")
-STUCK = NODE.gauge("netdra_held_devices_in_trouble", "Devices that could not be given back yet; each pooled VF counts.")
+STUCK = NODE.gauge("netdra_held_devices_in_trouble", "Devices that could not be released yet; each pooled VF counts.")
 
 CIRCUITS_OPEN = NODE.gauge(
     "netdra_plugin_left_alone",

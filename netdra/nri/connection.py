@@ -157,7 +157,7 @@ class RuntimeConnection:
             request = RuntimeRequest(asked.service, asked.method, asked.payload, timeout, received)
             response = ttrpc_pb2.Response(payload=await self._serve(request))
         except DecodeError as problem:
-            response = _refusal(CallError(Code.INVALID_ARGUMENT, f"call {frame.call} is no request: {problem}"))
+            response = _refusal(CallError(Code.INVALID_ARGUMENT, f"call {frame.call} is not a request: {problem}"))
         except CallError as problem:
             response = _refusal(problem)
         self._respond(frame.call, response)

@@ -74,7 +74,7 @@ class ProcessHealth:
     def readiness(self) -> Report:
         """Whether the process is ready; never before a check was added, never again once it is stopping."""
         if self.stopping:
-            return Report(ok=False, checks=(Named("stopping", ok=False, detail="told to stop"),))
+            return Report(ok=False, checks=(Named("stopping", ok=False, detail="stopping"),))
         if not self._ready:
             return Report(ok=False, checks=(Named("started", ok=False, detail="starting"),))
         return _report(self._ready)

@@ -155,7 +155,7 @@ class Values:
 
 
 PROCESS = Catalogue("Every process")
-INFO = PROCESS.gauge("netdra_build_info", "1; the labels say which netdra this is.", "version", "process")
+INFO = PROCESS.gauge("netdra_build_info", "1; the labels contain the version of netdra.", "version", "process")
 LOOP_DELAY = PROCESS.histogram(
     "netdra_event_loop_delay_seconds", "By how much the event loop is late, looked at once a second."
 )

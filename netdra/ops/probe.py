@@ -33,7 +33,7 @@ def asked(path: str, where: str) -> tuple[bool, str]:
     except FileNotFoundError:
         return False, f"{where} is not there: netdra has not begun, or listens elsewhere (--health-socket)"
     except ConnectionRefusedError:
-        return False, f"{where}: nobody listens: netdra has ended"
+        return False, f"{where}: connection refused: netdra has ended"
     except TimeoutError:
         return False, f"{where}: no answer in {SECONDS:.0f} s"
     except OSError as problem:

@@ -64,7 +64,9 @@ def checked_address(text: str, where: str, if_name: str = "") -> str:
     try:
         written = texts.cidr(text)
     except ValueError:
-        raise InvalidInputError(f'{where}: "{text[:80]}" is no address with a prefix length, as 10.0.0.5/24') from None
+        raise InvalidInputError(
+            f'{where}: "{text[:80]}" is not an address with a prefix length, as 10.0.0.5/24'
+        ) from None
     if kind := texts.of_no_interface(written, if_name):
         raise InvalidInputError(
             f'{where}: "{text[:80]}" is {kind}, which no interface can have', hint=texts.OWN_ADDRESS

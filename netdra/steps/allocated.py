@@ -185,7 +185,10 @@ def give_back(record: Allocated, site: Site, sharer: Callable[[], str]) -> Retur
     if stays or problems:
         raise StrandedError(
             f'device "{record.device}" cannot be made what it was: {"; ".join(dict.fromkeys((*stays, *problems)))}',
-            hint="nobody else gets it until it is; it is tried again by itself, also after you have set it by hand",
+            hint=(
+                "it is not available to other claims until then; netdra retries automatically, also "
+                "after a manual change"
+            ),
         )
     further = tuple(text for text in left if not any(text in note for note in notes))
     restored = tuple(difference.text for difference in differences if difference.text not in left)

@@ -116,7 +116,9 @@ def _prepare(order: Order, params: BondParams) -> None:
         )
     members = params.members
     if len(members) < 2:
-        raise InvalidInputError(f"{order.called}: a bond of {len(members)} members is none", hint="name two links")
+        raise InvalidInputError(
+            f"{order.called}: a bond of {len(members)} members is not possible", hint="name two links"
+        )
     if len(set(members)) < len(members) or order.if_name in members:
         raise InvalidInputError(f"{order.called}: links names an interface twice, or the bond itself")
     if params.primary and params.primary not in members:
@@ -124,7 +126,7 @@ def _prepare(order: Order, params: BondParams) -> None:
     try:
         _options(params)
     except OSError:
-        raise InvalidInputError(f"{order.called}: arpIpTarget is no list of IPv4 addresses") from None
+        raise InvalidInputError(f"{order.called}: arpIpTarget is not a list of IPv4 addresses") from None
 
 
 def _observe(order: Order, params: BondParams, site: Site) -> Bonded:
@@ -194,7 +196,7 @@ def _check(order: Order, params: BondParams, final: StepResult, site: Site) -> t
     for name in params.members:
         member = link.find(sock, name)
         if member is None or member.master != bond.index:
-            drift.append(f'"{name}" is no member of bond "{order.if_name}"')
+            drift.append(f'"{name}" is not a member of bond "{order.if_name}"')
     return tuple(drift)
 
 

@@ -150,7 +150,7 @@ def _name_at(order: Order, kernelpath: str) -> str:
     try:
         return min(os.listdir(f"{folder}/net"))  # noqa: PTH208
     except (OSError, ValueError):
-        raise PermanentError(f"{order.called}: there is no network device at {folder}") from None
+        raise PermanentError(f"{order.called}: network device not found at {folder}") from None
 
 
 HOST_DEVICE = Builtin(

@@ -304,7 +304,7 @@ def _nowhere(moved: Moved, site: Site) -> tuple[str, ...]:
         raise TemporaryError(f'whether device "{moved.name}" is gone from the machine is unknown: {there.reason}')
     raise PermanentError(
         f'device "{moved.name}" ({moved.device}) is neither in the pod nor on the host',
-        hint="look for it in other network namespaces, and whether its driver is still bound",
+        hint="check other network namespaces, and whether its driver is still bound",
     )
 
 

@@ -176,7 +176,7 @@ def _features(
         parts = fnmatch.filter(present, _SUMS[long]) if long in _SUMS else [name] if name in present else []
         if not parts:
             raise InvalidInputError(
-                f'{where}: there is no feature "{name}"', hint="use the names that `ethtool -k` shows"
+                f'{where}: feature "{name}" not found', hint="use the names that `ethtool -k` shows"
             )
         settable |= {part: value for part in parts if not present[part].fixed}
         if not _can_be(value, [present[part] for part in parts]):

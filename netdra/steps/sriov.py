@@ -100,7 +100,9 @@ def _prepare(order: Order, params: SriovParams) -> None:
     if order.device is None and not named:
         raise InvalidInputError(f"{order.called}: no device was allocated for it", hint="name a VF by pciBusID")
     if order.device is not None and not order.device.pci_address:
-        raise InvalidInputError(f'{order.called}: device "{order.device.device}" is no VF: it has no PCI address')
+        raise InvalidInputError(
+            f'{order.called}: device "{order.device.device}" is not a VF: it does not have a PCI address'
+        )
     if order.device is not None and named and named != order.device.pci_address:
         raise InvalidInputError(
             f'{order.called}: deviceID "{named}" is not that of the allocated device ({order.device.pci_address})'
@@ -117,14 +119,14 @@ def _observe(order: Order, params: SriovParams, site: Site) -> VirtualFunction:
     address = order.device.pci_address if order.device is not None else _named(params)
     pf_address = pci.pf_of(site.sysfs, address)
     if not pf_address:
-        raise PermanentError(f"{order.called}: {address} is no VF of this host", hint="see /sys/bus/pci/devices")
+        raise PermanentError(f"{order.called}: {address} is not a VF of this host", hint="see /sys/bus/pci/devices")
     index = _index(order, address, pf_address, site)
     pf = physical_function(pf_address, site)
     if pf is None:
         raise PermanentError(f"{order.called}: PF {pf_address} of VF {address} has no netdev on the host")
     settings = {function.index: function for function in vf.read(site.host, pf.index)}
     if index not in settings:
-        raise PermanentError(f'{order.called}: PF "{pf.name}" tells nothing of its VF {index}')
+        raise PermanentError(f'{order.called}: PF "{pf.name}" does not report its VF {index}')
     return VirtualFunction(
         address=address,
         pf=pf_address,

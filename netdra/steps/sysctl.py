@@ -56,7 +56,7 @@ def restorable(space: Namespace, paths: Sequence[str]) -> dict[str, str]:
             write(space, {path: value})
         except KernelError as problem:
             raise PermanentError(
-                f'sysctl {path} could not be given back its value "{value[:80]}": {problem.what}',
+                f'sysctl {path} could not be restored to "{value[:80]}": {problem.what}',
                 hint="leave it out: what cannot be undone is not set",
             ) from None
     return values

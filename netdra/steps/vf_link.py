@@ -66,7 +66,7 @@ def repair(order: Order, site: Site) -> tuple[str, ...]:
     for moved in before:
         moving.restore_addressing(moved, moved.index, pod.sock, attempts)
     what = f'VF {dead.address}: interface "{order.if_name}" was set down and up'
-    return (f"{what}; it has {'its link again' if revived else 'no link all the same'}", *attempts.result())
+    return (f"{what}; it has {'its link again' if revived else 'still no link'}", *attempts.result())
 
 
 def _dead(order: Order, site: Site) -> _Dead | None:

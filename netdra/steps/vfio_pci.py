@@ -58,7 +58,7 @@ def _prepare(order: Order, params: VfioParams) -> None:
     if device is None and not named:
         raise InvalidInputError(f"{order.called}: no device was allocated for it", hint="name one by pciBusID")
     if device is not None and not device.pci_address:
-        raise InvalidInputError(f'{order.called}: device "{device.device}" is no PCI device')
+        raise InvalidInputError(f'{order.called}: device "{device.device}" is not a PCI device')
     if device is not None and named and named != device.pci_address:
         raise InvalidInputError(
             f'{order.called}: deviceID "{named}" is not that of the allocated device ({device.pci_address})'
@@ -69,7 +69,7 @@ def _observe(order: Order, params: VfioParams, site: Site) -> Bound:
     address = _address(order, params)
     driver = pci.driver_of(site.sysfs, address)
     if not site.sysfs.is_folder(f"bus/pci/devices/{address}"):
-        raise PermanentError(f"{order.called}: there is no PCI device {address}")
+        raise PermanentError(f"{order.called}: PCI device not found: {address}")
     if not site.sysfs.is_folder(f"bus/pci/drivers/{params.driver}"):
         raise PermanentError(
             f'{order.called}: the kernel has no driver "{params.driver}"', hint=f"load it: modprobe {params.driver}"

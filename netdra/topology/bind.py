@@ -340,7 +340,7 @@ def _runs(claim: ResourceClaim, graph: Graph, allotted: Sequence[_Allotted]) -> 
             raise InvalidInputError(
                 f'{_named(claim)}, request "{given[root][0].request}" was allocated {len(given[root])} devices, but '
                 f'root step "{root}" of NetworkTopology "{graph.topology}" is one device',
-                hint="ask for one device; only a topology with a single root step can be had several times",
+                hint="request one device; only a topology with a single root step supports several",
             )
     return [_Run(claim, graph, {root: results[0] for root, results in given.items()})]
 
@@ -436,7 +436,7 @@ def _device(claim: ResourceClaim, result: DeviceRequestAllocationResult, known: 
             f'{_named(claim)}, request "{result.request}": device "{result.device}" of pool "{result.pool}" is not '
             "known on this node"
         )
-        anew = "delete the pod so that it is scheduled anew"
+        anew = "delete the pod, so that it is scheduled again"
         if not offered:
             raise TemporaryError(what, hint=f"see whether the driver still publishes it: netdra plan; if not, {anew}")
         raise TemporaryError(

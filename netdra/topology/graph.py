@@ -121,7 +121,7 @@ def _topology(topology: NetworkTopology) -> Iterator[Finding]:
     name, steps = topology.name, topology.spec.steps
     if not names.is_subdomain(name):
         yield Finding(
-            what=f"NetworkTopology {quoted(name)}: the name is no DNS subdomain",
+            what=f"NetworkTopology {quoted(name)}: the name is not a DNS subdomain",
             hint="use lower-case letters, digits, dashes and dots",
             path=("metadata", "name"),
         )
@@ -181,7 +181,7 @@ def _edge(step: str, dependency: str, everyone: set[str], named: set[str]) -> st
     if dependency == step:
         return "dependOn names the step itself"
     if dependency not in everyone:
-        return f"dependOn names {quoted(dependency)}, which is no step of this topology"
+        return f"dependOn names {quoted(dependency)}, which is not a step of this topology"
     return f'dependOn names "{dependency}" twice' if dependency in named else ""
 
 

@@ -268,7 +268,7 @@ def _given(step: Step | PlannedStep, names: Mapping[str, str]) -> str:
     name = text_with_names(text, names)
     if not name:
         raise ConfigError(
-            f"config.{key} {quoted(text)} is no name that is known before the steps run; "
+            f"config.{key} {quoted(text)} is not known before the steps run; "
             "write text and {{ step.interfaceName }} only"
         )
     return name

@@ -79,14 +79,14 @@ def check(request: NeutronRequest) -> Iterator[Finding]:
             continue
         if not text or len(text) > MAX_TEXT or not text.isprintable():
             hint = f"1 to {MAX_TEXT} signs that can be printed; leave out what Neutron is to choose"
-            yield Finding(f"{called} {quoted(text)} is no name and no id", hint, place)
+            yield Finding(f"{called} {quoted(text)} is neither a name nor an ID", hint, place)
         elif path[0] == "fixedIPs" and not texts.fits(text, "ip"):
             yield Finding(f"{called} {quoted(text)} is not {texts.EXPECTED['ip']}", texts.instead(text, "ip"), place)
         elif path[0] in _IDS and _UUID.match(text) is None:
             shown = {"securityGroups": "security group", "qosPolicy": "network qos policy", "port": "port"}[
                 str(path[0])
             ]
-            yield Finding(f"{called} {quoted(text)} is no id", f"see it by `openstack {shown} list`", place)
+            yield Finding(f"{called} {quoted(text)} is not an ID", f"see it by `openstack {shown} list`", place)
 
 
 def find(request: NeutronRequest) -> list[tuple[Path, Reference]]:

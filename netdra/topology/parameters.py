@@ -202,7 +202,10 @@ def ordinal_in(pod: str) -> int | None:
 def _of_pod(name: str, values: Sequence[Any], ordinal: int | None) -> Any:
     if ordinal is None:
         raise InvalidInputError(
-            f"perPod gives parameter {quoted(name)} by the pods' ordinals, and the claim is no StatefulSet pod's own",
+            (
+                f"perPod gives parameter {quoted(name)} by the pods' ordinals, but the claim does not "
+                "belong to a pod of a StatefulSet"
+            ),
             hint="use a ResourceClaimTemplate in a StatefulSet, or give the value in values",
         )
     if ordinal >= len(values):
@@ -246,15 +249,15 @@ def _text_declaration(parameter: DeclaredParameter) -> Iterator[tuple[str, str, 
     for choice in parameter.enum:
         if len(choice) > MAX_LENGTH or _CHOICE.match(choice) is None:
             hint = f"use 1 to {MAX_LENGTH} printable ASCII signs without braces"
-            yield "enum", f"{quoted(choice)} can be no value", hint
+            yield "enum", f"{quoted(choice)} is not a valid value", hint
     for network in parameter.within:
         if _network(network) is None:
-            yield "within", f"{quoted(network)} is no network", f"write {_EXPECTED['subnet']}"
+            yield "within", f"{quoted(network)} is not a network", f"write {_EXPECTED['subnet']}"
 
 
 def _integer(parameter: DeclaredParameter, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidInputError(f"{_shown(value)} is no integer")
+        raise InvalidInputError(f"{_shown(value)} is not an integer")
     assert parameter.minimum is not None
     assert parameter.maximum is not None
     if not parameter.minimum <= value <= parameter.maximum:
@@ -264,7 +267,7 @@ def _integer(parameter: DeclaredParameter, value: Any) -> int:
 
 def _list(parameter: DeclaredParameter, value: Any) -> list[str]:
     if not isinstance(value, list | tuple):
-        raise InvalidInputError(f"{_shown(value)} is no list")
+        raise InvalidInputError(f"{_shown(value)} is not a list")
     least, most = parameter.min_items or 0, _most(parameter)
     if not least <= len(value) <= most:
         raise InvalidInputError(f"a list of {len(value)} has not from {least} to {most} values")
@@ -277,7 +280,7 @@ def _most(parameter: DeclaredParameter) -> int:
 
 def _text(parameter: DeclaredParameter, value: Any) -> str:
     if not isinstance(value, str):
-        raise InvalidInputError(f"{_shown(value)} is no text", hint="put it in quotes")
+        raise InvalidInputError(f"{_shown(value)} is not text", hint="put it in quotes")
     if parameter.enum:
         if value not in parameter.enum:
             raise InvalidInputError(f"{quoted(value)} is none of {', '.join(parameter.enum)}")

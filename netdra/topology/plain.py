@@ -53,7 +53,7 @@ def parameters(opaque: OpaqueDeviceConfiguration | None, origin: str) -> DeviceP
     if kind != KIND:
         raise InvalidInputError(
             f"{origin}: the opaque parameters for {names.DRIVER} are neither a networkTopologyRef nor {KIND}",
-            hint=f"docs/claims.md shows what a DeviceClass can say; kind is {_shown(kind)}",
+            hint=f"docs/claims.md describes the parameters of a DeviceClass; kind is {_shown(kind)}",
         )
     converted = fit(value, DeviceParameters, f"{origin}: opaque parameters")
     _check(converted.step, f"{origin}: opaque parameters, step")
@@ -138,7 +138,7 @@ def class_of(claim: ResourceClaim, request: str) -> str:
 def _check(step: DeviceStep, origin: str) -> None:
     if not is_plugin_name(step.type):
         raise InvalidInputError(
-            f"{origin}: type {quoted(step.type)} is no CNI plugin's name",
+            f"{origin}: type {quoted(step.type)} is not a valid CNI plugin name",
             hint="a type is the name of a program in the CNI path: no slash, no path",
             path=("step", "type"),
         )
@@ -155,7 +155,9 @@ def _check(step: DeviceStep, origin: str) -> None:
     if reference is not None:
         raise InvalidInputError(
             f"{origin}: {reference[1]} "
-            + ("refers to another step, and there is none" if reference[1].is_of_result else "is not supported here"),
+            + (
+                "refers to another step, which does not exist" if reference[1].is_of_result else "is not supported here"
+            ),
             hint="write a NetworkTopology for a network of several steps"
             if reference[1].is_of_result
             else "write a NetworkTopology, whose steps can have it",

@@ -60,7 +60,7 @@ def with_ports(
             raise PermanentError(
                 f'{called(plan.topology, step.name)}: ResourceClaim "{plan.claim.namespace}/{plan.claim.name}" was '
                 f'prepared without a port in Neutron for device "{device.device}"',
-                hint="delete the pod: its claim is prepared anew for the next one",
+                hint="delete the pod: its claim is prepared again for the next pod",
             )
         port = msgspec.structs.replace(port, assign_addresses=step.neutron.assign_addresses)
         return msgspec.structs.replace(step, port=port)

@@ -166,7 +166,7 @@ def parse(text: str) -> tuple[str | Reference, ...]:
         if closing < 0:
             raise BadReferenceError(
                 f"{quoted(text[opening:])} opens a reference that is not closed",
-                hint="write {{ step.field }}; a literal {{ cannot be had",
+                hint="write {{ step.field }}; a literal {{ is not supported",
             )
         if opening > position:
             parts.append(text[position:opening])
@@ -292,7 +292,7 @@ def _reference(inside: str) -> Reference:
     parts = _INSIDE.match(inside)
     if parts is None:
         raise BadReferenceError(
-            f"{quoted('{{' + inside + '}}')} is no reference",
+            f"{quoted('{{' + inside + '}}')} is not a reference",
             hint=_rewritten(inside) or f"write {{{{ step.field }}}} with a step's name and one of {', '.join(FIELDS)}",
         )
     step, field, index, subfield = parts.groups()

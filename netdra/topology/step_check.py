@@ -36,7 +36,7 @@ def examine_step(topology: str, at: int, step: Step) -> Iterator[Finding]:
         yield about(
             topology,
             shown,
-            "the name is no DNS label",
+            "the name is not a DNS label",
             hint=f"use at most {names.MAX_LABEL} lower-case letters, digits and dashes",
             path=(*path, "name"),
         )
@@ -46,12 +46,12 @@ def examine_step(topology: str, at: int, step: Step) -> Iterator[Finding]:
         yield about(
             topology,
             shown,
-            f"type {quoted(step.type)} is no CNI plugin's name",
+            f"type {quoted(step.type)} is not a valid CNI plugin name",
             hint="a type is the name of a program in the CNI path: no slash, no path",
             path=(*path, "type"),
         )
     if step.network and not names.is_label(step.network):
-        what = f"network {quoted(step.network)} is no DNS label"
+        what = f"network {quoted(step.network)} is not a DNS label"
         hint = f"use at most {names.MAX_LABEL} lower-case letters, digits and dashes"
         yield about(topology, shown, what, hint=hint, path=(*path, "network"))
     for key in RESERVED_KEYS:
@@ -122,7 +122,7 @@ def _root_or_derived(topology: str, shown: str, step: Step, path: Path) -> Itera
         yield about(
             topology,
             shown,
-            f"extendedResourceName {quoted(resource)} is no name of an extended resource",
+            f"extendedResourceName {quoted(resource)} is not a valid name of an extended resource",
             hint='write "<domain>/<name>" with a domain other than kubernetes.io',
             path=(*path, "extendedResourceName"),
         )

@@ -127,4 +127,4 @@ def _number(value: Any, path: Path) -> Any:
         return value
     if isinstance(value, float) and math.isfinite(value):
         return value
-    raise ConfigError(f"{dotted(path)}: a {type(value).__name__} is no JSON value", hint="put it in quotes")
+    raise ConfigError(f"{dotted(path)}: a {type(value).__name__} is not a JSON value", hint="put it in quotes")

@@ -130,7 +130,7 @@ class WorkerPool:
             if await _is_killed(process):
                 hint = "the container may need more memory; the kernel's log names what it killed"
                 raise WorkerKilledError("a worker was killed", hint=hint) from None
-            raise WorkerEndedError("cannot be checked in the memory that there is", hint="make it smaller") from None
+            raise WorkerEndedError("cannot be checked in the available memory", hint="make it smaller") from None
         finally:
             if kept:
                 self._free.put_nowait(process)
@@ -178,7 +178,7 @@ class WorkerPool:
             await self._end(process)
             late = isinstance(problem, TimeoutError)
             why = f"was not ready within {START_SECONDS:g} s" if late else "ended before it was ready"
-            raise TemporaryError(f"{called} {why}", hint="what it said is in the log before this") from None
+            raise TemporaryError(f"{called} {why}", hint="see its messages earlier in the log") from None
         return process
 
     async def _end(self, process: Process) -> None:

@@ -1,4 +1,4 @@
-"""The daemons as they are operated: scraped, probed and told to stop, each as a process on a real API server."""
+"""The daemons as they are operated: scraped, probed and stopping, each as a process on a real API server."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ def test_a_webhook_that_drains_is_not_ready_and_still_answers_and_a_second_signa
             assert webhook.sample("netdra_webhook_certificate_not_after_timestamp_seconds") > time.time()
             webhook.process.send_signal(signal.SIGTERM)
             webhook.until_ready(503)
-            assert webhook.get("/readyz") == (503, "stopping: told to stop")
+            assert webhook.get("/readyz") == (503, "stopping: stopping")
             assert webhook.get("/healthz") == (200, "ok")
             asked = http.client.HTTPSConnection(
                 "127.0.0.1", port, context=ssl._create_unverified_context(), timeout=PATIENCE

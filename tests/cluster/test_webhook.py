@@ -244,7 +244,7 @@ def test_a_class_that_says_something_wrong_to_netdra_is_refused_and_other_driver
         spec = {"config": [{"opaque": {"driver": driver, "parameters": parameters}}]}
         return refusal(lambda: workspace.api.create(manifest(CLASS, workspace.name("nics"), spec=spec), dry_run=True))
 
-    assert 'opaque parameters, step: type "../sh" is no CNI plugin' in written("dra.networking", "../sh")
+    assert 'opaque parameters, step: type "../sh" is not a valid CNI plugin name' in written("dra.networking", "../sh")
     assert written("dra.networking", "macvlan") == ""
     assert written("gpu.example.com", "../sh") == ""
 

@@ -51,7 +51,7 @@ def check(
             raise PermanentError(
                 f'{checks.named(made.claim)}, request "{device.request}": device "{device.told.device}" '
                 f'of pool "{device.told.pool}" cannot be used: {problem}',
-                hint="delete the pod so that it is scheduled anew",
+                hint="delete the pod, so that it is scheduled again",
             )
         holdings.append(wanted)
 
@@ -101,7 +101,7 @@ def _check_vfs(
         what = f'{checks.named(made.claim)}, request "{device.request}": {holder} has VF {vf}'
         if device.facts.pooled:
             raise VFTakenError(what)
-        raise PermanentError(what, hint="delete the pod so that it is scheduled anew")
+        raise PermanentError(what, hint="delete the pod, so that it is scheduled again")
 
 
 def _check_known(
@@ -122,7 +122,7 @@ def _check_known(
     if unknown := set(uids) - known:
         raise TemporaryError(
             f"which VFs are free is not known: the record of claim {min(unknown)} cannot be read",
-            hint="it is written anew when its pod's sandbox begins, and removed when its pod is gone",
+            hint="it is written again when its pod's sandbox starts, and removed after its pod is deleted",
         )
 
 

@@ -63,7 +63,7 @@ def allocation_of(claim: ResourceClaim, node: str) -> AllocationResult:
         where = ", ".join(sorted(set().union(*pinned)))
         raise PermanentError(
             f'{named(claim)} is allocated for node {where}, and this is "{node}"',
-            hint="a pod with it can only run there; delete the pod so that it is scheduled anew",
+            hint="a pod with it can only run there; delete the pod, so that it is scheduled again",
         )
     return allocation
 
@@ -103,7 +103,7 @@ def check_steps(binding: Binding) -> None:
             listed = ", ".join(plain.device.supported_cnis)
             why = f"its policy lists {listed}, which need a configuration" if listed else "its policy lists no plugin"
             raise InvalidInputError(
-                f'{named(plain.claim)}, request "{plain.device.request}": nothing says how device '
+                f'{named(plain.claim)}, request "{plain.device.request}": it is not defined how device '
                 f'"{plain.device.device}" is attached: no NetworkTopology, no DeviceParameters, and {why}',
                 hint="request a DeviceClass of a NetworkTopology, or one that carries DeviceParameters",
             )

@@ -182,14 +182,14 @@ def problems(settings: PortSettings) -> Iterator[str]:
         yield f"mtu {settings.mtu} is not from {_LEAST_MTU} to {_MOST_MTU}"
     low, high = settings.min_tx_rate, settings.max_tx_rate
     if not (0 <= low <= _MOST and 0 <= high <= _MOST) or 0 < high < low:
-        yield f"minTxRate {low} and maxTxRate {high} are no bounds"
+        yield f"minTxRate {low} and maxTxRate {high} are not valid limits"
     yield from (
-        f'address "{text[:80]}" has no prefix length, or is none'
+        f'address "{text[:80]}" is invalid or has no prefix length'
         for text in settings.addresses
         if not texts.fits(text, "cidr")
     )
     yield from (
-        f'"{text[:80]}" is no address' for text in (*settings.gateways, *settings.dns) if not texts.fits(text, "ip")
+        f'"{text[:80]}" is not an address' for text in (*settings.gateways, *settings.dns) if not texts.fits(text, "ip")
     )
     for route in settings.routes:
         try:
@@ -215,7 +215,7 @@ async def _bound(client: Client, waiting: _Awaited) -> PlannedPort:
         except ApiError as problem:
             waiting.lacking = problem
             wait = backoff.next(problem.retry_after)
-            log.info("%s is looked at again in %.1f s: %s", waiting.called, wait, problem.what)
+            log.info("%s is checked again in %.1f s: %s", waiting.called, wait, problem.what)
             await asyncio.sleep(wait)
 
 

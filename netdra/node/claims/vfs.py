@@ -107,7 +107,10 @@ class VFChooser:
                 raise TemporaryError(
                     f'{checks.named(claim.reference)}, request "{share.request}": none of the {len(vfs)} VFs of device '
                     f'"{share.device}" of pool "{share.pool}" is free',
-                    hint="it is tried again by itself; if it stays so, delete the pod so that it is scheduled anew",
+                    hint=(
+                        "netdra retries automatically; if the problem remains, delete the pod, so "
+                        "that it is scheduled again"
+                    ),
                 )
             chosen[key_of(share)] = vf = min(free, key=self._order(vfs))
             taken.add(vf.pci_address)

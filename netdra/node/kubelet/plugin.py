@@ -222,7 +222,7 @@ class KubeletPlugin:
                 async with serving(self._wanted, self._claims, self._health) as self._registration:
                     has_served = True
                     gone = await presence.wait_gone({path: presence.identity(path) for path in paths})
-                    log.warning("%s was deleted: the kubelet's sockets are made anew", gone)
+                    log.warning("%s was deleted: the kubelet's sockets are created again", gone)
             except (TemporaryError, PermanentError) as problem:
                 if isinstance(problem, PermanentError) and not has_served:
                     raise

@@ -68,7 +68,7 @@ def _watch(made: Mapping[Path, Identity], changed: asyncio.Event, closing: ExitS
     try:
         changes = closing.enter_context(FolderChanges())
     except KernelError as problem:
-        log.warning("%s: sockets are looked at every %d s instead", problem, UNWATCHED_SECONDS)
+        log.warning("%s: sockets are checked every %d s instead", problem, UNWATCHED_SECONDS)
         return False
     loop = asyncio.get_running_loop()
     loop.add_reader(changes, notice)

@@ -217,8 +217,8 @@ def _problem(what: str, task: asyncio.Task[None]) -> NetdraError | None:
 def _late(what: str, task: asyncio.Task[None], seconds: float) -> LateError:
     def report(ended: asyncio.Task[None]) -> None:
         problem = _problem(what, ended)
-        log.warning("%s ended after its answer was due: %s", what, one_line(problem) if problem else "it went well")
+        log.warning("%s ended after its answer was due: %s", what, one_line(problem) if problem else "it succeeded")
 
-    log.warning("%s has not ended after %.2f s; it goes on", what, seconds)
+    log.warning("%s has not ended after %.2f s; it continues", what, seconds)
     task.add_done_callback(report)
     return LateError(f"{what} has not ended after {seconds:.2f} s")

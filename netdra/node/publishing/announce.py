@@ -25,7 +25,7 @@ from netdra.topology.devices import DeviceKey
 _WORDS = {
     names.LINK_DOWN: "the link has no carrier",
     names.GONE: "the interface is gone",
-    names.TROUBLE: "it could not be given back",
+    names.TROUBLE: "it could not be released",
 }
 
 log = logging.getLogger(__name__)

@@ -87,7 +87,7 @@ def _troubles(
     for device in held:
         vf = present.get(device.vf)
         if device.trouble:
-            yield _trouble(device, "VFNotGivenBack", f"could not be given back: {device.trouble}")
+            yield _trouble(device, "VFNotGivenBack", f"could not be released: {device.trouble}")
         elif not device.is_prepared:
             continue
         elif vf is not None:

@@ -135,7 +135,7 @@ class NodePlugins:
         try:
             return closing.enter_context(FolderChanges())
         except KernelError as problem:
-            log.warning("%s: the CNI path is looked at every %d s instead", problem, UNWATCHED_SECONDS)
+            log.warning("%s: the CNI path is checked every %d s instead", problem, UNWATCHED_SECONDS)
             return None
 
     def _on_folder_change(self, changes: FolderChanges) -> None:
@@ -228,7 +228,7 @@ def missing(where: PluginPath) -> str:
     """The reason for a plugin that is not there."""
     if not where.directories:
         return "the node's driver runs no plugins (--no-plugins)"
-    return f"there is no program of that name in {':'.join(where.directories)}"
+    return f"executable not found in {':'.join(where.directories)}"
 
 
 def _answer(binary: Binary, problem: str, patience: float) -> _Answer:

@@ -134,4 +134,4 @@ class Reporter:
         if problem.what != self._problem and not (isinstance(problem, NotFoundError) and not self._problem):
             self._problem = problem.what
             lasting = isinstance(problem, PermanentError)
-            log.warning("%s%s", problem, "; devices are published all the same" if lasting else "")
+            log.warning("%s%s", problem, "; devices are published anyway" if lasting else "")

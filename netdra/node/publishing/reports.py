@@ -50,7 +50,7 @@ from netdra.node.publishing.plugins import Presence
 AWAY, GONE = "away", "gone"
 MOST_NAMED = 32
 """How many interfaces without hardware are named that no policy matches."""
-UNTOLD = "the report has no room to tell what became of them: ask netdra explain on the node"
+UNTOLD = "the report has no space for the result; use netdra explain on the node"
 _STANDINGS = frozenset(get_args(Standing))
 _MATCHING = _STANDINGS - {"failed"}
 _NOTHING = object()

@@ -407,7 +407,7 @@ class Publishing:
             self._reporter.note(urgent=True)
         left = gates.without(self._features, written.dropped)
         if left != self._features:
-            log.warning("the API server takes less than it said: %s", left)
+            log.warning("the API server does not keep fields that it claims to support: %s", left)
             self._features = left
             self._work.set()
 

@@ -97,7 +97,7 @@ class Callers:
                 f"the token is not valid here{why[:200]}", hint=f"project one with the audience {AUDIENCE}"
             )
         if not status.user.username.startswith(_ACCOUNT):
-            raise _token_error(f"the token is {status.user.username}'s, who is no pod's service account")
+            raise _token_error(f"the token is {status.user.username}'s, which is not the service account of a pod")
         nodes = status.user.extra.get(_NODE, ())
         if not nodes:
             raise _token_error(

@@ -194,7 +194,7 @@ def _caller(stream: Stream) -> Caller:
     kind, _, token = str(given).partition(" ")
     opened = transport.get_extra_info("socket") if transport is not None else None
     if opened is None:
-        raise GRPCError(Status.UNAUTHENTICATED, "nobody knows who is calling")
+        raise GRPCError(Status.UNAUTHENTICATED, "the caller is unknown")
     token = token.strip() if kind.lower() == "bearer" else ""
     return Caller(*credentials(opened), token, is_node_root(opened))
 

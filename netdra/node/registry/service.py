@@ -159,7 +159,7 @@ class Registry:
                 await asyncio.sleep(backoff.next(0.0))
                 continue
             await self._serve_on(opened, made)
-            log.warning("%s was deleted or replaced: it is made anew", self._place.path)
+            log.warning("%s was deleted or replaced: it is created again", self._place.path)
             await asyncio.sleep(REMADE_SECONDS)
 
     async def _serve_on(self, opened: socket.socket, made: presence.Identity) -> None:
@@ -186,7 +186,7 @@ class Registry:
 
     async def _device(self, request: wire.RegisterDeviceRequest, caller: Caller) -> Message:
         if request.HasField("device_file") and not request.device_file:
-            raise RefusedRegistrationError('device_file: "" is no path; leave it out for an interface')
+            raise RefusedRegistrationError('device_file: "" is not a path; omit it for an interface')
         ttl = request.ttl_seconds if request.HasField("ttl_seconds") else DEFAULT_TTL
         message, ttl = await self._register(request, caller, ttl, True, request.device_file)
         return wire.RegisterDeviceResponse(success=True, message=message, ttl_seconds=ttl)

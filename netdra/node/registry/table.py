@@ -418,7 +418,7 @@ class RegistrationTable:
                 outcome, self._rewrite = str(problem), True
                 loop.call_later(REWRITE_SECONDS, self._write.set)
                 if not self.problem:
-                    log.warning("%s: what is registered is lost if the driver restarts", problem)
+                    log.warning("%s: registrations are lost if the driver restarts", problem)
             self.problem = outcome
             if done is not None and not done.done():
                 done.set_result(outcome)
@@ -439,7 +439,7 @@ def _check(registration: Registration, ttl: float) -> None:
     for text in errors(registration.provider, registration.attributes, registration.capacity):
         raise RefusedRegistrationError(text)
     if not registration.adds and not registration.attributes and not registration.capacity:
-        raise RefusedRegistrationError("says nothing: give attributes or capacity, or take it back by Deregister")
+        raise RefusedRegistrationError("attributes or capacity is required; use Deregister to remove a registration")
     if not 1 <= ttl <= MAX_TTL:
         raise RefusedRegistrationError(f"ttl_seconds: {ttl:g} is not from 1 to {MAX_TTL}")
 

@@ -44,7 +44,7 @@ class PodEvents:
     def report_not_undone(self, sandbox: Sandbox, trouble: str) -> None:
         """A sandbox's network could not be given back yet, or not whole."""
         if self._is_new(sandbox, trouble):
-            log.warning("not given back yet: %s", trouble, extra=_about(sandbox))
+            log.warning("not released yet: %s", trouble, extra=_about(sandbox))
             self._emit_of(sandbox, "Warning", "NetworkNotDetached", "Detach", trouble)
 
     def report_not_restored(self, sandbox: Sandbox, notes: str) -> None:

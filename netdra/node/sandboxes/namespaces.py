@@ -198,7 +198,7 @@ class _Unmounts:
         try:
             changes = self._stack.enter_context(MountChanges())
         except KernelError as problem:
-            log.warning("namespaces of sandboxes are looked at every %g s: %s", LOOK_SECONDS, problem)
+            log.warning("namespaces of sandboxes are checked every %g s: %s", LOOK_SECONDS, problem)
             self._seconds = LOOK_SECONDS
             return self
 

@@ -386,6 +386,4 @@ def _host_network(sandbox: Sandbox, claims: Sequence[ClaimDevices]) -> InvalidIn
 
 def _check_in_time(sandbox: Sandbox, deadline: float) -> None:
     if time.monotonic() > deadline:
-        raise TemporaryError(
-            f"sandbox {sandbox.id}: its network was complete only after the runtime had given up waiting"
-        )
+        raise TemporaryError(f"sandbox {sandbox.id}: its network was complete only after the runtime timed out")

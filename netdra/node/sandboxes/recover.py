@@ -262,7 +262,7 @@ class Recovery:
                 await self._collect()
             with contained("claims that no pod has"):
                 await self._release_claims()
-            with contained("files of claims that were given up"):
+            with contained("files of claims that were removed"):
                 await self.hooks.in_thread(self.claims.remove_given_up)
             with contained("CDI specifications of claims that are not prepared"):
                 for uid in await self.hooks.in_thread(self.table.remove_unprepared):
@@ -317,7 +317,7 @@ class Recovery:
         lost = []
         for saved in checkpoints:
             key = saved.header.pod.sandbox
-            with contained(f"sandbox {key}: its namespace cannot be looked at"):
+            with contained(f"sandbox {key}: its namespace cannot be read"):
                 seen = await self.hooks.in_thread(partial(self.network.liveness, saved))
                 if seen.is_unknown:
                     self._mark_unknown(sandbox_of(saved), seen.reason)
@@ -379,7 +379,7 @@ class Recovery:
             raise
         self._plans.clear()
         for problem in report.problems:
-            log.warning("leases that nobody has are not looked for: %s", problem)
+            log.warning("unused leases are not searched: %s", problem)
         for network in report.networks:
             if network.problem:
                 log.warning('plugin "%s", network "%s": %s', network.plugin, network.network, network.problem)
@@ -403,5 +403,5 @@ class Recovery:
                         await self.claims.release(claim)
                     suspects.discard(claim.uid)
                     self.hooks.signals.held_changed.emit()
-                    log.info("given up: no pod has it", extra=fields(claim=f"{claim.namespace}/{claim.name}"))
+                    log.info("removed: no pod uses it", extra=fields(claim=f"{claim.namespace}/{claim.name}"))
         self._suspects = frozenset(suspects)

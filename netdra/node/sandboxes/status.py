@@ -24,7 +24,9 @@ from netdra.node.nri.hooks import Sandbox
 from netdra.node.view import VFTrouble
 from netdra.topology.devices import DeviceKey
 
-_RESERVED = "no NetworkTopology is meant by its DeviceClass: it is reserved for the pod, and nothing was attached"
+_RESERVED = (
+    "its DeviceClass does not refer to a NetworkTopology: the device is reserved for the pod, and nothing was attached"
+)
 
 MAX_DATA = 10 * 1024
 MAX_IPS = 16

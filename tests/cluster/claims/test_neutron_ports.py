@@ -211,7 +211,7 @@ def test_a_port_of_another_vf_is_refused_at_once(tell: Any, changed: dict[str, A
         ({"vlan": 4095}, "vlan 4095"),
         ({"mtu": 20}, "mtu 20"),
         ({"addresses": ["10.0.0.5"]}, 'address "10.0.0.5"'),
-        ({"gateways": ["router"]}, '"router" is no address'),
+        ({"gateways": ["router"]}, '"router" is not an address'),
         ({"routes": [{"destination": "10.0.0.0/8", "gateway": "fe80::x"}]}, "no route"),
         ({"minTxRate": 20, "maxTxRate": 10}, "minTxRate 20"),
     ],

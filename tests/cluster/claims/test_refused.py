@@ -37,7 +37,9 @@ def test_a_claim_that_lacks_a_root_step_is_refused_in_these_words(tell: Any) -> 
 def test_a_device_that_nothing_can_attach_is_refused(tell: Any) -> None:
     async def story(scene: Scene) -> None:
         wanted = scene.allocated("c", request("net", scene.device_class(supporting("ovn-k8s-cni-overlay"))))
-        with pytest.raises(InvalidInputError, match='request "net": nothing says how device "eth0-ovn" is attached'):
+        with pytest.raises(
+            InvalidInputError, match='request "net": it is not defined how device "eth0-ovn" is attached'
+        ):
             await scene.claims.prepare(wanted)
 
     tell(story)

@@ -374,7 +374,7 @@ def test_networks_of_one_name_are_not_chosen_among(cloud: Cloud, file: Path) -> 
         ask(file, lambda neutron: neutron.network("twin"))
     assert all(twin["id"] in problem.value.hint for twin in twins)
     assert ask(file, lambda neutron: neutron.network(twins[1]["id"])).id == twins[1]["id"]
-    with pytest.raises(NoNetworkError, match='there is no network "nowhere"'):
+    with pytest.raises(NoNetworkError, match='there is not a network "nowhere"'):
         ask(file, lambda neutron: neutron.network("nowhere"))
 
 
@@ -540,5 +540,5 @@ def test_a_neutron_without_keystone_asks_for_no_login(cloud: Cloud, network: Any
     with cloud.without_login():
         _, _, settings = ask(file, lambda neutron: neutron.ensure(wanted(network)))
         assert settings.vlan == network["provider:segmentation_id"]
-    with pytest.raises(UnauthorizedError, match="it wants a login"):
+    with pytest.raises(UnauthorizedError, match="a login is required"):
         ask(file, lambda neutron: neutron.network(network["id"]))

@@ -186,7 +186,7 @@ def test_what_is_wrong_is_told_in_a_word_and_in_an_event_of_the_claim(
     cases: dict[str, tuple[str, dict[str, Any], str]] = {
         "NoNetwork": ("physnet2", {"network": "nowhere"}, "nowhere"),
         "NoAddress": ("physnet2", {"network": "data", "fixedIPs": ["192.0.2.1"]}, "192.0.2.1"),
-        "NoPort": ("physnet2", {"port": "5c1f7f3e-0000-4000-8000-000000000000"}, "there is no port"),
+        "NoPort": ("physnet2", {"port": "5c1f7f3e-0000-4000-8000-000000000000"}, "not found, or not visible"),
     }
     for number, (reason, (physnet, neutron, _)) in enumerate(cases.items()):
         ask(workspace, reason.lower(), topology(workspace, physnet, f"bad{number}", **neutron), node)

@@ -95,7 +95,7 @@ def alike(value: Any, path: str) -> Any:
 
 
 def seen(bed: Bed) -> dict[str, Any]:
-    """What the pod sees; alias too, for plugins leave notes there."""
+    """The pod's interfaces; alias too, for plugins leave notes there."""
     return {**bed.state()["pod"], "somaxconn": bed.run("sysctl", "-n", "net.core.somaxconn", inside=True)}
 
 

@@ -142,7 +142,7 @@ def test_without_an_allocated_device_it_is_named_as_for_the_plugin(bed: Bed, con
         ({"runtimeConfig": {"deviceID": "0000:01:00.0"}}, device("eth7"), "is not that of the allocated"),
         ({"kernelpath": "/etc"}, None, "not below /sys/devices"),
         ({"kernelpath": "/sys/devices/../../etc"}, None, "not below /sys/devices"),
-        ({"kernelpath": "/sys/devices/none"}, None, "no network device"),
+        ({"kernelpath": "/sys/devices/none"}, None, "network device not found"),
         ({"pciBusID": "0000:ff:1f.7"}, None, "is not on the host"),
         ({"mac": "ff:ff:ff:ff:ff:ff"}, device("eth7"), "not one of a single interface"),
         ({"mtu": 9}, device("eth7"), "mtu"),

@@ -271,9 +271,9 @@ def test_a_step_without_dev_changes_the_interface_that_it_was_planned_for(bed: B
         ({"mtu": 67}, "mtu"),
         ({"mtu": 65536}, "mtu"),
         ({"mtu": True}, "mtu"),
-        ({"addresses": ["10.0.0.5"]}, "no address with a prefix length"),
-        ({"addresses": ["10.0.0.5/33"]}, "no address with a prefix length"),
-        ({"addresses": ["fe80::1%eth0/64"]}, "no address with a prefix length"),
+        ({"addresses": ["10.0.0.5"]}, "not an address with a prefix length"),
+        ({"addresses": ["10.0.0.5/33"]}, "not an address with a prefix length"),
+        ({"addresses": ["fe80::1%eth0/64"]}, "not an address with a prefix length"),
         ({"addresses": ["224.0.0.1/24"]}, "multicast and cannot be assigned to an interface"),
         ({"addresses": ["fe80::1/64", "fe80:0::1/64"]}, "put on .* by the same step already"),
         ({"addresses": ["fd00::5/64"], "mtu": 68}, "cannot be combined with mtu 68"),
@@ -417,6 +417,6 @@ def test_a_sysctl_that_cannot_be_given_back_is_refused_before_anything_is_set(po
     name = "net.ipv4.tcp_available_congestion_control"
     tuning = {"sysctl": {"net.core.somaxconn": "77", name: "reno"}}
     before = pod.run("sysctl", "-n", "net.core.somaxconn", inside=True)
-    with pytest.raises(AttachError, match=f"sysctl {name.replace('.', '/')} could not be given back its value"):
+    with pytest.raises(AttachError, match=f"sysctl {name.replace('.', '/')} could not be restored to"):
         tuned(pod, tuning)
     assert pod.run("sysctl", "-n", "net.core.somaxconn", inside=True) == before

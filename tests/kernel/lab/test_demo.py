@@ -101,7 +101,7 @@ def test_on_a_terminal_it_reads_like_a_story() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    for number, text in ((1, "A node is made"), (8, "What the pod sees"), (11, "Outside, nothing is left")):
+    for number, text in ((1, "A node is made"), (8, "The pod's interfaces"), (11, "Outside, nothing is left")):
         assert f"{number}. {text}" in done.stdout
     assert "data0" in done.stdout
 

@@ -32,7 +32,8 @@ def step(kind: str) -> dict[str, Any]:
 def test_a_class_that_no_claim_could_be_prepared_with_is_refused(request_of: Request) -> None:
     (error,) = review(request_of(device_class(step("../sh"))), Cluster()).errors
     assert error == (
-        'DeviceClass "nics": opaque parameters, step: type "../sh" is no CNI plugin\'s name; a type is the name of a '
+        'DeviceClass "nics": opaque parameters, step: type "../sh" is not a valid CNI plugin name; a '
+        "type is the name of a "
         "program in the CNI path: no slash, no path"
     )
     changed = request_of(device_class(step("../sh")), old=device_class(step("macvlan")))

@@ -46,7 +46,7 @@ def test_objects_are_reviewed_one_after_the_other_and_side_by_side(
 
 @pytest.mark.parametrize(
     ("command", "message"),
-    [(DEAF, "cannot be checked within 0.2 s"), (DEAD, "in the memory"), (GREEDY, "in the memory")],
+    [(DEAF, "cannot be checked within 0.2 s"), (DEAD, "in the available memory"), (GREEDY, "in the available memory")],
     ids=["deaf", "dead", "greedy"],
 )
 def test_what_no_worker_can_review_is_refused_and_the_next_is_not(

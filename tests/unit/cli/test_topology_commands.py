@@ -330,7 +330,7 @@ def test_graph_refuses_what_it_cannot_draw(run: Run, tmp_path: Path) -> None:
     unsound.write_text(Path(TUNED).read_text().replace("[localnet-port]", "[port]"))
     code, out, err = run("graph", str(unsound))
     assert (code, out) == (2, "")
-    assert 'dependOn names "port", which is no step of this topology' in err
+    assert 'dependOn names "port", which is not a step of this topology' in err
 
 
 def test_more_devices_than_a_claim_can_have_are_refused(run: Run, tmp_path: Path) -> None:

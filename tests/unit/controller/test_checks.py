@@ -90,7 +90,7 @@ def test_what_ends_a_worker_twice_takes_too_much_memory() -> None:
             with pytest.raises(WorkersBusyError):
                 await checks.policy(exclusive("p", "true"))
             (wrong,) = await checks.policy(exclusive("p", "true"))
-            assert "in the memory that there is" in wrong
+            assert "in the available memory" in wrong
 
     asyncio.run(story())
 

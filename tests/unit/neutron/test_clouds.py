@@ -74,8 +74,12 @@ def test_one_of_several_clouds_is_named(tmp_path: Path) -> None:
     ("auth", "cloud", "said"),
     [
         ({**CREDENTIAL, "auth_url": ""}, {}, "auth.auth_url is missing"),
-        ({**CREDENTIAL, "auth_url": "keystone"}, {}, "auth.auth_url is no URL"),
-        ({**CREDENTIAL, "auth_url": "https://user:s3cret@keystone/v3"}, {}, "auth.auth_url is no URL"),
+        ({**CREDENTIAL, "auth_url": "keystone"}, {}, "auth.auth_url is not an http:// or https:// URL"),
+        (
+            {**CREDENTIAL, "auth_url": "https://user:s3cret@keystone/v3"},
+            {},
+            "auth.auth_url is not an http:// or https:// URL",
+        ),
         ({**CREDENTIAL, "application_credential_secret": None}, {}, "auth.application_credential_secret is missing"),
         ({**PASSWORD, "password": ""}, {}, "auth.password is missing"),
         ({**PASSWORD, "user_domain_name": ""}, {}, "auth.username needs auth.user_domain_name"),

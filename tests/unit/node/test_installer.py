@@ -224,9 +224,9 @@ def test_what_was_written_over_in_place_is_somebody_elses(scene: Scene) -> None:
 
 @pytest.mark.parametrize("name", ["", "..", "../../etc/demo", "a/b", "a b", ".netdra", "é"])
 def test_a_path_is_no_name(scene: Scene, name: str) -> None:
-    with pytest.raises(InvalidInputError, match="is no CNI plugin's name"):
+    with pytest.raises(InvalidInputError, match="is not a valid CNI plugin name"):
         install(PluginInstallation(source=scene.source, folder=scene.folder, name=name))
-    with pytest.raises(InvalidInputError, match="is no CNI plugin's name"):
+    with pytest.raises(InvalidInputError, match="is not a valid CNI plugin name"):
         remove(scene.folder, name)
 
 

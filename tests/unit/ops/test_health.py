@@ -1,4 +1,4 @@
-"""Alive and ready are what the checks say; a process that was told to stop is never ready again."""
+"""Alive and ready are what the checks say; a process that was stopping is never ready again."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_whoever_stops_is_not_ready_whatever_the_checks_say() -> None:
     health.ready("caches", lambda: CheckResult(ok=True))
     assert health.readiness().ok
     health.stopping = True
-    assert health.readiness() == Report(ok=False, checks=(Named("stopping", False, "told to stop"),))
+    assert health.readiness() == Report(ok=False, checks=(Named("stopping", False, "stopping"),))
     assert health.liveness().ok
 
 

@@ -1,4 +1,4 @@
-"""A process that is told to stop is not ready first, finishes what has begun, then ends; a second signal ends at once.
+"""A process that is stopping is not ready first, finishes what has begun, then ends; a second signal ends at once.
 
 Each is a Python process of its own, as signals are.
 """
@@ -71,7 +71,7 @@ def test_what_has_begun_is_finished_before_the_work_is_cancelled(number: signal.
     process = start()
     process.send_signal(number)
     said, _ = process.communicate(timeout=WITHIN)
-    assert said.splitlines() == ["ready: stopping: told to stop", "finished", "cancelled", "ended"]
+    assert said.splitlines() == ["ready: stopping: stopping", "finished", "cancelled", "ended"]
     assert process.returncode == 0
 
 
@@ -79,7 +79,7 @@ def test_what_takes_too_long_is_left() -> None:
     process = start(lasts=3600, finish=0.2)
     process.send_signal(signal.SIGTERM)
     said, _ = process.communicate(timeout=WITHIN)
-    assert said.splitlines() == ["ready: stopping: told to stop", "cancelled", "ended"]
+    assert said.splitlines() == ["ready: stopping: stopping", "cancelled", "ended"]
     assert process.returncode == 0
 
 
@@ -96,7 +96,7 @@ def test_a_second_signal_ends_at_once(number: signal.Signals) -> None:
     process = start(lasts=3600, finish=3600)
     assert process.stdout is not None
     process.send_signal(number)
-    assert process.stdout.readline() == "ready: stopping: told to stop\n"
+    assert process.stdout.readline() == "ready: stopping: stopping\n"
     process.send_signal(number)
     said, _ = process.communicate(timeout=WITHIN)
     assert said == ""

@@ -100,7 +100,7 @@ class TestSelectors:
             (request("r", "device.nonsense"), "does not compile"),
             ({"name": "r"}, "neither exactly nor firstAvailable"),
             (request(count=33), "requests at least 33 devices; the limit is 32"),
-            (request(capacity={"requests": {"x": "many"}}), '"many" is no quantity'),
+            (request(capacity={"requests": {"x": "many"}}), '"many" is not a quantity'),
         ],
     )
     def test_a_claim_that_cannot_be_met_anywhere_is_refused_for_good(self, wanted: Any, reason: str) -> None:

@@ -151,7 +151,7 @@ class TestPools:
         [
             (
                 [slice_of(device("a", capacity={"x": {"value": "much"}}))],
-                'pool "n1-pool", device "a": "much" is no quantity',
+                'pool "n1-pool", device "a": "much" is not a quantity',
             ),
             ([slice_of(device("a", attributes={"x": {"version": "one"}}))], 'device "dra.networking/n1-pool/a": "one"'),
             ([slice_of(sharedCounters=[{"name": "set", "counters": {"c": {"value": "x"}}}])], 'counter set "set": "x"'),

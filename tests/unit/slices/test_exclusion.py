@@ -123,7 +123,7 @@ def test_a_policy_that_lets_claims_ask_for_less_than_the_default_is_followed() -
 
 
 def test_a_claim_whose_amount_is_no_quantity_is_refused() -> None:
-    assert '"much" is no quantity' in why(share("p0-macvlan", "much"))
+    assert '"much" is not a quantity' in why(share("p0-macvlan", "much"))
 
 
 def test_a_held_device_that_is_no_longer_published_draws_nothing() -> None:

@@ -54,7 +54,7 @@ def test_references_are_found_with_their_places(topology: Topology) -> None:
 ROOT = "{name: a, type: sriov}"
 CASES = {
     f"- {ROOT}\n- {{name: b, type: bond, dependOn: [c]}}": (
-        'step "b": dependOn names "c", which is no step of this topology; its steps are a, b',
+        'step "b": dependOn names "c", which is not a step of this topology; its steps are a, b',
         ("spec", "steps", 1, "dependOn", 0),
     ),
     "- {name: a, type: bond, dependOn: [a]}": ("dependOn names the step itself", ("spec", "steps", 0, "dependOn", 0)),
@@ -68,14 +68,14 @@ CASES = {
         "dependOn goes in a circle: b -> c -> d -> b",
         ("spec", "steps", 1, "dependOn"),
     ),
-    "- {name: A, type: sriov}": ('step "A": the name is no DNS label', ("spec", "steps", 0, "name")),
-    "- {name: '', type: sriov}": ("the name is no DNS label", ("spec", "steps", 0, "name")),
-    "- {name: a, type: ../bin/sh}": ('type "../bin/sh" is no CNI plugin', ("spec", "steps", 0, "type")),
-    "- {name: a, type: /bin/sh}": ('type "/bin/sh" is no CNI plugin', ("spec", "steps", 0, "type")),
-    "- {name: a, type: a..b}": ('type "a..b" is no CNI plugin', ("spec", "steps", 0, "type")),
-    "- {name: a, type: '..'}": ('type ".." is no CNI plugin', ("spec", "steps", 0, "type")),
-    "- {name: a, type: 'x\\ny'}": ("is no CNI plugin", ("spec", "steps", 0, "type")),
-    "- {name: a, type: ''}": ('type "" is no CNI plugin', ("spec", "steps", 0, "type")),
+    "- {name: A, type: sriov}": ('step "A": the name is not a DNS label', ("spec", "steps", 0, "name")),
+    "- {name: '', type: sriov}": ("the name is not a DNS label", ("spec", "steps", 0, "name")),
+    "- {name: a, type: ../bin/sh}": ('type "../bin/sh" is not a valid CNI plugin name', ("spec", "steps", 0, "type")),
+    "- {name: a, type: /bin/sh}": ('type "/bin/sh" is not a valid CNI plugin name', ("spec", "steps", 0, "type")),
+    "- {name: a, type: a..b}": ('type "a..b" is not a valid CNI plugin name', ("spec", "steps", 0, "type")),
+    "- {name: a, type: '..'}": ('type ".." is not a valid CNI plugin name', ("spec", "steps", 0, "type")),
+    "- {name: a, type: 'x\\ny'}": ("is not a valid CNI plugin name", ("spec", "steps", 0, "type")),
+    "- {name: a, type: ''}": ('type "" is not a valid CNI plugin name', ("spec", "steps", 0, "type")),
     "- {name: a, type: sriov, selector: null}": ("needs a selector", ("spec", "steps", 0)),
     f"- {ROOT}\n- {{name: b, type: x, dependOn: [a], selector: {{cel: 'true'}}}}": (
         "its selector would select nothing",
@@ -90,7 +90,7 @@ CASES = {
         ("spec", "steps", 1, "extendedResourceName"),
     ),
     "- {name: a, type: sriov, extendedResourceName: vf}": (
-        'extendedResourceName "vf" is no name',
+        'extendedResourceName "vf" is not a valid name',
         ("spec", "steps", 0, "extendedResourceName"),
     ),
     "- {name: a, type: sriov, config: {prevResult: {}}}": (
@@ -138,7 +138,7 @@ def test_more_root_steps_than_a_claim_has_requests_are_refused(topology: Topolog
 def test_everything_that_is_wrong_is_said_at_once(topology: Topology) -> None:
     with pytest.raises(InvalidInputError) as caught:
         compile_topology(topology("- {name: A, type: /x, dependOn: [q]}\n- {name: A, type: sriov}", name="Bad_Name"))
-    for part in ("Bad_Name", "no DNS label", '"/x"', '"q"', "appears twice", "no DNS subdomain"):
+    for part in ("Bad_Name", "not a DNS label", '"/x"', '"q"', "appears twice", "not a DNS subdomain"):
         assert part in str(caught.value)
 
 

@@ -97,7 +97,7 @@ V = "- {name: a, type: sriov}\n- {name: v, type: vlan, dependOn: [a], config: {n
         ("\u0435th0", "has a sign"),
         ("5", "config.name is int, not an interface's name"),
         ("[x]", "config.name is list, not an interface's name"),
-        ("'{{ a.mac }}'", "no name that is known before the steps run"),
+        ("'{{ a.mac }}'", "is not known before the steps run"),
         ("'{{ a.interfaceName }}'", 'interface "net1" is also that of step "a"'),
     ],
 )

@@ -122,17 +122,21 @@ CASES: dict[str, tuple[str, str, tuple[Any, ...]]] = {
     ),
     "a group by name": (
         vf("{securityGroups: [default]}"),
-        'securityGroups[0] "default" is no id; see it by `openstack security group list`',
+        'securityGroups[0] "default" is not an ID; see it by `openstack security group list`',
         (0, "neutron", "securityGroups", 0),
     ),
-    "an empty item": (vf("{fixedIPs: ['']}"), 'fixedIPs[0] "" is no name and no id', (0, "neutron", "fixedIPs", 0)),
-    "a long name": (vf(f"{{network: {'x' * 256}}}"), "is no name and no id", (0, "neutron", "network")),
+    "an empty item": (
+        vf("{fixedIPs: ['']}"),
+        'fixedIPs[0] "" is neither a name nor an ID',
+        (0, "neutron", "fixedIPs", 0),
+    ),
+    "a long name": (vf(f"{{network: {'x' * 256}}}"), "is neither a name nor an ID", (0, "neutron", "network")),
     "a result": (
         vf("{network: '{{ vf0.mac }}'}"),
         "{{ vf0.mac }} is the result of a step, and Neutron is asked before any runs; write the value, or {{ params.<",
         (0, "neutron", "network"),
     ),
-    "no reference": (vf("{network: '{{ x }}'}"), 'neutron.network: "{{ x }}" is no reference', (0, "neutron")),
+    "no reference": (vf("{network: '{{ x }}'}"), 'neutron.network: "{{ x }}" is not a reference', (0, "neutron")),
     "no such parameter": (
         vf("{network: '{{ params.nett }}'}"),
         'neutron.network: {{ params.nett }} names no parameter of this topology; did you mean "net"?',

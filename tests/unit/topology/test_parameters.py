@@ -141,9 +141,9 @@ def test_a_list_stays_a_list_and_text_may_stand_beside_a_reference_to_a_step() -
         ({"address": "fe80::1%eth0/64"}, "is not an address with its prefix length"),
         ({"address": "{{ nic.mac }}"}, "is not an address with its prefix length"),
         ({"address": "/etc/shadow"}, "is not an address with its prefix length"),
-        ({"address": ["10.77.0.5/24"]}, "is no text"),
-        ({"address": True}, "is no text"),
-        ({"address": None}, "is no text"),
+        ({"address": ["10.77.0.5/24"]}, "is not text"),
+        ({"address": True}, "is not text"),
+        ({"address": None}, "is not text"),
         ({"address": "1" * 5000 + "/24"}, "is not an address with its prefix length"),
     ],
 )
@@ -243,8 +243,8 @@ def test_the_pods_of_a_statefulset_have_addresses_of_their_own_from_one_template
             assert plan.parameters == {"address": address}
     for pod, why in (
         ("web-2", "the pod's ordinal is 2"),
-        ("web-7x2k4", "no StatefulSet pod's own"),
-        ("", "no Stateful"),
+        ("web-7x2k4", "does not belong to a pod of a StatefulSet"),
+        ("", "not belong to a pod of a Stateful"),
     ):
         with pytest.raises(InvalidInputError, match=why):
             bound(claim(per_pod, pod=pod), topology())
@@ -265,15 +265,15 @@ def test_every_pod_s_value_in_a_template_is_looked_at() -> None:
     [
         ("[{name: x}]", "is a text without a format or an enum"),
         ("[{name: x, enum: [a], format: ip}]", "both a format and an enum"),
-        ("[{name: x, enum: ['{{ nic.mac }}']}]", "can be no value"),
-        ("[{name: x, enum: ['']}]", "can be no value"),
+        ("[{name: x, enum: ['{{ nic.mac }}']}]", "is not a valid value"),
+        ("[{name: x, enum: ['']}]", "is not a valid value"),
         ("[{name: X-1, format: ip}]", "the name is not valid"),
         ("[{name: x, format: ip}, {name: x, format: ip}]", "the name appears twice"),
         ("[{name: x, type: integer}]", "without bounds"),
         ("[{name: x, type: integer, minimum: 5, maximum: 4}]", "nothing is between"),
         ("[{name: x, type: boolean, format: ip}]", "format does not go with"),
         ("[{name: x, format: mac, within: [10.0.0.0/8]}]", "within does not go with format mac"),
-        ("[{name: x, format: ip, within: [10.0.0.1/8]}]", "is no network"),
+        ("[{name: x, format: ip, within: [10.0.0.1/8]}]", "is not a network"),
         ("[{name: x, format: ip, default: 10.0.0.0/8}]", "the default .* is not an address without"),
         ('[{name: x, type: "[]string", format: ip, maxItems: 65}]', "a list has from minItems"),
     ],

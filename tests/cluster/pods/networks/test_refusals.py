@@ -119,7 +119,7 @@ def test_configuration_as_deep_as_it_can_be_hurts_nobody(deep_json: None, offer:
 @pytest.mark.parametrize(
     ("step", "text"),
     [
-        ({"type": "../../bin/sh"}, '"../../bin/sh" is no CNI plugin\'s name'),
+        ({"type": "../../bin/sh"}, '"../../bin/sh" is not a valid CNI plugin name'),
         ({"type": "host-device", "config": {"name": "net/1"}}, 'interface name "net/1" has a sign'),
         ({"type": "host-device", "config": {"name": "nét1"}}, 'interface name "nét1" has a sign'),
         ({"type": "host-device", "config": {"name": "eth0"}}, 'interface name "eth0" is not free in a pod'),
@@ -173,7 +173,7 @@ def test_a_device_that_nothing_says_how_to_attach_is_refused(offer: Offer) -> No
     offer.policy("ref8", "ref8", supportedCNIPlugins=[{"name": "vlan", "exclusive": True}])
     offer.wait_published("ref8")
     offer.pods.add("pod", offer.claim("claim", nic=offer.device_class("vlan", "ref8")))
-    said = refused(offer, "pod", "nothing says how device")
+    said = refused(offer, "pod", "it is not defined how device")
     assert "its policy lists vlan, which need a configuration" in said
     assert "request a DeviceClass of a NetworkTopology" in said
 

@@ -114,7 +114,7 @@ def test_a_late_hook_is_answered_without_and_goes_on_to_its_end(caplog: pytest.L
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(main())
-    assert caplog.messages[-1] == "the run hook of pod a/b ended after its answer was due: it went well"
+    assert caplog.messages[-1] == "the run hook of pod a/b ended after its answer was due: it succeeded"
 
 
 def test_hooks_that_never_end_are_bounded() -> None:

@@ -40,7 +40,7 @@ def test_all_first_and_then_all_again_with_one_that_is_gone_told_once() -> None:
             DeviceHealth("b", "z", healthy=True),
         }
         health.publish(pool("a", x=names.TROUBLE, y=names.LINK_DOWN))
-        troubled = DeviceHealth("a", "x", healthy=False, message="it could not be given back: why")
+        troubled = DeviceHealth("a", "x", healthy=False, message="it could not be released: why")
         down = DeviceHealth("a", "y", healthy=False, message="the link has no carrier")
         assert set(await anext(states)) == {troubled, down, DeviceHealth("b", "z", healthy=True)}
         health.publish({"b": ()})

@@ -16,7 +16,7 @@ VETH = f'{OURS}.type == "veth"'
 SHARED = shared("veths", VETH, supportedCNIPlugins=[{"name": "macvlan"}])
 EXCLUSIVE = exclusive("veths", VETH, "ovs")
 THERE = Presence(programs=("macvlan", "ovs"))
-WHY = "there is no program of that name in /opt/cni/bin"
+WHY = "executable not found in /opt/cni/bin"
 LOST = Presence(lost={"macvlan": WHY, "ovs": WHY})
 
 

@@ -118,7 +118,7 @@ def test_a_plugin_comes_is_replaced_and_goes(tmp_path: Path) -> None:
             assert found.presence.lost == found.presence.unusable == {}
             program.unlink()
             await there(found)
-            assert found.presence.lost == {"macvlan": f"there is no program of that name in {tmp_path}"}
+            assert found.presence.lost == {"macvlan": f"executable not found in {tmp_path}"}
 
     asyncio.run(story())
 

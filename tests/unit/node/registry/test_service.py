@@ -425,7 +425,7 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("path", "rule"),
         [
-            ("", "is no path"),
+            ("", "is not a path"),
             ("/etc/passwd", "not an absolute path below /dev"),
             ("/dev/../etc/passwd", 'or ".."'),
             ("/dev/null", "is not allowed on this node, which allows /dev/zero, /dev/fd/*, /dev/sh*"),

@@ -78,7 +78,7 @@ class TestRules:
             (said(device="a\x00b"), 60, "is not a valid device or interface name"),
             *((said(device=f"a{mark}b"), 60, f"a.u{ord(mark):04x}b") for mark in "\u202e\u2066\u200f\u061c"),
             (said(provider="k8s.io"), 60, "is reserved"),
-            (Registration(provider="bctl", device="eth7"), 60, "says nothing"),
+            (Registration(provider="bctl", device="eth7"), 60, "attributes or capacity is required"),
             (said(adds=True, device_file="/etc/passwd"), 60, "device_file: .* not an absolute path below /dev"),
             (said(adds=True, device_file="/dev/../etc/passwd"), 60, 'or ".."'),
             (said(device_file="/dev/fpga0"), 60, "only RegisterDevice takes one"),
