@@ -299,9 +299,9 @@ FAULTS: dict[Fault, tuple[str, ...]] = {
     in_use: ("eth0", "held by claim", "first"),
     selected_nothing: ("not selected by the request's expression 1", "change the request's selectors"),
     constrained: ("dra.networking/ifName", "constraint"),
-    no_claim: ('there is no ResourceClaim "nothing"',),
-    claim_elsewhere: ('it is in namespace "default"',),
-    no_template: ('there is no ResourceClaimTemplate "missing"',),
+    no_claim: ('ResourceClaim "nothing" not found',),
+    claim_elsewhere: ('it exists in namespace "default"',),
+    no_template: ('ResourceClaimTemplate "missing" not found',),
     unlisted: ('no container lists claim "unlisted"',),
     excluded_nodes: ("available only on nodes that the pod excludes", "nodeSelector requires kubernetes.io/hostname="),
     no_driver: ("netdra's driver has never reported from node", "bare"),
@@ -378,7 +378,7 @@ def test_a_watched_story_is_printed_again_when_it_has_changed_and_ends_with_ctrl
             try:
                 assert process.stdout is not None
                 printed = iter(process.stdout.readline, "")
-                assert any('there is no ResourceClaim "nothing"' in line for line in printed)
+                assert any('ResourceClaim "nothing" not found' in line for line in printed)
                 scene.workspace.add_claim("nothing", scene.request("one"))
                 assert any("scheduled to node" in line for line in printed)
             finally:

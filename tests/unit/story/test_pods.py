@@ -105,7 +105,7 @@ CAUSES: dict[str, tuple[tuple[str, ...], str, str]] = {
         "NoDevice",
         'devices of class "fast-nic" are available on 1 node, which offer 2 bridge',
     ),
-    "no claim": ((WAITING, slices("eth0")), "InvalidPod", 'there is no ResourceClaim "net"'),
+    "no claim": ((WAITING, slices("eth0")), "InvalidPod", 'ResourceClaim "net" not found in namespace "apps"'),
     "no class": (
         (WAITING, claim("net", device_class="fast-nicc"), slices("eth0")),
         "UnknownDeviceClass",
@@ -218,7 +218,7 @@ def test_a_deleted_pod_has_the_reason_why_it_stays() -> None:
 
 def test_a_claim_of_another_namespace_is_named() -> None:
     elsewhere = claim("net").replace("namespace: apps", "namespace: other")
-    assert 'it is in namespace "other"' in cause(*BASE, WAITING, elsewhere, slices("eth0"))[1]
+    assert 'it exists in namespace "other"' in cause(*BASE, WAITING, elsewhere, slices("eth0"))[1]
 
 
 def test_a_missing_plugin_comes_before_the_missing_device() -> None:
