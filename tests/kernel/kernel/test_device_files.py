@@ -57,7 +57,7 @@ def test_it_comes_and_goes_and_becomes_another_one(folder: Path) -> None:
 def test_memory_ports_processors_and_disks_are_given_under_no_name(folder: Path, number: tuple[int, int]) -> None:
     path = make(folder / "fpga0", number)
     problem = allowing(folder).look(str(path)).problem
-    assert f"is device {number[0]}:{number[1]}, which is never given to pods" in problem
+    assert f"is device {number[0]}:{number[1]}, which pods never get" in problem
 
 
 def test_so_is_what_the_kernel_says_is_a_disk(folder: Path, tmp_path: Path) -> None:
@@ -84,8 +84,8 @@ def test_a_link_leads_only_to_what_is_allowed(folder: Path) -> None:
         "memory": "leads to /dev/mem, which is not allowed",
         "passwords": "leads to /etc/passwd, which is not allowed",
         "around": "leads to /etc/passwd, which is not allowed",
-        "copy": "is device 1:1, which is never given",
-        "loop": "is no device, and only character devices",
+        "copy": "is device 1:1, which pods never get",
+        "loop": "is not a device; only character devices",
         "nowhere": "is not there",
     }.items():
         file = files.look(f"{folder}/{name}")
