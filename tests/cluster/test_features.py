@@ -75,7 +75,7 @@ def test_a_server_without_the_api_is_named_as_the_reason(control_plane: ControlP
     async def story() -> None:
         async with FaultProxy(control_plane).serving() as proxy, Client(connect(proxy.config)) as client:
             proxy.fault = lambda _: Answer.status(404, "NotFound")
-            with pytest.raises(PermanentError, match=r"does not serve resource\.k8s\.io/v1"):
+            with pytest.raises(PermanentError, match=r"resource\.k8s\.io/v1 is not served"):
                 await probe(client, "worker-1")
 
     asyncio.run(story())

@@ -199,7 +199,7 @@ def test_who_has_no_right_is_told_what_to_do(control_plane: ControlPlane) -> Non
     async def story() -> None:
         config = find_config(control_plane.kubeconfig("somebody", ()))
         async with Client(connect(config)) as client:
-            with pytest.raises(RefusedError, match=r"403 .*somebody.*(?s:.*)grant the right"):
+            with pytest.raises(RefusedError, match=r"403 .*somebody.*(?s:.*)grant the permission"):
                 await client.list(NODES)
 
     run(story())

@@ -223,7 +223,7 @@ def test_a_claim_s_values_are_held_against_the_parameters_of_its_topology(worksp
                 "selector": {"cel": "true"},
                 "exposure": {"allowMultipleAllocations": True, "capacity": {"seats": {"value": "8"}}},
             },
-            "needs requestPolicy.default or consumePerAllocation",
+            "requires requestPolicy.default or consumePerAllocation",
         ),
         (SCHEMA, {"cniType": "x", "configParameters": {"optional": [{"name": "a"}]}}, "a"),
         (CUSTOM_DEVICE, {"provider": "bctl", "device": "e", "attributes": {"v": {"version": "1"}}}, "semantic version"),
@@ -444,7 +444,7 @@ def test_whoever_writes_pods_is_warned_and_what_a_controller_makes_of_them_is_no
         (unlisted,) = said(kind, written(listed=""))
         assert 'no container lists claim "net"' in unlisted
         (host,) = said(kind, written(hostNetwork=True))
-        assert "is on the host's network (hostNetwork), and asks for network devices" in host
+        assert "uses the host's network (hostNetwork), but requests network devices" in host
     plain: Object = {"containers": [{"name": "main", "image": "none"}]}
     assert said("Pod", plain) == said("Deployment", plain) == []
 

@@ -68,7 +68,7 @@ NIC = step("nic", "host-device")
 @pytest.mark.parametrize("execution", ["Auto", "Binary"])
 def test_a_derived_host_device_does_not_get_the_uplink(node: Scene, execution: str) -> None:
     thief = {**step("thief", "host-device", {"device": UPLINK}, after=("nic",)), "execution": execution}
-    assert f'config.device "{UPLINK}" names a device of the node' in refused(node, NIC, thief)
+    assert f'config.device "{UPLINK}" refers to a device of the node' in refused(node, NIC, thief)
 
 
 def test_a_root_host_device_does_not_get_the_uplink(node: Scene) -> None:

@@ -75,7 +75,7 @@ def test_what_a_claim_s_author_says_of_the_driver_is_refused_by_the_rule(tell: A
         config = [{"requests": ["net"], "opaque": {"driver": names.DRIVER, "parameters": parameters}}]
         plain = scene.device_class(VF)
         wanted = scene.allocated("c", request("net", plain), request("other", plain), config=config)
-        with pytest.raises(InvalidInputError, match=r"configuration of its own .* for requests net; .*decision D10"):
+        with pytest.raises(InvalidInputError, match=r"contains configuration .* for requests net; .*decision D10"):
             await scene.claims.prepare(wanted)
 
     tell(story)

@@ -192,10 +192,10 @@ def test_what_the_user_may_not_see_is_said_and_is_not_called_well(
     findings = asked(mapping(tmp_path / "map", physnet2={"network": "data"}))
     assert levels(findings) == dict.fromkeys(("mechanism sriovnicswitch", "NIC switch agents", "networks"), "warning")
     agents = only(findings, "NIC switch agents")
-    assert agents["seen"].startswith("could not be read: Neutron shows this user no agent; get_agent is")
+    assert agents["seen"].startswith("unknown: Neutron does not show agents to this user")
     assert "openstack network agent list" in agents["fix"]
     assert "could not be read: get_network:provider:physical_network" in only(findings, "networks")["seen"]
-    assert "could not be seen" in only(findings, "network of physnet2")["seen"]
+    assert "could not be" in only(findings, "network of physnet2")["seen"]
 
 
 def test_an_agent_that_is_dead_or_elsewhere_is_told_with_the_host(
@@ -227,7 +227,7 @@ def test_mappings_that_do_not_fit_the_node_are_told(
         for level in ("error", "warning")
     )
     assert len(errors) == 1
-    assert errors[0].endswith(f"which get no ports: physnet3:enp1s0f1 on {node}")
+    assert errors[0].endswith(f"which do not get ports: physnet3:enp1s0f1 on {node}")
     assert [seen.rpartition(": ")[2] for seen in warnings] == [
         f"physnet2:enp1s0f0 on {node}",
         f"physnet2:enp9s0f9 on {node}",
@@ -235,7 +235,7 @@ def test_mappings_that_do_not_fit_the_node_are_told(
     agent.beat(HOST, physnet2=[NICS["physnet3"]], physnet3=[NICS["physnet2"]])
     crossed = only(asked(), "NIC switch agents")
     assert crossed["level"] == "error"
-    assert f"enp1s0f0 of {node} is of physnet2 here, of physnet3 there" in crossed["seen"]
+    assert f"enp1s0f0 of {node} belongs to physnet2 on the node, but to physnet3 in the agent" in crossed["seen"]
 
 
 def test_networks_that_are_not_there_or_of_another_physical_network_are_told(
@@ -265,7 +265,7 @@ def test_a_user_without_the_role_is_told_which(
     findings = asked(file=cloud.clouds(tmp_path / "member.yaml", "member"))
     roles = only(findings, "roles")
     assert roles["level"] == "error"
-    assert roles["seen"].startswith("role service missing (there: member, reader)")
+    assert roles["seen"].startswith("role service missing (found: member, reader)")
     assert "openstack role add --user netdra-member --project kubernetes service" in roles["fix"]
 
 
@@ -362,7 +362,7 @@ def test_what_becomes_of_ports_is_told_with_the_controllers_own_words(
     try:
         pod = controller_pod()
         api.create(pod)
-        assert tells("error topologies have `neutron`", "no controller serves Neutron", "cloudsSecret")
+        assert tells("error topologies use `neutron`", "no controller serves Neutron", "cloudsSecret")
         ask(workspace, "alone", class_name, node)
         ask(workspace, "silent", class_name, node)
         workspace.wait_placed("silent", node)
@@ -375,7 +375,7 @@ def test_what_becomes_of_ports_is_told_with_the_controllers_own_words(
         until(lambda: tells("1 remain in Terminating", "no answer within"), "the port that stays", seconds=PATIENCE)
         until(
             lambda: tells(
-                "error 1 allocated claims whose topology has `neutron` have no NeutronPort", f"{namespace}/alone"
+                "error 1 allocated claims whose topology uses `neutron` do not have a NeutronPort", f"{namespace}/alone"
             ),
             "the claim without a port",
             seconds=PATIENCE,

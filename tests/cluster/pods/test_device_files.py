@@ -193,7 +193,7 @@ def test_a_pod_does_not_begin_with_a_file_that_went_and_begins_when_it_is_back(o
     offer.pods.add("again", claim)
     # Whoever is asked first says so: the hook, Prepare if the device is withdrawn by then, or the scheduler.
     told = (
-        f"device file {path} is device 1:1, which is never given to pods",
+        f"device file {path} is device 1:1, which pods never get",
         "is not known on this node",
         "cannot allocate",
     )
@@ -220,7 +220,7 @@ def test_what_is_not_to_be_given_is_refused_with_the_rule(offer: Offer, folder: 
     refused = {
         folder / "memory": "leads to /dev/mem, which is not allowed on this node",
         folder / "outside": "leads to /etc/passwd, which is not allowed on this node",
-        folder / "copy": "is device 1:1, which is never given to pods",
+        folder / "copy": "is device 1:1, which pods never get",
         folder / "disk": "is a block device; only character devices are supported",
         Path("/dev/null"): "is not allowed on this node, which allows",
         Path("/etc/passwd"): "is not an absolute path below /dev",

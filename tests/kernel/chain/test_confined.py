@@ -38,7 +38,7 @@ def test_a_derived_host_device_leaves_the_uplink_on_the_node(node: Bed, config: 
     if "hwaddr" in config:
         config = {"hwaddr": str(node.link(UPLINK)["address"])}
     before = node.state()
-    with pytest.raises(InvalidInputError, match="names a device of the node"):
+    with pytest.raises(InvalidInputError, match="refers to a device of the node"):
         attached(node, DEVICE, step("thief", "host-device", "net2", config, after=["dev"], binary=binary))
     assert differences(before, node.state()) == []
 

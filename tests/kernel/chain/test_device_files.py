@@ -57,7 +57,7 @@ def test_what_is_not_allowed_or_not_there_any_more_is_refused_when_the_pod_begin
     with pytest.raises(AttachError, match="is not there"):
         attach(plans(path), bed.container, bed.pod.path, settings)
     make(path, (1, 1))
-    with pytest.raises(AttachError, match="which is never given to pods"):
+    with pytest.raises(AttachError, match="which pods never get"):
         attach(plans(path), bed.container, bed.pod.path, settings)
     path.unlink()
     path.symlink_to("/dev/zero")

@@ -123,9 +123,9 @@ def test_whoever_is_not_root_is_told_what_could_not_be_seen_and_sees_the_rest() 
     assert "Traceback" not in done.stderr, done.stderr
     found = {each["check"]: each for each in json.loads(done.stdout)}
     assert found["API server"]["level"] == "warning"
-    assert "not looked at" in found["API server"]["seen"]
+    assert "not checked" in found["API server"]["seen"]
     assert found["rights"]["level"] == "warning"
-    assert "not asked as root" in found["rights"]["seen"]
+    assert "not checked as root" in found["rights"]["seen"]
     assert found["interfaces"]["level"] == "ok"
     assert found["NRI"]["level"] == "error"
     assert done.returncode == 1

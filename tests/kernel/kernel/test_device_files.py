@@ -57,7 +57,7 @@ def test_it_comes_and_goes_and_becomes_another_one(folder: Path) -> None:
 def test_memory_ports_processors_and_disks_are_given_under_no_name(folder: Path, number: tuple[int, int]) -> None:
     path = make(folder / "fpga0", number)
     problem = allowing(folder).look(str(path)).problem
-    assert f"is device {number[0]}:{number[1]}, which is never given to pods" in problem
+    assert f"is device {number[0]}:{number[1]}, which pods never get" in problem
 
 
 def test_so_is_what_the_kernel_says_is_a_disk(folder: Path, tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_so_is_what_the_kernel_says_is_a_disk(folder: Path, tmp_path: Path) -> N
     device.mkdir(parents=True)
     (device / "subsystem").symlink_to("../../../class/nvme")
     path = make(folder / "fpga0")
-    assert "never given" in DeviceFiles([f"{folder}/*"], Sysfs(str(tmp_path))).look(str(path)).problem
+    assert "which pods never get" in DeviceFiles([f"{folder}/*"], Sysfs(str(tmp_path))).look(str(path)).problem
 
 
 def test_a_link_leads_only_to_what_is_allowed(folder: Path) -> None:
@@ -84,9 +84,9 @@ def test_a_link_leads_only_to_what_is_allowed(folder: Path) -> None:
         "memory": "leads to /dev/mem, which is not allowed",
         "passwords": "leads to /etc/passwd, which is not allowed",
         "around": "leads to /etc/passwd, which is not allowed",
-        "copy": "is device 1:1, which is never given",
-        "loop": "is no device, and only character devices",
-        "nowhere": "is not there",
+        "copy": "is device 1:1, which pods never get",
+        "loop": "is not a device; only character devices",
+        "nowhere": "does not exist",
     }.items():
         file = files.look(f"{folder}/{name}")
         assert (file.number, rule in file.problem) == (None, True), file.problem
@@ -114,6 +114,6 @@ def test_what_is_no_character_device_is_named(folder: Path) -> None:
         "disk": "a block device",
         "plain": "a plain file",
         "folder": "a folder",
-        "pipe": "no device",
+        "pipe": "not a device",
     }.items():
         assert f"is {kind}; only character devices are supported" in files.look(f"{folder}/{name}").problem

@@ -156,7 +156,7 @@ with netns.Namespace.create("pod") as pod, pod.socket() as sock:
 
 @pytest.mark.parametrize("name", ["", "..", "a/b"])
 def test_names_that_are_paths_are_refused(name: str) -> None:
-    with pytest.raises(InvalidInputError, match="cannot name a network namespace"):
+    with pytest.raises(InvalidInputError, match="is not a valid name of a network namespace"):
         Namespace.create(name)
 
 

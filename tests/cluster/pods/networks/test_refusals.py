@@ -97,9 +97,9 @@ def test_configuration_of_a_claims_author_counts_for_nothing_however_it_looks(of
     for name, parameters in wanted.items():
         offer.pods.add(name, claim_with(offer, name, device_class, opaque(parameters)))
     for name in wanted:
-        said = refused(offer, name, "brings configuration of its own")
+        said = refused(offer, name, "contains configuration for dra.networking")
         assert f'ResourceClaim "{offer.workspace.namespace}/{name}"' in said
-        assert "such counts only in a DeviceClass (decision D10)" in said
+        assert "it is only allowed in a DeviceClass (decision D10)" in said
         assert "remove it from spec.devices.config" in said
 
 
@@ -109,7 +109,7 @@ def test_configuration_as_deep_as_it_can_be_hurts_nobody(deep_json: None, offer:
     deep = nested(PARAMETERS_LIMIT)
     assert len(json.dumps(deep, separators=(",", ":"))) > PARAMETERS_LIMIT - 100
     offer.pods.add("hostile", claim_with(offer, "hostile", device_class, opaque(deep)))
-    refused(offer, "hostile", "brings configuration of its own")
+    refused(offer, "hostile", "contains configuration for dra.networking")
     offer.pods.delete("hostile")
     offer.workspace.release("hostile", "hostile")
     offer.pods.run("other", claim_with(offer, "other", device_class, opaque(deep, "other.example")))
