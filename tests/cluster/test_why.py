@@ -293,7 +293,7 @@ def unbound_port(scene: Scene) -> Sequence[str]:
 
 
 FAULTS: dict[Fault, tuple[str, ...]] = {
-    no_policy: ("wlan0: no policy matches it",),
+    no_policy: ("wlan0: not matched by any policy",),
     conflict: ("b-nics", "is not used", "same selector, priority and suffix"),
     unknown_class: ('DeviceClass "nowhere-nic"', "does not exist", "no NetworkTopology"),
     in_use: ("eth0", "held by claim", "first"),
@@ -313,7 +313,7 @@ FAULTS: dict[Fault, tuple[str, ...]] = {
     gated: ("scheduling gates", "example.com/quota"),
     admin_taint: ("eth1", "example.com/repair=fan:NoSchedule", "DeviceTaintRule", "repair-"),
     tainted_device: ("example.com/repair=fan:NoSchedule", "DeviceTaintRule", "repair-"),
-    unknown_device: ('"wlan0" is hidden', "no policy matches it"),
+    unknown_device: ('"wlan0" is hidden', "not matched by any policy"),
     forbidden_topology: ("PluginNotAllowed", "firewall", "node.allowPlugins"),
     unbound_port: ("is not Bound in Neutron", "BindingFailed", "physnet2"),
 }
