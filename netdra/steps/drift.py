@@ -25,7 +25,7 @@ def check_interface(if_name: str, final: StepResult, site: Site) -> tuple[str, .
     sock = site.inside.sock
     netdev = link.find(sock, if_name)
     if netdev is None:
-        return (f'interface "{if_name}" is not there',)
+        return (f'interface "{if_name}" does not exist',)
     down = () if netdev.is_up else (f'interface "{if_name}" is down',)
     return (*down, *check_values(netdev, final, site))
 

@@ -101,7 +101,7 @@ def test_no_sandbox_begins_while_plugins_collect(bed: Bed) -> None:
     until(lambda: begun.exists() or not worker.is_alive(), "the plugin to collect")
     assert worker.is_alive()
     header = checkpoint.load_all(bed.settings.state)[0][0].header
-    with pytest.raises(TemporaryError, match="has held"):
+    with pytest.raises(TemporaryError, match="another process has locked"):
         checkpoint.create(bed.settings.state, msgspec.structs.replace(header, pod=PodIdentity(sandbox="s2")), 0.05)
     go_on.touch()
     attach((of_fake("net5"),), PodIdentity(sandbox="s2"), bed.pod.path, bed.settings)

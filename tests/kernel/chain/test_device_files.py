@@ -54,7 +54,7 @@ def test_what_is_not_allowed_or_not_there_any_more_is_refused_when_the_pod_begin
     with pytest.raises(AttachError, match=f"device file {path} is not allowed on this node, which does not allow any"):
         attach(plans(path), bed.container, bed.pod.path, bed.settings)
     path.unlink()
-    with pytest.raises(AttachError, match="is not there"):
+    with pytest.raises(AttachError, match="does not exist; netdra offers it once it exists"):
         attach(plans(path), bed.container, bed.pod.path, settings)
     make(path, (1, 1))
     with pytest.raises(AttachError, match="which pods never get"):

@@ -303,9 +303,9 @@ def test_other_plans_for_a_sandbox_replace_the_first(bed: Bed) -> None:
 def test_a_device_that_another_sandbox_holds_is_refused_and_named(bed: Bed) -> None:
     taken = checkpoint.create(bed.settings.state, of_sandbox(bed, "other"), 1)
     holders.take(bed.settings.state, "0000:01:00.0", "other")
-    with pytest.raises(TemporaryError, match="still sandbox other's") as refused:
+    with pytest.raises(TemporaryError, match="is still used by sandbox other") as refused:
         holders.take(bed.settings.state, "0000:01:00.0", "mine")
-    assert "that pod has the device until it ends" in refused.value.hint, "its namespace is there: it is healthy"
+    assert "the pod uses the device until it ends" in refused.value.hint, "its namespace is there: it is healthy"
     netns.delete(Path(bed.pod.path).name)
     with pytest.raises(TemporaryError) as refused:
         holders.take(bed.settings.state, "0000:01:00.0", "mine")

@@ -79,7 +79,7 @@ def test_a_plugin_that_moves_another_nic_on_del_is_reported_and_the_nic_is_retur
     taker.does("DEL", f"{UNMAKE}; {TAKE[how]}; {ends}")
     report = detach(bed.container.sandbox, bed.settings)
     # Which of two links that are gone it was cannot be known: the plugin's own veth is gone, too.
-    called = '"eth8"' if how == "moved" else '"data8" (one of eth8, far0 before)'
+    called = '"eth8"' if how == "moved" else '"data8" (formerly one of eth8, far0)'
     assert ("eth8" if how == "moved" else "data8") in links(bed)
     if ends == "true":
         assert report.is_clean

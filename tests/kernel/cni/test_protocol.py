@@ -206,7 +206,7 @@ def test_a_large_configuration_and_a_large_result_pass(recorder: Recorder) -> No
 def test_what_is_no_json_is_refused_before_the_plugin_runs(recorder: Recorder) -> None:
     plugin = found(recorder)
     network = NetworkConfig(network="n", type="fake", config={"odd": object()})
-    with pytest.raises(InvalidInputError, match="no JSON"):
+    with pytest.raises(InvalidInputError, match="not valid JSON"):
         protocol.add(plugin, network, HERE, None, SOON)
     assert recorder.calls() == []
 
@@ -280,7 +280,7 @@ def test_status_and_gc_need_no_attachment_and_1_1_0(tmp_path: Path) -> None:
     assert "CNI_IFNAME" not in collect.environment
     assert collect.config["cni.dev/valid-attachments"] == [{"containerID": "c1", "ifname": "net1"}]
     old = found(Recorder(tmp_path, "old", versions=["1.0.0"]))
-    with pytest.raises(PluginPermanentError, match="which has no STATUS"):
+    with pytest.raises(PluginPermanentError, match="does not define STATUS"):
         protocol.status(old, NETWORK, SOON)
     with pytest.raises(PluginPermanentError, match="which does not define GC"):
         protocol.collect(old, NETWORK, [HERE], SOON)

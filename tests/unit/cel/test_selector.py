@@ -102,7 +102,7 @@ def test_holds(expression: str, device: DeviceVariables) -> None:
         ("1 / 0 == 1", "divide by zero"),
         (f"{OURS}.type.isGreaterThan(quantity('1'))", "No matching overloads"),
         ("semver('1.2.3').compareTo(quantity('1')) == 0", "not a semantic version"),
-        ("quantity('x') == quantity('1')", "no quantity"),
+        ("quantity('x') == quantity('1')", "is not a quantity"),
         ("quantity('0.5').asInteger() == 1", "not a 64-bit integer"),
     ],
 )
