@@ -227,7 +227,7 @@ def test_only_a_statefulset_s_pod_has_values_per_pod(files: dict[str, str]) -> N
     Path(files["pod"]).write_text(workload("Pod", name="web-1"))
     assert calls(*_all(files))[-1]["stdin"]["id"] == 8
     Path(files["pod"]).write_text(workload("Deployment"))
-    assert "the claim is does not belong to a pod of a StatefulSet" in refused(*_all(files))
+    assert "the claim does not belong to a pod of a StatefulSet" in refused(*_all(files))
 
 
 def test_the_claim_that_was_made_for_a_running_pod_is_taken(files: dict[str, str], tmp_path: Path) -> None:
