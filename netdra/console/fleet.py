@@ -153,7 +153,7 @@ def _has(node: NodeCounts, name: str) -> bool:
 
 
 def _summary(nodes: Sequence[NodeCounts]) -> str:
-    totals = (f"{sum(node[at] for node in nodes)} {name}" for at, name in enumerate(STATES, 1))
+    totals = (f"{sum(int(node[at]) for node in nodes)} {name}" for at, name in enumerate(STATES, 1))
     return f"{len(nodes)} nodes report: {', '.join(totals)}."
 
 

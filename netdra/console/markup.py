@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from html import escape
 from urllib.parse import quote, urlencode
 
@@ -38,9 +39,10 @@ class Address:
     __slots__ = ("text",)
 
     def __init__(self, *segments: str, **query: str) -> None:
-        path = "/".join(quote(segment, safe="") for segment in segments)
-        asked = urlencode({name: value for name, value in query.items() if value})
-        self.text = f"/{path}{'?' if asked else ''}{asked}"
+        """The address of a path, with the fields of a query that have a value."""
+        path = "/" + "/".join([quote(segment, safe="") for segment in segments])
+        asked = urlencode({name: value for name, value in query.items() if value}) if query else ""
+        self.text = f"{path}?{asked}" if asked else path
 
 
 Child = Markup | str | int | None | Iterable["Child"]
@@ -49,6 +51,8 @@ Value = str | int | bool | Address | None
 
 def visible(text: str) -> str:
     """A text whose invisible characters are shown as escapes, in bounds."""
+    if len(text) <= MAX_TEXT and text.isascii() and text.isprintable():
+        return text
     shown = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
     return _INVISIBLE.sub(lambda match: match[0].encode("unicode-escape").decode(), shown)
 
@@ -65,7 +69,6 @@ def element(tag: str, *children: Child, **attributes: Value) -> Markup:
     Raises:
         ValueError: an attribute could have an effect that its value decides.
     """
-    assert _NAME.match(tag), tag
     inside = join(children).text
     opened = f"<{tag}{''.join(_attribute(name, value) for name, value in attributes.items())}>"
     return Markup(opened if tag in _VOID else f"{opened}{inside}</{tag}>")
@@ -89,17 +92,30 @@ def _append(child: Child, parts: list[str]) -> None:
 
 
 def _attribute(given: str, value: Value) -> str:
-    name = given.rstrip("_").replace("_", "-")
     if value is None or value is False:
         return ""
-    if not _NAME.match(name) or name in _FORBIDDEN or name.startswith("on"):
-        raise ValueError(f"attribute {name} is not allowed")
+    name = _checked(given)
     if isinstance(value, Address) != (name in _URLS):
         raise ValueError(f"attribute {name} must be {'an' if name in _URLS else 'no'} Address")
     if value is True:
         return f" {name}"
-    text = value.text if isinstance(value, Address) else visible(str(value))
+    if isinstance(value, int):
+        return f' {name}="{value}"'
+    text = value.text if isinstance(value, Address) else visible(value)
     return f' {name}="{escape(text)}"'
+
+
+@lru_cache(maxsize=256)
+def _checked(given: str) -> str:
+    """An attribute's name.
+
+    Raises:
+        ValueError: its value would be code.
+    """
+    name = given.rstrip("_").replace("_", "-")
+    if not _NAME.match(name) or name in _FORBIDDEN or name.startswith("on"):
+        raise ValueError(f"attribute {name} is not allowed")
+    return name
 
 
 def document(title: str, head: Child, body: Child) -> bytes:
