@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
 
 import click
 
-from netdra.cli import daemons, shared, terminal
+from netdra.cli import daemons, shared
 
 LOOPBACK = "127.0.0.1"
 
@@ -25,11 +25,10 @@ def command(options: daemons.Options, port: int) -> None:
     """
     from netdra.cli.console_source import run
 
-    daemons.run("console", (), lambda client, process: run(client, process, LOOPBACK, port, _announcer()), options)
+    daemons.run("console", (), lambda client, process: run(client, process, LOOPBACK, port, _announce), options)
 
 
-def _announcer() -> Callable[[int, str], None]:
-    def announce(port: int, token: str) -> None:
-        click.echo(terminal.printable(f"http://{LOOPBACK}:{port}/enter?token={token}"))
-
-    return announce
+def _announce(port: int, token: str) -> None:
+    """Print the URL that opens a session."""
+    click.echo(f"http://{LOOPBACK}:{port}/enter?token={token}")
+    sys.stdout.flush()

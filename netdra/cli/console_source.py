@@ -181,10 +181,9 @@ async def run(client: Client, process: Process, address: str, port: int, announc
     """
     source = LiveCluster(client)
     process.health.ready("nodes", met(lambda: source.reflector.synced, "the nodes are not read yet"))
-    tokens: list[str] = []
-    access = ConsoleAccess(lambda token: announce(listened[0], token) if listened else tokens.append(token))
-    listened: list[int] = []
-    async with Console(source, access).serving(address, port) as server:
-        listened.append(server.port)
-        announce(server.port, tokens[0])
-        await source.reflector.run()
+    tokens: asyncio.Queue[str] = asyncio.Queue()
+    console = Console(source, ConsoleAccess(tokens.put_nowait))
+    async with console.serving(address, port) as server, asyncio.TaskGroup() as tasks:
+        tasks.create_task(source.reflector.run())
+        while True:
+            announce(server.port, await tokens.get())

@@ -50,7 +50,9 @@
   };
 
   document.addEventListener("focusout", () => again && setTimeout(load));
-  const source = new EventSource("/live?of=" + encodeURIComponent(location.pathname + location.search));
+  const since = document.getElementById("main").dataset.version || "";
+  const of = encodeURIComponent(location.pathname + location.search);
+  const source = new EventSource("/live?of=" + of + "&since=" + encodeURIComponent(since));
   source.addEventListener("changed", load);
   source.addEventListener("lost", () => say("The cluster cannot be read just now."));
   source.addEventListener("error", () => source.readyState === EventSource.CLOSED && say("Not live. Reload the page."));

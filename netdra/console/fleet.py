@@ -126,13 +126,14 @@ class Shown(NamedTuple):
     number: int = 1
 
 
-def fleet_page(nodes: Sequence[NodeCounts], shown: Shown, problem: str = "") -> bytes:
+def fleet_page(nodes: Sequence[NodeCounts], shown: Shown, problem: str = "", version: str = "") -> bytes:
     """The page of all nodes.
 
     Args:
         nodes: in the order of their names.
         shown: the part of them.
         problem: why the numbers may be old, "" if they are not.
+        version: that of the nodes, from which on changes are events.
     """
     chosen = [node for node in nodes if shown.text in node.name and (not shown.state or _has(node, shown.state))]
     rows = islice(chosen, (shown.number - 1) * ROWS, shown.number * ROWS)
@@ -145,7 +146,7 @@ def fleet_page(nodes: Sequence[NodeCounts], shown: Shown, problem: str = "") -> 
         table(f"{len(chosen)} nodes", ("Node", *map(str.capitalize, STATES), "Problems"), map(_row, rows)),
         _pages(len(chosen), shown),
     )
-    return page("Nodes", content, is_live=True, here="Nodes")
+    return page("Nodes", content, is_live=True, here="Nodes", version=version)
 
 
 def _has(node: NodeCounts, name: str) -> bool:

@@ -19,7 +19,7 @@ MAX_ROWS = 500
 """Rows of one table; the page says how many are left out."""
 
 
-def page(title: str, content: Child, *, is_live: bool = False, here: str = "") -> bytes:
+def page(title: str, content: Child, *, is_live: bool = False, here: str = "", version: str = "") -> bytes:
     """A page.
 
     Args:
@@ -27,6 +27,7 @@ def page(title: str, content: Child, *, is_live: bool = False, here: str = "") -
         content: below the heading.
         is_live: whether the page is loaded again when the cluster changes.
         here: the name of its part in the navigation.
+        version: that of the content, "" if it has none.
     """
     links = (
         element("li", element("a", name, href=where, aria_current="page" if name == here else None))
@@ -43,7 +44,7 @@ def page(title: str, content: Child, *, is_live: bool = False, here: str = "") -
         (
             Markup('<a class="skip" href="#main">Skip to the content</a>'),
             element("header", element("nav", element("ul", links), aria_label="Pages")),
-            element("main", element("h1", title), content, id="main", tabindex=-1),
+            element("main", element("h1", title), content, id="main", tabindex=-1, data_version=version or None),
             element("footer", "Read only. Read from the cluster with the rights of this console.", status),
         ),
     )

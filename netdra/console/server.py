@@ -166,7 +166,7 @@ class Console:
     async def _body(self, asked: Route) -> bytes:
         if asked.page == "nodes":
             shown = Shown(asked.query.get("text", ""), asked.query.get("state", ""), asked.number)
-            return fleet_page(self._source.fleet(), shown, self._source.problem)
+            return fleet_page(self._source.fleet(), shown, self._source.problem, self._source.version)
         if asked.page == "node":
             return node_page(await self._read(partial(self._source.node, asked.name)), asked.name)
         if asked.page == "what-if":
@@ -212,9 +212,10 @@ class Console:
             return plain(HTTPStatus.NOT_FOUND)
         if http.method != "GET" or self._streams >= MAX_STREAMS:
             return plain(HTTPStatus.SERVICE_UNAVAILABLE, "too many pages are followed; reload the page")
-        return Answer(HTTPStatus.OK, b"retry: 5000\n\n", _EVENTS, parts=self._events(asked))
+        since = fields(http.query).get("since", [""])[0]
+        return Answer(HTTPStatus.OK, b"retry: 5000\n\n", _EVENTS, parts=self._events(asked, since))
 
-    async def _events(self, asked: Route) -> AsyncGenerator[bytes, None]:
+    async def _events(self, asked: Route, since: str) -> AsyncGenerator[bytes, None]:
         """An event when the page may differ, until the stream's time is over."""
         if self._streams >= MAX_STREAMS:
             return
@@ -222,9 +223,9 @@ class Console:
         end = time.monotonic() + STREAM_SECONDS
         try:
             while time.monotonic() < end:
-                since = self._source.version
                 await self._wait(asked, since)
                 is_same = asked.page == "nodes" and self._source.version == since
+                since = self._source.version
                 yield b": the same\n\n" if is_same else b"event: changed\ndata:\n\n"
         except NetdraError:
             yield b"event: lost\ndata:\n\n"
