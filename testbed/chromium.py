@@ -126,7 +126,7 @@ class Chromium:
         end = time.monotonic() + seconds
         while True:
             try:
-                if self.evaluate(script):
+                if self.evaluate(f"!!({script})"):
                     return
             except BrowserError:
                 if time.monotonic() > end:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from netdra.console.frame import STATES, legend, note, page, table
-from netdra.console.markup import Address, Markup, element
+from netdra.console.markup import Markup, PageAddress, element
 from netdra.model.device import POOLED
 from netdra.model.meta import ObjectMeta
 
@@ -155,7 +155,8 @@ def _has(node: NodeCounts, name: str) -> bool:
 
 def _summary(nodes: Sequence[NodeCounts]) -> str:
     totals = (f"{sum(int(node[at]) for node in nodes)} {name}" for at, name in enumerate(STATES, 1))
-    return f"{len(nodes)} nodes report: {', '.join(totals)}."
+    many = "1 node reports" if len(nodes) == 1 else f"{len(nodes)} nodes report"
+    return f"{many}: {', '.join(totals)}."
 
 
 def _heat_map(nodes: Collection[NodeCounts]) -> Markup:
@@ -165,10 +166,12 @@ def _heat_map(nodes: Collection[NodeCounts]) -> Markup:
     width = min(drawn, _COLUMNS) * _CELL
     cells = (_cell(node, *divmod(at, _COLUMNS)) for at, node in enumerate(islice(nodes, MAX_CELLS)))
     left = len(nodes) - drawn
+    box = f"0 0 {width} {height}"
+    drawing = element("svg", cells, viewBox=box, width=width, height=height, class_="heat", aria_hidden="true")
     about = "Each cell is a node; the darker it is, the more of its devices are allocated. The table has the numbers."
     return element(
         "figure",
-        element("svg", cells, viewBox=f"0 0 {width} {height}", class_="heat", aria_hidden="true") if drawn else None,
+        drawing if drawn else None,
         element("figcaption", about, " A cross marks a node with a device that is gone.", _left(left), _scale()),
     )
 
@@ -197,7 +200,7 @@ def _cell(node: NodeCounts, row: int, column: int) -> Markup:
         element("title", node.words),
         element("rect", class_=node.cell, x=x, y=y, width=_CELL - 1, height=_CELL - 1),
         cross,
-        href=Address("nodes", node.name),
+        href=PageAddress("nodes", node.name),
         tabindex=-1,
     )
 
@@ -212,14 +215,14 @@ def _filter(shown: Shown) -> Markup:
         element("label", "Name contains ", element("input", name="text", value=shown.text, maxlength=253)),
         element("label", "With ", element("select", choices, name="state")),
         element("button", "Show", type="submit"),
-        action=Address(),
+        action=PageAddress(),
         method="get",
         role="search",
     )
 
 
 def _row(node: NodeCounts) -> tuple[Markup | int, ...]:
-    return element("a", node.name, href=Address("nodes", node.name)), *node[1:]
+    return element("a", node.name, href=PageAddress("nodes", node.name)), *node[1:]
 
 
 def _pages(nodes: int, shown: Shown) -> Markup | None:
@@ -228,7 +231,7 @@ def _pages(nodes: int, shown: Shown) -> Markup | None:
         return None
 
     def link(number: int, name: str) -> Markup | None:
-        where = Address(text=shown.text, state=shown.state, page=str(number))
+        where = PageAddress(text=shown.text, state=shown.state, page=str(number))
         return element("li", element("a", name, href=where)) if 1 <= number <= last else None
 
     here = element("li", f"page {shown.number} of {last}")

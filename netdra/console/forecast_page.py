@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from netdra.console.frame import field, note, page, table
-from netdra.console.markup import Address, Markup, element
+from netdra.console.markup import Markup, PageAddress, element
 from netdra.model import documents
 from netdra.model.errors import InvalidInputError
 from netdra.model.names import is_subdomain
@@ -99,7 +99,7 @@ def _form(text: str, node: str) -> Markup:
         ),
         field("Node", "node", node, "Empty for all nodes."),
         element("button", "Show the result", type="submit"),
-        action=Address("what-if", "result"),
+        action=PageAddress("what-if", "result"),
         method="post",
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from netdra.console.markup import Address, Child, Markup, document, element
+from netdra.console.markup import Child, Markup, PageAddress, document, element
 
 STATES: Mapping[str, str] = {
     "offered": "published and free",
@@ -14,7 +14,12 @@ STATES: Mapping[str, str] = {
     "gone": "removed from the node while a claim has it",
 }
 """The states of a device or interface, and each in words."""
-_PAGES = (("Nodes", Address()), ("Pod", Address("pod")), ("Why", Address("why")), ("What if", Address("what-if")))
+_PAGES = (
+    ("Nodes", PageAddress()),
+    ("Pod", PageAddress("pod")),
+    ("Why", PageAddress("why")),
+    ("What if", PageAddress("what-if")),
+)
 MAX_ROWS = 500
 """Rows of one table; the page says how many are left out."""
 
@@ -38,8 +43,8 @@ def page(title: str, content: Child, *, is_live: bool = False, here: str = "", v
         f"{title} · netdra",
         (
             element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            element("link", rel="stylesheet", href=Address("console.css")),
-            element("script", src=Address("console.js"), defer=True) if is_live else None,
+            element("link", rel="stylesheet", href=PageAddress("console.css")),
+            element("script", src=PageAddress("console.js"), defer=True) if is_live else None,
         ),
         (
             Markup('<a class="skip" href="#main">Skip to the content</a>'),
@@ -57,7 +62,7 @@ def state(name: str) -> Markup:
 
 def legend() -> Markup:
     """The states, in colours and in words."""
-    entries = ((element("dt", state(name)), element("dd", words)) for name, words in STATES.items())
+    entries = (element("div", element("dt", state(name)), element("dd", words)) for name, words in STATES.items())
     return element("dl", entries, class_="legend")
 
 

@@ -33,7 +33,7 @@ class Markup:
         self.text = text
 
 
-class Address:
+class PageAddress:
     """An address of a page of the console: a path of its own host, never another host or scheme."""
 
     __slots__ = ("text",)
@@ -46,7 +46,7 @@ class Address:
 
 
 Child = Markup | str | int | None | Iterable["Child"]
-Value = str | int | bool | Address | None
+Value = str | int | bool | PageAddress | None
 
 
 def visible(text: str) -> str:
@@ -64,7 +64,7 @@ def element(tag: str, *children: Child, **attributes: Value) -> Markup:
         tag: its name.
         children: texts, which are escaped, markup, or several of them; None is nothing.
         attributes: without values None and False; a name's trailing underscore is dropped, others become hyphens. An
-            attribute with a URL takes an `Address` alone.
+            attribute with a URL takes an `PageAddress` alone.
 
     Raises:
         ValueError: an attribute could have an effect that its value decides.
@@ -95,13 +95,13 @@ def _attribute(given: str, value: Value) -> str:
     if value is None or value is False:
         return ""
     name = _checked(given)
-    if isinstance(value, Address) != (name in _URLS):
-        raise ValueError(f"attribute {name} must be {'an' if name in _URLS else 'no'} Address")
+    if isinstance(value, PageAddress) != (name in _URLS):
+        raise ValueError(f"attribute {name} takes {'only' if name in _URLS else 'no'} PageAddress")
     if value is True:
         return f" {name}"
     if isinstance(value, int):
         return f' {name}="{value}"'
-    text = value.text if isinstance(value, Address) else visible(value)
+    text = value.text if isinstance(value, PageAddress) else visible(value)
     return f' {name}="{escape(text)}"'
 
 

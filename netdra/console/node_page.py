@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from netdra.console.fleet import GONE, hidden_state
 from netdra.console.frame import legend, note, notes, page, state, table
-from netdra.console.markup import Address, Markup, element
+from netdra.console.markup import Markup, PageAddress, element
 from netdra.model import names
 from netdra.model.claim import ResourceClaim
 from netdra.model.device import POOLED
@@ -169,13 +169,25 @@ def _of_root(node: str, root: str, devices: list[PlacedDevice]) -> Markup:
 
 
 def _parents(node: str, devices: list[PlacedDevice]) -> Iterator[Markup]:
-    for parent in dict.fromkeys(entry.parent for entry in devices):
-        chips = [_chip(node, entry) for entry in devices if entry.parent == parent]
-        yield element("div", element("h3", parent), element("ul", chips, class_="chips"), class_="nic")
+    """The devices of each NIC under its name, then those that are alone on theirs."""
+    parents: dict[str, list[PlacedDevice]] = {}
+    for entry in devices:
+        parents.setdefault(entry.parent, []).append(entry)
+    alone = [entry for found in parents.values() if len(found) == 1 for entry in found]
+    for parent, found in parents.items():
+        if len(found) > 1:
+            yield element("h3", parent)
+            yield _chips(node, found)
+    if alone:
+        yield _chips(node, alone)
+
+
+def _chips(node: str, devices: Iterable[PlacedDevice]) -> Markup:
+    return element("ul", (_chip(node, entry) for entry in devices), class_="chips")
 
 
 def _chip(node: str, entry: PlacedDevice) -> Markup:
-    why = Address("why", "device", node, entry.name)
+    why = PageAddress("why", "device", node, entry.name)
     name = element("a", entry.name, href=why) if entry.is_ours else element("span", entry.name)
     users = (_user(claim) for claim in entry.claims[:MAX_USERS])
     more = len(entry.claims) - MAX_USERS
@@ -194,8 +206,8 @@ def _chip(node: str, entry: PlacedDevice) -> Markup:
 def _user(claim: ResourceClaim) -> Markup:
     namespace = claim.metadata.namespace
     pods = [entry.name for entry in claim.status.reserved_for if entry.resource == "pods"]
-    links = (element("a", f"Pod {name}", href=Address("pod", namespace, name)) for name in pods[:MAX_USERS])
-    link = element("a", claim_key(claim), href=Address("why", "claim", namespace, claim.metadata.name))
+    links = (element("a", f"Pod {name}", href=PageAddress("pod", namespace, name)) for name in pods[:MAX_USERS])
+    link = element("a", claim_key(claim), href=PageAddress("why", "claim", namespace, claim.metadata.name))
     return element("small", "claim ", link, ([", ", each] for each in links))
 
 

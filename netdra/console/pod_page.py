@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from netdra.console.frame import field, note, notes, page, table
-from netdra.console.markup import Address, Markup, element
+from netdra.console.markup import Markup, PageAddress, element
 from netdra.console.picture import picture
 from netdra.console.story_page import steps as story_steps
 from netdra.console.story_page import summary
@@ -24,7 +24,7 @@ MAX_DRAWN = 64
 """Steps of a graph that is drawn; a larger one is a table only."""
 
 
-class StepState(NamedTuple):
+class PodStep(NamedTuple):
     """A step in a pod.
 
     Attributes:
@@ -45,7 +45,7 @@ def pod_page(cluster: ClusterState, namespace: str, name: str) -> bytes:
     told = pod_story(cluster, namespace, name)
     pod = cluster.pod(namespace, name)
     node = pod.spec.node_name if pod is not None else ""
-    where = element("p", "Node ", element("a", node, href=Address("nodes", node))) if node else None
+    where = element("p", "Node ", element("a", node, href=PageAddress("nodes", node))) if node else None
     graphs = _graphs(cluster, pod) if pod is not None else None
     content = (summary(told), where, graphs, story_steps(told), notes(told.unread))
     return page(told.subject, content, is_live=True, here="Pod")
@@ -58,7 +58,7 @@ def pod_form(asked: Mapping[str, str], problem: str = "") -> bytes:
         field("Namespace", "place", asked.get("place", "")),
         field("Pod", "name", asked.get("name", "")),
         element("button", "Show the pod's network", type="submit"),
-        action=Address("pod"),
+        action=PageAddress("pod"),
         method="get",
     )
     return page("Pod", (note(problem, "problem") if problem else None, form), here="Pod")
@@ -81,7 +81,7 @@ def _graph(
     failures: Sequence[str],
     pod: PlacedPod,
 ) -> Markup:
-    link = element("a", topology.name, href=Address("why", "topology", topology.name))
+    link = element("a", topology.name, href=PageAddress("why", "topology", topology.name))
     heading = element("h2", "NetworkTopology ", link)
     try:
         graph = compile_topology(topology)
@@ -107,7 +107,7 @@ def _graph(
     )
 
 
-def _words(states: Mapping[str, StepState]) -> Mapping[str, str]:
+def _words(states: Mapping[str, PodStep]) -> Mapping[str, str]:
     return {name: step.state for name, step in states.items()}
 
 
@@ -117,9 +117,9 @@ def _states(
     done: Mapping[tuple[str, str], Mapping[str, Any]],
     failures: Sequence[str],
     pod: PlacedPod,
-) -> dict[str, StepState]:
+) -> dict[str, PodStep]:
     """Each step's state in the pod."""
-    states: dict[str, StepState] = {}
+    states: dict[str, PodStep] = {}
     # A status that would be too long has the first steps only; a pod is attached as a whole or not at all.
     rest = "done" if done or pod.is_running else "unknown" if pod.has_ended else "waiting"
     for step in graph.steps:
@@ -128,11 +128,11 @@ def _states(
         failure = next((text for text in failures if mark in text), "")
         if report is not None:
             interface = str(report.get("interface") or interfaces[step.name])
-            states[step.name] = StepState("done", interface, _addresses(report.get("result")))
+            states[step.name] = PodStep("done", interface, _addresses(report.get("result")))
         elif failure:
-            states[step.name] = StepState("failed", interfaces[step.name], message=failure)
+            states[step.name] = PodStep("failed", interfaces[step.name], message=failure)
         else:
-            states[step.name] = StepState(rest, interfaces[step.name])
+            states[step.name] = PodStep(rest, interfaces[step.name])
     return states
 
 

@@ -13,7 +13,7 @@ MAX_QUERY = 4096
 MAX_PAGE = 10_000
 
 
-class Route(NamedTuple):
+class PageRoute(NamedTuple):
     """A page, with the names that its path and its form have.
 
     Attributes:
@@ -37,7 +37,7 @@ class Route(NamedTuple):
         return min(max(int(text), 1), MAX_PAGE) if text.isascii() and text.isdecimal() and len(text) < 6 else 1
 
 
-def route(path: str, query: str) -> Route | None:
+def route(path: str, query: str) -> PageRoute | None:
     """The page of a URL; None if there is none."""
     if len(query) > MAX_QUERY or len(path) > MAX_QUERY:
         return None
@@ -45,21 +45,21 @@ def route(path: str, query: str) -> Route | None:
     segments = [unquote(segment, errors="surrogateescape") for segment in path.strip("/").split("/")]
     match segments:
         case [""]:
-            return Route("nodes", query=asked)
+            return PageRoute("nodes", query=asked)
         case ["nodes", node] if is_subdomain(node):
-            return Route("node", "node", "", node, asked)
+            return PageRoute("node", "node", "", node, asked)
         case ["pod"]:
             return _of_form("pod", {**asked, "kind": "pod"})
         case ["pod", namespace, name]:
-            return _checked(Route("pod", "pod", namespace, name, asked))
+            return _checked(PageRoute("pod", "pod", namespace, name, asked))
         case ["why"]:
             return _of_form("why", asked)
         case ["why", "topology", name]:
-            return _checked(Route("why", "topology", "", name, asked))
+            return _checked(PageRoute("why", "topology", "", name, asked))
         case ["why", kind, place, name] if kind in KINDS:
-            return _checked(Route("why", kind, place, name, asked))
+            return _checked(PageRoute("why", kind, place, name, asked))
         case ["what-if"]:
-            return Route("what-if", query=asked)
+            return PageRoute("what-if", query=asked)
     return None
 
 
@@ -71,15 +71,15 @@ def fields(query: str) -> Mapping[str, list[str]]:
         return {}
 
 
-def _of_form(page: str, asked: Mapping[str, str]) -> Route | None:
+def _of_form(page: str, asked: Mapping[str, str]) -> PageRoute | None:
     """The page that a filled form asks for; the empty form if it is not complete."""
     kind, place, name = (asked.get(field, "").strip() for field in ("kind", "place", "name"))
     is_complete = kind in KINDS and name and (place or kind == "topology")
-    filled = Route(page, kind, "" if kind == "topology" else place, name, asked)
-    return _checked(filled) if is_complete else Route(page, query=asked)
+    filled = PageRoute(page, kind, "" if kind == "topology" else place, name, asked)
+    return _checked(filled) if is_complete else PageRoute(page, query=asked)
 
 
-def _checked(filled: Route) -> Route | None:
+def _checked(filled: PageRoute) -> PageRoute | None:
     """The route, if its names can be those of objects; an interface may be called almost anything."""
     is_name = 0 < len(filled.name) <= MAX_SUBDOMAIN if filled.kind == "device" else is_subdomain(filled.name)
     is_place = not filled.place if filled.kind == "topology" else is_subdomain(filled.place)

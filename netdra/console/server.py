@@ -21,10 +21,10 @@ from netdra.console.access import ConsoleAccess
 from netdra.console.fleet import NodeCounts, Shown, fleet_page
 from netdra.console.forecast_page import MAX_YAML, Forecast, forecast_page, policies_of
 from netdra.console.frame import message
-from netdra.console.markup import Address, Markup, document, element
+from netdra.console.markup import Markup, PageAddress, document, element
 from netdra.console.node_page import node_page
 from netdra.console.pod_page import pod_form, pod_page
-from netdra.console.routes import Route, fields, route
+from netdra.console.routes import PageRoute, fields, route
 from netdra.console.story_page import story_form, story_page
 from netdra.model.errors import InvalidInputError, NetdraError
 from netdra.model.policy import DeviceExposurePolicy
@@ -94,7 +94,7 @@ class ClusterSource(Protocol):
         """Wait until an object of a story or of a node has changed, or some seconds."""
 
 
-class BusyError(NetdraError):
+class PagesBusyError(NetdraError):
     """Too many pages are being read."""
 
 
@@ -138,7 +138,7 @@ class Console:
             return self._live(http)
         try:
             return await (self._forecast(http) if http.path == RESULT else self._answer(http))
-        except BusyError as problem:
+        except PagesBusyError as problem:
             return _page(HTTPStatus.SERVICE_UNAVAILABLE, message("Busy", str(problem)))._replace(
                 headers={"Retry-After": "5"}
             )
@@ -153,7 +153,7 @@ class Console:
         if session is None:
             return _page(HTTPStatus.UNAUTHORIZED, message("No session", _NO_SESSION))
         onward = Markup('<meta http-equiv="refresh" content="0; url=/">')
-        link = element("p", element("a", "Continue", href=Address()))
+        link = element("p", element("a", "Continue", href=PageAddress()))
         cookie = access.set_cookie(http.headers.get("Host", ""), session)
         return _page(HTTPStatus.OK, document("netdra", onward, link))._replace(headers={"Set-Cookie": cookie})
 
@@ -163,7 +163,7 @@ class Console:
             return _page(HTTPStatus.NOT_FOUND, message("Not found", "The console has no such page."))
         return _page(HTTPStatus.OK, await self._body(asked))
 
-    async def _body(self, asked: Route) -> bytes:
+    async def _body(self, asked: PageRoute) -> bytes:
         if asked.page == "nodes":
             shown = Shown(asked.query.get("text", ""), asked.query.get("state", ""), asked.number)
             return fleet_page(self._source.fleet(), shown, self._source.problem, self._source.version)
@@ -191,12 +191,12 @@ class Console:
         """Read the cluster when it is the page's turn.
 
         Raises:
-            BusyError: too many pages wait.
+            PagesBusyError: too many pages wait.
             NetdraError: the cluster cannot be read.
             TimeoutError: it does not answer in time.
         """
         if self._waiting >= MAX_WAITING:
-            raise BusyError("too many pages are being read", hint="try again in some seconds")
+            raise PagesBusyError("too many pages are being read", hint="try again in some seconds")
         self._waiting += 1
         try:
             async with asyncio.timeout(READ_SECONDS), self._reads:
@@ -215,7 +215,7 @@ class Console:
         since = fields(http.query).get("since", [""])[0]
         return Answer(HTTPStatus.OK, b"retry: 5000\n\n", _EVENTS, parts=self._events(asked, since))
 
-    async def _events(self, asked: Route, since: str) -> AsyncGenerator[bytes, None]:
+    async def _events(self, asked: PageRoute, since: str) -> AsyncGenerator[bytes, None]:
         """An event when the page may differ, until the stream's time is over."""
         if self._streams >= MAX_STREAMS:
             return
@@ -232,7 +232,7 @@ class Console:
         finally:
             self._streams -= 1
 
-    async def _wait(self, asked: Route, since: str) -> None:
+    async def _wait(self, asked: PageRoute, since: str) -> None:
         if asked.page == "nodes":
             await asyncio.sleep(FLEET_SECONDS)
             await self._source.wait_fleet(since)
@@ -244,11 +244,11 @@ class Console:
 _NO_SESSION = "Open the URL that netdra console printed last. Each URL opens one session."
 
 
-def _story(cluster: ClusterState, asked: Route) -> bytes:
+def _story(cluster: ClusterState, asked: PageRoute) -> bytes:
     return story_page(object_story(cluster, asked.kind, asked.place, asked.name))
 
 
-def _pod(cluster: ClusterState, asked: Route) -> bytes:
+def _pod(cluster: ClusterState, asked: PageRoute) -> bytes:
     return pod_page(cluster, asked.place, asked.name)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from netdra.console.frame import field, note, notes, page
-from netdra.console.markup import Address, Markup, element
+from netdra.console.markup import Markup, PageAddress, element
 from netdra.story.statement import Statement, Story
 from netdra.story.subjects import KINDS
 
@@ -66,7 +66,7 @@ def story_form(asked: Mapping[str, str], problem: str = "") -> bytes:
         field("Namespace or node", "place", asked.get("place", ""), "The node of a device; empty for a topology."),
         field("Name", "name", asked.get("name", "")),
         element("button", "Show why", type="submit"),
-        action=Address("why"),
+        action=PageAddress("why"),
         method="get",
     )
     return page("Why", (note(problem, "problem") if problem else None, form), here="Why")

@@ -198,7 +198,7 @@ def test_what_if_says_what_a_policy_would_hide(opened: Opened) -> None:
     policy = POLICY % opened.scene.workspace.name("what-if")
     opened.browser.evaluate(f"document.querySelector('textarea').value = {json.dumps(policy)}")
     opened.browser.evaluate("document.querySelector('button').click()")
-    opened.browser.wait("location.pathname === '/what-if/result' && document.querySelector('h2')")
+    opened.browser.wait("location.pathname === '/what-if/result' && document.readyState === 'complete'")
     words = opened.browser.evaluate("document.body.innerText")
     assert "1 hidden, 0 offered, 0 by another policy, on 1 node." in words
     assert f"eth1\t{opened.scene.nodes['main']}" in words

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netdra.console.markup import MAX_TEXT, Address, Markup, element, join, visible
+from netdra.console.markup import MAX_TEXT, Markup, PageAddress, element, join, visible
 from tests.unit.console.reading import Page
 from tests.unit.console.scene import HOSTILE
 
@@ -33,7 +33,7 @@ def test_any_text_is_one_text(text: str) -> None:
 
 @given(st.lists(st.text(), min_size=1), st.dictionaries(st.sampled_from(["a", "b"]), st.text()))
 def test_an_address_is_a_path_of_the_own_host(segments: list[str], query: dict[str, str]) -> None:
-    path, _, asked = Address(
+    path, _, asked = PageAddress(
         "nodes", *(segment.encode(errors="replace").decode() for segment in segments)
     ).text.partition("?")
     assert path.count("/") == 1 + len(segments)
@@ -47,9 +47,10 @@ def test_invisible_characters_are_shown_and_long_texts_are_cut() -> None:
 
 
 @pytest.mark.parametrize(
-    "attributes", [{"onclick": "x"}, {"style": "x"}, {"href": "javascript:x"}, {"srcdoc": "x"}, {"title": Address("a")}]
+    "attributes",
+    [{"onclick": "x"}, {"style": "x"}, {"href": "javascript:x"}, {"srcdoc": "x"}, {"title": PageAddress("a")}],
 )
-def test_an_attribute_with_an_effect_is_refused(attributes: dict[str, str | Address]) -> None:
+def test_an_attribute_with_an_effect_is_refused(attributes: dict[str, str | PageAddress]) -> None:
     with pytest.raises(ValueError, match="attribute"):
         element("a", "x", **attributes)
 
