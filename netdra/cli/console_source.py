@@ -35,6 +35,7 @@ from netdra.story.objects import ClusterState
 
 COUNTED_NODES = Resource(resources.NODE_NETWORKS.group_version, resources.NODE_NETWORKS.plural, CountedNode)
 WAIT_SECONDS = 30.0
+FIRST_SECONDS = 5.0
 PAGE = 200
 """Reports of nodes that what-if has in memory at one time."""
 MAX_NOTES = 20
@@ -82,6 +83,12 @@ class LiveCluster:
     async def forecast(self, policies: Sequence[DeviceExposurePolicy], node: str) -> Forecast:
         """The result of policies on a node, or with "" on all."""
         return await forecast(self._client, policies, node)
+
+    async def wait_read(self) -> None:
+        """Wait until all nodes are read, or some seconds: the first page is complete then."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_SECONDS):
+                await self._store.wait_synced()
 
     async def wait_fleet(self, since: str) -> None:
         """Wait until the fleet's version is another one, or some seconds."""
@@ -174,7 +181,7 @@ async def run(client: Client, process: Process, address: str, port: int, announc
         client: the API server's.
         process: whose health it is.
         address, port: where to listen; port 0 is a free one.
-        announce: told the port and each token.
+        announce: told the port and each token, the first when the nodes are read.
 
     Raises:
         OSError: the address cannot be listened on.
@@ -185,5 +192,6 @@ async def run(client: Client, process: Process, address: str, port: int, announc
     console = Console(source, ConsoleAccess(tokens.put_nowait))
     async with console.serving(address, port) as server, asyncio.TaskGroup() as tasks:
         tasks.create_task(source.reflector.run())
+        await source.wait_read()
         while True:
             announce(server.port, await tokens.get())
