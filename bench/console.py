@@ -128,7 +128,7 @@ async def _measure(url: str, printed: float, memory: partial[float]) -> list[Fig
             first,
             "s",
             SECONDS,
-            f"{devices}; they are read before the URL is printed",
+            f"{devices}, read before",
         ),
         Figure(
             "the page of all nodes", sorted(seconds)[PAGES // 2], "s", SECONDS, f"{size // 1024} KiB, median of {PAGES}"
