@@ -7,11 +7,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
+SITE := build/site-tools
 PYTEST := $(BIN)/python -m pytest
 # Tests start many processes of netdra. Where this is set, as in many images, each of them compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test quick lint format test-unit test-kernel test-cluster test-oldest test-runtimes test-hardware test-machine test-times test-recorded test-upgrade explore soak testbed bench image release crds docs protos lock clean
+.PHONY: help demo test quick lint format test-unit test-kernel test-cluster test-oldest test-runtimes test-hardware test-machine test-times test-recorded test-upgrade explore soak testbed bench image release crds docs site protos lock clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -26,11 +27,13 @@ SUITE := @$(PYTHON) -m testbed.suite
 test: ## Everything that CI runs, side by side (root, Go)
 	$(SUITE)
 
-lint: $(DEV) ## Format check, lint, strict types, import contracts
+lint: $(DEV) ## Format check, lint, strict types, import contracts, English (Go, a C compiler)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@$(PYTHON) -m testbed build vale >/dev/null
+	$(BIN)/python -m testbed.prose
 
 format: $(DEV) ## Format the code and mend what ruff can mend
 	$(BIN)/ruff format .
@@ -98,9 +101,19 @@ release: $(DEV) ## Build a release into build/release: packages, images, charts,
 crds: $(RUNTIME) ## Write the chart's CustomResourceDefinitions from the types
 	@$(BIN)/netdra crds --output-dir charts/netdra/files/crds
 
-docs: $(DEV) ## Write the pages that are made of the code (docs/metrics.md), and the values and READMEs of the charts
+docs: $(DEV) ## Write the pages that are made of the code (docs/metrics.md, docs/messages.md), and the values and READMEs of the charts
 	@$(BIN)/python -m netdra.cli.metrics_page >docs/metrics.md
+	@$(BIN)/python -m testbed.messages_page >docs/messages.md
 	@$(BIN)/python -m testbed.chart_page $(dir $(wildcard charts/*/values.schema.json))
+
+site: $(SITE)/.ready ## Build the documentation as a site with search, without anything from elsewhere: build/site/index.html
+	@$(SITE)/bin/sphinx-build --fail-on-warning --keep-going --quiet --builder html docs build/site
+
+$(SITE)/.ready: docs/requirements.lock
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || $(PYTHON) -m testbed system
+	@$(PYTHON) -m venv $(SITE)
+	@$(SITE)/bin/python -m pip install --quiet --require-hashes -r docs/requirements.lock
+	@touch $@
 
 protos: $(DEV) ## Write the node's messages from protos/
 	@$(BIN)/python -m testbed.protos
@@ -137,6 +150,8 @@ lock: $(DEV) ## Pin the dependencies anew, with hashes and without any registry'
 	  --upgrade testbed/openstack/requirements.in -o testbed/openstack/requirements.lock
 	echo setuptools | $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal \
 	  --python-version 3.11 --upgrade - -o testbed/openstack/build.lock
+	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 \
+	  --upgrade docs/requirements.in -o docs/requirements.lock
 
 clean: ## Remove what these commands made in the checkout (built test components stay in the cache)
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -181,7 +181,8 @@ def _staging_replaces(wanted: Component) -> Iterator[str]:
 
 
 def _go(wanted: Component, folder: Path, *arguments: str) -> str:
-    environment = os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-mod=mod -buildvcs=false", "GOWORK": "off"}
+    cgo = "1" if wanted.uses_cgo else "0"
+    environment = os.environ | {"CGO_ENABLED": cgo, "GOFLAGS": "-mod=mod -buildvcs=false", "GOWORK": "off"}
     command = (go_program(), *arguments)
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:

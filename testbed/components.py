@@ -48,6 +48,7 @@ class Component:
         c_programs: program name -> the folder of its C sources in the module of the first of `requires`.
         variable: the environment variable that names another component in place of this one.
         source: the file beside this one that a program of the test bed's own is, "" where there is none.
+        uses_cgo: whether its Go packages contain C sources, for which a C compiler is required.
         needed_by: what is built when nothing is named are those that the `tests` need.
     """
 
@@ -62,6 +63,7 @@ class Component:
     c_programs: Mapping[str, str] = field(default_factory=dict)
     variable: str = ""
     source: str = ""
+    uses_cgo: bool = False
     needed_by: Need = "tests"
 
     @property
@@ -232,6 +234,15 @@ COMPONENTS: tuple[Component, ...] = (
         version="v1.7.12",
         programs={"actionlint": "github.com/rhysd/actionlint/cmd/actionlint"},
         requires=("github.com/rhysd/actionlint v1.7.12",),
+    ),
+    # Checks the English of pages, messages and descriptions (`make lint`). The newest version whose requirements the
+    # module proxy serves: later ones require an unreleased commit of cascadia.
+    Component(
+        name="vale",
+        version="v3.22.0",
+        programs={"vale": "github.com/vale-cli/vale/v3/cmd/vale"},
+        requires=("github.com/vale-cli/vale/v3 v3.22.0",),
+        uses_cgo=True,
     ),
     _sriov_cni(),
     Component(

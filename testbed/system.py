@@ -27,9 +27,10 @@ PROGRAMS = {
     "skopeo": "skopeo",
     "ssh-keygen": "openssh-client",
     "qemu-aarch64-static": "qemu-user-static",
+    "cc": "gcc",
 }
-# What other runtimes than containerd need; the C compiler only to be built.
-PROGRAMS_OF_RUNTIMES = {"conmon": "conmon", "cc": "gcc"}
+# What other runtimes than containerd need.
+PROGRAMS_OF_RUNTIMES = {"conmon": "conmon"}
 # What the cluster tests open the console with.
 PROGRAMS_OF_BROWSER = {"chromium": "chromium"}
 _C_LIBRARY = Path("/usr/include/stdlib.h")
@@ -101,7 +102,7 @@ def _missing(*, runtimes: bool, browser: bool) -> list[str]:
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
     programs = PROGRAMS | (PROGRAMS_OF_RUNTIMES if runtimes else {}) | (PROGRAMS_OF_BROWSER if browser else {})
     missing = {package for program, package in programs.items() if shutil.which(program, path=path) is None}
-    if runtimes and not _C_LIBRARY.exists():
+    if not _C_LIBRARY.exists():
         missing.add("libc6-dev")
     if importlib.util.find_spec("ensurepip") is None:
         missing.add("python3-venv")

@@ -18,6 +18,7 @@ CUSTOM_DEVICE = f"{GROUP}/CustomDevice"
 SCHEMA = "cni.networking.k8s.io/v1alpha1/CNIPluginSchema"
 CNI_PLUGIN = f"{GROUP}/CNIPlugin"
 NEUTRON_PORT = f"{GROUP}/NeutronPort"
+POD_NETWORK = f"{GROUP}/PodNetwork"
 
 SLOTS = {"value": "64", "requestPolicy": {"default": "1", "validRange": {"min": "1", "max": 4, "step": "1"}}}
 GOOD: dict[str, Object] = {
@@ -82,6 +83,17 @@ GOOD: dict[str, Object] = {
         },
     },
     CNI_PLUGIN: {"image": "registry.example.com/cni-plugins/bond:v1.0.0", "binaryPath": "/opt/cni/bin/bond"},
+    POD_NETWORK: {
+        "ranges": [
+            {"cidr": "10.77.0.0/16", "gateway": "10.77.0.1", "exclude": ["10.77.1.1-10.77.1.9"], "first": "10.77.1.0"},
+            {"cidr": "2001:db8::/64", "nodeSelector": {"matchLabels": {"rack": "a"}}},
+        ],
+        "routes": [{"destination": "10.0.0.0/8"}],
+        "dns": ["10.77.0.2"],
+        "namespaces": ["db"],
+        "reservations": [{"address": "10.77.2.5", "namespace": "db", "name": "db-0"}],
+        "vlan": 100,
+    },
 }
 
 
@@ -160,4 +172,15 @@ BAD: list[tuple[str, str, Any, str]] = [
     (CNI_PLUGIN, "image", "registry.example.com/Bond Plugin", "spec.image"),
     (CNI_PLUGIN, "image", "registry.example.com/bond@sha256:abc", "spec.image"),
     (CNI_PLUGIN, "image", "-v", "spec.image"),
+    (POD_NETWORK, "ranges", [], "should have at least 1 items"),
+    (POD_NETWORK, "ranges.0.cidr", "10.77.0.5/16", "must be a subnet"),
+    (POD_NETWORK, "ranges.0.cidr", "10.77.0.0", "must be a subnet"),
+    (POD_NETWORK, "ranges.0.gateway", "router", "gateway must be an IP address"),
+    (POD_NETWORK, "ranges.0.last", "10.77.0.9/16", "last must be an IP address"),
+    (POD_NETWORK, "ranges.0.exclude", ["10.77.0.9", "10.77.0.9"], "Duplicate value"),
+    (POD_NETWORK, "dns", ["one"], "must be an IP address"),
+    (POD_NETWORK, "routes.0.destination", "10.0.0.0", "must be a subnet"),
+    (POD_NETWORK, "namespaces", ["Db"], "spec.namespaces[0]"),
+    (POD_NETWORK, "vlan", 4095, "spec.vlan"),
+    (POD_NETWORK, "keepSeconds", -1, "spec.keepSeconds"),
 ]

@@ -78,16 +78,16 @@ def verify(certificate: Certificate) -> None:
         chain = x509.load_pem_x509_certificates(certificate.chain.encode())
         authorities = x509.load_pem_x509_certificates(certificate.authorities.encode())
     except ValueError:
-        raise ValueError("the certificate or its authorities are no PEM") from None
+        raise ValueError("the certificate or its CA bundle is not in PEM format") from None
     try:
         key = serialization.load_pem_private_key(certificate.key.encode(), None)
         is_its_own = key.public_key() == chain[0].public_key()
     except (ValueError, TypeError, UnsupportedAlgorithm):  # a key with a password is a TypeError
-        raise ValueError("the key is no PEM, has a password, or is of an unknown kind") from None
+        raise ValueError("the key is not in PEM format, is encrypted, or has an unsupported type") from None
     if not is_its_own:
-        raise ValueError("the key is that of another certificate")
+        raise ValueError("the key does not match the certificate")
     if not any(_has_signed(authority, chain[-1]) for authority in authorities):
-        raise ValueError("none of its authorities has signed it")
+        raise ValueError("the certificate is not signed by any CA of the bundle")
 
 
 def _has_signed(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
@@ -130,7 +130,7 @@ def check_begun(certificate: Certificate, now: datetime) -> None:
     parts = (certificate.chain, certificate.authorities)
     begin = max(x509.load_pem_x509_certificate(part.encode()).not_valid_before_utc for part in parts)
     if begin > now + _CLOCK_SKEW:
-        raise ValueError(f"it is not valid before {begin:%Y-%m-%dT%H:%M:%SZ}")
+        raise ValueError(f"the certificate is not valid before {begin:%Y-%m-%dT%H:%M:%SZ}")
 
 
 def settled_at(certificate: Certificate) -> datetime:
@@ -178,7 +178,7 @@ def check(end: datetime | None, now: datetime) -> CheckResult:
         now: the time, with its zone.
     """
     if end is None:
-        return CheckResult(ok=False, detail="there is none yet")
+        return CheckResult(ok=False, detail="no certificate yet")
     return CheckResult(end > now, detail=f"valid until {end:%Y-%m-%dT%H:%M:%SZ}")
 
 

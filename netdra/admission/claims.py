@@ -112,7 +112,7 @@ def _guesses(claim: ResourceClaim | ResourceClaimTemplate, cluster: Cluster) -> 
     wanted, path = device_claim(claim)
     for name in [class_name for class_name in _classes(wanted) if class_name not in cluster.classes][:MAX_GUESSES]:
         place = next(_places(wanted, name, path))
-        missing = f'{claim.kind} "{claim.metadata.name}": there is no DeviceClass "{name}"'
+        missing = f'{claim.kind} "{claim.metadata.name}": DeviceClass "{name}" not found'
         derived = False
         for topology in (name[:at] for at, letter in enumerate(name) if letter == "-"):
             written = cluster.topologies.get(topology)
@@ -121,7 +121,7 @@ def _guesses(claim: ResourceClaim | ResourceClaimTemplate, cluster: Cluster) -> 
                 derived = True  # the topology itself is wrong, and is reported
             elif written is not None and any(name == f"{topology}-{step.name}" for step in written.spec.steps):
                 roots = ", ".join(made)
-                what = f'{missing}, because that step of NetworkTopology "{topology}" is no device'
+                what = f'{missing}: this step of NetworkTopology "{topology}" is not a device'
                 yield Finding(what=what, hint=f"request {roots}", path=place)
                 derived = True
         if not derived and name in cluster.topologies:
@@ -165,7 +165,7 @@ def warnings(claim: ResourceClaim | ResourceClaimTemplate, cluster: Cluster) -> 
             continue
         device_class = cluster.classes.get(exactly.device_class_name)
         if device_class is not None and topologies_of_class(device_class):
-            what = f'{named}, request "{request.name}": with adminAccess the device is looked at, and never attached'
+            what = f'{named}, request "{request.name}": with adminAccess, netdra does not attach the device to the pod'
             yield Finding(what=what, path=(*path, "requests", at, "exactly", "adminAccess"))
     yield from check_repeated(claim, _asked(wanted, cluster))
     yield from of_single_vfs(claim, cluster.policies.values())

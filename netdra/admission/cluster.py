@@ -22,6 +22,7 @@ from netdra.exposure.ranks import RankIndex, Rivals
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.custom_device import CustomDevice
 from netdra.model.errors import UNREADABLE, InvalidInputError
+from netdra.model.pod_network import PodNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
@@ -54,6 +55,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         added: the names that policies and CustomDevices add to devices, which selectors may use.
         offers: the devices that nodes report, by the attributes that the topology or claim that is written asks for.
         rivals: of the policy that is written: the others of its rank; None if `policies` has all of them.
+        pod_networks: the PodNetworks, of a topology that is written those that its steps name.
     """
 
     topologies: Mapping[str, NetworkTopology] = {}
@@ -68,6 +70,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reported: InterfaceReports = InterfaceReports()
     offers: Offers = Offers()
     rivals: Rivals | None = None
+    pod_networks: Mapping[str, PodNetwork] = {}
 
 
 NOTHING = Cluster()
@@ -95,7 +98,7 @@ def read_claim(request: AdmissionRequest) -> ResourceClaim | ResourceClaimTempla
     """
     claim = (_template if request.kind.kind == ResourceClaimTemplate.__name__ else _claim).decode(request.object)
     if not is_claim_within(device_claim(claim)[0]):
-        raise msgspec.ValidationError("more than the API server takes")
+        raise msgspec.ValidationError("larger than the limit of the API server")
     return claim
 
 
@@ -282,7 +285,12 @@ def _of_topology(request: AdmissionRequest, cluster: Cluster, index: ClusterInde
         waiting=cluster.waiting,
         added=cluster.added,
         offers=cluster.offers,
+        pod_networks=_present(cluster.pod_networks, {step.network for step in new.spec.steps}),
     )
+
+
+def _of_pod_network(_: AdmissionRequest, cluster: Cluster, __: ClusterIndex) -> Cluster:
+    return Cluster(pod_networks=cluster.pod_networks)
 
 
 def _of_claim(request: AdmissionRequest, cluster: Cluster, index: ClusterIndex) -> Cluster:
@@ -339,6 +347,7 @@ _KINDS: Mapping[str, Callable[[AdmissionRequest, Cluster, ClusterIndex], Cluster
     "CNIPluginSchema": _of_schema,
     "DeviceExposurePolicy": _of_policy,
     "CustomDevice": _of_custom_device,
+    "PodNetwork": _of_pod_network,
     "ResourceClaim": _of_claim,
     "ResourceClaimTemplate": _of_claim,
 }

@@ -31,6 +31,7 @@ from netdra.kube.resources import (
     DEVICE_CLASSES,
     NODE_INTERFACES,
     NODES,
+    POD_NETWORKS,
     POLICIES,
     RESOURCE_CLAIMS,
     SCHEMAS,
@@ -41,6 +42,7 @@ from netdra.kube.resources import (
 from netdra.kube.store import Change, Store
 from netdra.model.claim import ClaimState, DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.custom_device import CustomDevice
+from netdra.model.pod_network import PodNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
@@ -168,6 +170,7 @@ class Copy:
         self.policies: Store[DeviceExposurePolicy] = Store()
         self.custom_devices: Store[CustomDevice] = Store()
         self.classes: Store[DeviceClass] = Store()
+        self.pod_networks: Store[PodNetwork] = Store()
         self.nodes = Nodes()
         stores = self.topologies, self.schemas, self.policies, self.custom_devices, self.classes
         self._stores: tuple[Store[Any], ...] = stores
@@ -180,6 +183,7 @@ class Copy:
             (self.custom_devices, self.index.on_custom_device),
             (self.schemas, None),
             (self.classes, None),
+            (self.pod_networks, None),
         ):
             self._following.enter_context(store.following(partial(self._on_change, update)))
 
@@ -193,7 +197,8 @@ class Copy:
                     Reflector(self._client, POLICIES, self.policies),
                     Reflector(self._client, CUSTOM_DEVICES, self.custom_devices),
                     Reflector(self._client, DEVICE_CLASSES, self.classes),
-                    # Warnings alone need these: where the server does not know the kind, verdicts do without.
+                    # Where the server does not know these kinds, verdicts do without.
+                    Reflector(self._client, POD_NETWORKS, self.pod_networks, vital=False),
                     Reflector(self._client, NODE_INTERFACES, self.nodes.reports, vital=False),
                     Reflector(self._client, NODES, self.nodes.nodes, vital=False),
                 )
@@ -220,6 +225,7 @@ class Copy:
                 custom_devices=dict(self.custom_devices.objects),
                 classes=self.index.classes | dict(self.classes.objects),
                 added=self.index.added.value,
+                pod_networks=dict(self.pod_networks.objects),
             )
         return self._cluster
 

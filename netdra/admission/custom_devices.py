@@ -34,7 +34,7 @@ def warnings(new: CustomDevice, custom_devices: Mapping[str, CustomDevice]) -> I
     """The warnings for the author of a CustomDevice without errors."""
     same = sorted(name for name, other in custom_devices.items() if name != new.name and subject(other) == subject(new))
     if same:
-        what = f'CustomDevice "{new.name}": {listed(same, SHOWN)} speaks of the same device for the same provider'
+        what = f'CustomDevice "{new.name}": {listed(same, SHOWN)} describes the same device for the same provider'
         yield Finding(what=what, hint="merge the two", path=("spec", "device"))
 
 
@@ -42,13 +42,18 @@ def problems(new: CustomDevice) -> Iterator[str]:
     """The errors of a CustomDevice by itself, each with its place before it."""
     spec = new.spec
     if not names.is_label(spec.device):
-        yield f'spec.device: "{spec.device}" is no device\'s name: a DNS label of up to {names.MAX_LABEL} characters'
+        yield (
+            f'spec.device: "{spec.device}" is not a valid device name; it must be a DNS label of at most '
+            f"{names.MAX_LABEL} characters"
+        )
     yield from errors(spec.provider, spec.attributes, spec.capacity, within="spec.")
     if not spec.attributes and not spec.capacity and not spec.add_if_not_exist:
-        yield "spec: says nothing; give attributes, capacity, or addIfNotExist"
+        yield "spec: one of attributes, capacity or addIfNotExist is required"
     chosen = spec.selector or CustomDeviceSelector()
     if chosen.node_name and not names.is_subdomain(chosen.node_name):
-        yield f'spec.selector.nodeName: "{chosen.node_name}" must be a node\'s name: a DNS subdomain'
+        yield f'spec.selector.nodeName: "{chosen.node_name}" is not a valid node name; it must be a DNS subdomain'
     if chosen.pool_name and not all(names.is_subdomain(part) for part in chosen.pool_name.split("/")):
-        yield f'spec.selector["pool.name"]: "{chosen.pool_name}" must be a pool\'s name, e.g. node-1/enp1s0f0'
+        yield (
+            f'spec.selector["pool.name"]: "{chosen.pool_name}" is not a valid pool name; an example is node-1/enp1s0f0'
+        )
     yield from node_errors("spec.selector.nodeSelector", (spec.selector or CustomDeviceSelector()).node_selector)

@@ -61,7 +61,7 @@ async def run(client: Client, process: Process, settings: WebhookSettings) -> No
     else:
         keeper = Keeper(client, settings.namespace, settings.secret, settings.hosts, settings.configurations, tls)
     copy = Copy(client)
-    process.health.ready("caches", met(lambda: copy.synced, "the copy of the cluster is not complete"))
+    process.health.ready("caches", met(lambda: copy.synced, "the cache of the cluster's objects is not complete"))
     process.health.ready("certificate", lambda: keeper.check(client.now()))
     async with Workers() as workers:
         server = Webhook(copy, workers, process, settings.clients)

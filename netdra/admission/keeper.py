@@ -145,7 +145,7 @@ class Keeper:
                 wait = backoff.next(problem.retry_after)
             except OSError as problem:  # of this process, such as too many open files; an SSLError is an OSError
                 self._behind_since = self._behind_since or self._now()
-                log.warning("cannot serve with the certificate of secret %s/%s: %s", self.namespace, self.name, problem)
+                log.warning("cannot use the certificate in secret %s/%s: %s", self.namespace, self.name, problem)
                 wait = backoff.next()
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait):
@@ -182,7 +182,7 @@ class Keeper:
             serving.use(self.tls, certificate.chain, certificate.key)
             self._current = certificate
             self.not_after = metrics.serves(certificates.not_after(certificate.chain))
-            log.info("serving with the certificate of secret %s/%s", self.namespace, self.name)
+            log.info("using the certificate in secret %s/%s", self.namespace, self.name)
         self._behind_since = None
         now = self._now()
         coming = (
@@ -193,7 +193,7 @@ class Keeper:
     def check(self, now: datetime) -> CheckResult:
         """Whether there is a certificate to serve with, as a check of the process's health."""
         if self._behind_since is not None and now - self._behind_since >= BEHIND:
-            return CheckResult(ok=False, detail=f"cannot serve with that of secret {self.namespace}/{self.name}")
+            return CheckResult(ok=False, detail=f"cannot use the certificate in secret {self.namespace}/{self.name}")
         return certificates.check(self.not_after, now)
 
     async def _repair(self, stored: Secret, problem: str) -> float:
@@ -201,11 +201,13 @@ class Keeper:
 
         A replica that serves goes on with its own certificate, and stores that again.
         """
-        what = f"secret {self.namespace}/{self.name} holds no certificate: {problem}"
+        what = f"secret {self.namespace}/{self.name} does not contain a valid certificate: {problem}"
         since = _time(stored.metadata.annotations.get(REPAIRED, ""))
         left = REPAIR_EVERY - (self._now() - since) if since is not None else timedelta()
         if timedelta() < left <= REPAIR_EVERY:
-            log.warning("%s; it is replaced in %d minutes, or at once when it is deleted", what, left.seconds // 60)
+            log.warning(
+                "%s; netdra replaces it in %d minutes, or immediately if it is deleted", what, left.seconds // 60
+            )
             return left.total_seconds()
         log.warning("%s; replacing it", what)
         current = self._current
@@ -277,7 +279,7 @@ def read(stored: Secret) -> Certificate:
             *(base64.b64decode(stored.data[key]).decode() for key in ("tls.crt", "tls.key", "ca.crt"))
         )
     except KeyError as problem:
-        raise ValueError(f"it has no {problem.args[0]}") from None
+        raise ValueError(f"{problem.args[0]} is missing") from None
     certificates.verify(stored_certificate)
     return stored_certificate
 

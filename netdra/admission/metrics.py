@@ -16,22 +16,24 @@ REQUESTS = WEBHOOK.counter(
     "verdict",
 )
 REQUEST_SECONDS = WEBHOOK.histogram(
-    "netdra_webhook_request_duration_seconds", "How long a verdict takes.", "kind", OUTCOME
+    "netdra_webhook_request_duration_seconds", "Duration of one verdict.", "kind", OUTCOME
 )
 WORKERS_REPLACED = WEBHOOK.counter(
     "netdra_webhook_workers_replaced_total",
-    "Worker processes ended: late or broken because of an object, or killed.",
+    "Worker processes that ended: stopped because an object took too long or caused an error, or killed.",
     "reason",
 )
 CONNECTIONS_ENDED = WEBHOOK.counter(
     "netdra_webhook_connections_ended_total",
-    "Connections broken off: late with a request, or of an address that had too many of them or too much in them.",
+    "Connections that were closed because the request was late, or the client had too many connections "
+    "or sent too much data.",
     "reason",
 )
 NOT_AFTER = WEBHOOK.gauge(
-    "netdra_webhook_certificate_not_after_timestamp_seconds", "When the certificate that is served with ends; 0: none."
+    "netdra_webhook_certificate_not_after_timestamp_seconds",
+    "Expiry time of the certificate that is used; 0 without a certificate.",
 )
-RENEWALS = WEBHOOK.counter("netdra_webhook_certificates_total", "Certificates that this process began to serve with.")
+RENEWALS = WEBHOOK.counter("netdra_webhook_certificates_total", "Certificates that this process started to use.")
 
 
 def serves(end: datetime) -> datetime:

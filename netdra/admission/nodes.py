@@ -191,17 +191,16 @@ class Nodes:
             return ""
         picked = [name for name, node in nodes.items() if selector.matches(name, node.metadata.labels)]
         if not picked and selector.node_name not in ("", *nodes):
-            return f'spec.selector.nodeName: none of {len(nodes)} nodes is called "{selector.node_name}" now'
+            return f'spec.selector.nodeName: "{selector.node_name}" does not match any of the {len(nodes)} nodes'
         if not picked:
-            return f"spec.selector.nodeSelector: none of {len(nodes)} nodes has these labels now"
+            return f"spec.selector.nodeSelector: the labels do not match any of the {len(nodes)} nodes"
         reports = [self.reports.objects[name].status for name in picked if name in self.reports.objects]
         statuses = [report for report in reports if report is not None]
         wanted = device.spec.device
         if device.spec.add_if_not_exist or not statuses or any(_may_have(one.interfaces, wanted) for one in statuses):
             return ""
         return (
-            f"spec.device: none of {len(statuses)} nodes that are selected reports a device or an interface "
-            f'"{wanted}" now'
+            f'spec.device: device or interface "{wanted}" is not reported by any of the {len(statuses)} selected nodes'
         )
 
     async def _refresh(self, selection: _Selection, asked: frozenset[str]) -> None:

@@ -18,7 +18,7 @@ from netdra.model.policy import DeviceExposurePolicy
 from netdra.rules import shipped
 from netdra.vocabulary import of_interfaces
 
-_TOO_MUCH = "takes too long to be tried on all that nodes report; `netdra plan --cluster` tells what it will do"
+_TOO_MUCH = "takes too long to evaluate for all reported devices; use `netdra plan --cluster` to show its effect"
 
 
 def review(
@@ -133,19 +133,19 @@ def _sentence(change: _Effect, reported: InterfaceReports, *, written: bool) -> 
     if change.pooled:
         parts.append(f"pools {_counted(change.pooled, 'VF')} on {_nodes(change.pooled_on)}")
     if change.alone:
-        parts.append(f"pools {_counted(change.alone, 'VF')} on {_nodes(change.alone_on)} no longer")
+        parts.append(f"stops pooling {_counted(change.alone, 'VF')} on {_nodes(change.alone_on)}")
     if change.taken:
-        parts.append(f"takes {_counted(change.taken, 'device')} on {_nodes(change.taken_on)} over from other policies")
+        parts.append(f"takes over {_counted(change.taken, 'device')} on {_nodes(change.taken_on)} from other policies")
     if change.left:
         parts.append(f"leaves {_counted(change.left, 'device')} on {_nodes(change.left_on)} to other policies")
     if written and not change.matched and not change.unknown and not reported.left:
-        parts.append(
-            f"matches no interface that {_counted(reported.nodes, 'node')} report{'s' * (reported.nodes == 1)}"
-        )
+        parts.append(f"does not match any interface reported by {_counted(reported.nodes, 'node')}")
     if change.unknown:
-        parts.append(f"unknown for {_counted(change.unknown, 'interface')}, of which nodes report too little")
+        parts.append(
+            f"cannot be evaluated for {_counted(change.unknown, 'interface')}, which report too few attributes"
+        )
     if parts and reported.left:
-        parts.append(f"{_counted(reported.left, 'node')} more were not looked at")
+        parts.append(f"{_counted(reported.left, 'node')} more were not evaluated")
     return "; ".join(parts)
 
 

@@ -21,9 +21,11 @@ from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.custom_device import CustomDevice
 from netdra.model.depth import MOST
 from netdra.model.errors import UNREADABLE, InvalidInputError
+from netdra.model.pod_network import PodNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
+from netdra.rules import pod_networks
 from netdra.rules.classes import check_class
 from netdra.rules.limits import is_class_within
 from netdra.topology import graph
@@ -32,7 +34,7 @@ T = TypeVar("T")
 CLAIMS = frozenset({ResourceClaim.__name__, ResourceClaimTemplate.__name__})
 CLASS = DeviceClass.__name__
 POLICY = DeviceExposurePolicy.__name__
-_STORED = "let through, because the stored object has the same error"
+_STORED = "admitted, because the stored object has the same error"
 _GROUPS = {"networking.dra.io", "cni.networking.k8s.io", "resource.k8s.io"}
 
 
@@ -140,11 +142,21 @@ def _custom_device(request: AdmissionRequest, cluster: Cluster) -> Verdict:
     return custom_devices.review(_read(request.object, CustomDevice), cluster.custom_devices, cluster.nowhere)
 
 
+def _pod_network(request: AdmissionRequest, cluster: Cluster) -> Verdict:
+    new = _read(request.object, PodNetwork)
+    if wrong := pod_networks.check(new):
+        return Verdict(tuple(finding.text for finding in wrong))
+    others = [network for name, network in sorted(cluster.pod_networks.items()) if name != new.name]
+    near = (finding for name, finding in pod_networks.overlaps([*others, new]) if name == new.name)
+    return Verdict(warnings=tuple(finding.text for finding in near))
+
+
 _LONG: Mapping[str, Callable[..., Verdict]] = {POLICY: _policy, NetworkTopology.__name__: _topology}
 """Those whose warnings take time: they are also told whether there is some left."""
 _KINDS: Mapping[str, Callable[[AdmissionRequest, Cluster], Verdict]] = {
     CNIPluginSchema.__name__: _schema,
     CustomDevice.__name__: _custom_device,
+    PodNetwork.__name__: _pod_network,
 }
 
 

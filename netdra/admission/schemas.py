@@ -30,8 +30,8 @@ def warnings(new: CNIPluginSchema, cluster: Cluster) -> Iterator[Finding]:
     name, plugin = new.metadata.name, new.spec.plugin
     if new.is_shipped:
         yield Finding(
-            what=f'CNIPluginSchema "{name}": its label {SHIPPED_LABEL} marks it as made by a former version of netdra: '
-            "it counts for nothing, and the controller deletes it",
+            what=f'CNIPluginSchema "{name}": the label {SHIPPED_LABEL} marks a schema of an older netdra; '
+            "the schema is ignored, and the controller deletes it",
             hint="remove the label",
             path=("metadata", "labels"),
         )
@@ -39,8 +39,8 @@ def warnings(new: CNIPluginSchema, cluster: Cluster) -> Iterator[Finding]:
     looser = loosened(contract.compile_schema(new))
     if looser:
         yield Finding(
-            what=f'CNIPluginSchema "{name}" permits more than netdra\'s own schema for plugin "{plugin}": {looser}',
-            hint="nothing needs to be done if the plugin does so",
+            what=f'CNIPluginSchema "{name}" allows more than netdra\'s built-in schema for plugin "{plugin}": {looser}',
+            hint="ignore this warning if the plugin supports these fields",
             path=("spec",),
         )
     others = {
@@ -49,12 +49,12 @@ def warnings(new: CNIPluginSchema, cluster: Cluster) -> Iterator[Finding]:
     same = others - {name}
     first = min([name, *same])
     if same:
-        what = f'CNIPluginSchema "{name}": {listed(sorted(same), SHOWN)} describes plugin "{plugin}" too'
+        what = f'CNIPluginSchema "{name}": {listed(sorted(same), SHOWN)} also describes plugin "{plugin}"'
         yield Finding(what=what, hint=f'"{first}" counts', path=("spec", "cniType"))
     if first == name and (unfit := list(_unfit(new, cluster))):
         yield Finding(
-            what=f'CNIPluginSchema "{name}": the topologies {listed(unfit, SHOWN)} break it',
-            hint="they go on as they are, but cannot be changed without being mended",
+            what=f'CNIPluginSchema "{name}": the stored topologies {listed(unfit, SHOWN)} do not match it',
+            hint="they keep working; fix them before the next change of their steps",
             path=("spec",),
         )
 

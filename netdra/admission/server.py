@@ -52,7 +52,7 @@ LIMITS = ConnectionLimits(
     spares_answered=True,
 )
 """Any host that can route a packet to the port can connect: a flood from one address ends its own connections."""
-NO_CERTIFICATE = "who asks must show the API server's client certificate (--client-ca)"
+NO_CERTIFICATE = "a client certificate of the API server is required (--client-ca)"
 FORESEEING_SECONDS = 1.0
 """How long a claim waits for warnings of the scheduler's search; the API server waits 2 s in all (`timeoutSeconds`)."""
 MAX_LOOKUPS = 4
@@ -115,7 +115,7 @@ class Webhook:
             async with self._workers.turns.turn(client, size):
                 return await self._by_worker(request, cluster, trusted=trusted)
         except ApiError as problem:
-            what = f'{request.kind.kind} "{request.name}": its users are unknown; try again: {problem}'
+            what = f'{request.kind.kind} "{request.name}": cannot determine its users; try again: {problem}'
             return Verdict((what,))
         except NoTurnError:
             # Claims and classes are let through where the webhook has no time, as where it is away.
@@ -182,7 +182,7 @@ class Webhook:
                 if verdict.allowed:
                     break
         except ApiError as problem:
-            log.warning('%s "%s" is let through: %s', request.kind.kind, request.name, problem)
+            log.warning('%s "%s" is admitted without a check: %s', request.kind.kind, request.name, problem)
             return ALLOWED
         return verdict
 
@@ -227,7 +227,7 @@ class Webhook:
                 async with self._turns.turn(client, size):
                     return Verdict(warnings=pods.warnings(workload, there, self._copy.cluster, trusted=not client))
         except (TimeoutError, ApiError, InvalidInputError, NoTurnError, *UNREADABLE) as problem:
-            log.debug("%s %s/%s is not looked at: %s", request.kind.kind, request.namespace, request.name, problem)
+            log.debug("%s %s/%s is not checked: %s", request.kind.kind, request.namespace, request.name, problem)
             return ALLOWED
 
     def _trusts(self, certificate: Certificate | None) -> bool:
@@ -245,7 +245,9 @@ class Webhook:
             request = messages.read(await http.body())
         except UNREADABLE as problem:
             metrics.REQUESTS.labels("", "", "malformed").inc()
-            return plain(HTTPStatus.BAD_REQUEST, f"no AdmissionReview of admission.k8s.io/v1: {problem}")
+            return plain(
+                HTTPStatus.BAD_REQUEST, f"the request is not an AdmissionReview of admission.k8s.io/v1: {problem}"
+            )
         labels = _KINDS(request.kind.kind), _OPERATIONS(request.operation)
         if not self._copy.synced:
             metrics.REQUESTS.labels(*labels, "unready").inc()

@@ -63,7 +63,7 @@ def context(clients: Clients = ANYBODY) -> ssl.SSLContext:
         except OSError as problem:  # an SSLError is an OSError
             raise InvalidInputError(
                 f"client CA {clients.authority}: {problem.strerror or problem}",
-                hint="it must be a file of PEM certificates",
+                hint="it must be a file with PEM certificates",
             ) from None
         made.verify_mode = ssl.CERT_OPTIONAL
     return made
@@ -116,7 +116,7 @@ class Mounted:
             use(self._tls, *pair)
         except (OSError, ValueError) as problem:  # an SSLError is an OSError
             raise InvalidInputError(
-                f"certificate in {self._folder}: {problem}", hint="it must have a tls.crt and the tls.key that fits"
+                f"certificate in {self._folder}: {problem}", hint="it must contain tls.crt and the matching tls.key"
             ) from None
         self._loaded = pair
         self.not_after = metrics.serves(end)
@@ -133,6 +133,6 @@ class Mounted:
             try:
                 # Not in a thread: a connection that begins between certificate and key would fail.
                 if self.load():
-                    log.info("a new certificate from %s", self._folder)
+                    log.info("loaded a new certificate from %s", self._folder)
             except InvalidInputError as problem:
                 log.warning("%s", problem)

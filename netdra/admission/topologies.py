@@ -14,7 +14,7 @@ from netdra.model.findings import Finding, about
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.suggestions import closest, listed
 from netdra.model.topology import BUILTIN_TYPES, NetworkTopology, NetworkTopologySpec
-from netdra.rules import addresses, contract, shipped
+from netdra.rules import addresses, contract, pod_networks, shipped
 from netdra.rules.networks import overlaps
 from netdra.rules.topologies import check_names, check_together, check_topology, check_unwise
 from netdra.topology.classes import class_name
@@ -39,8 +39,14 @@ def review(
     findings += [finding for name, finding in check_together({**others, new.name: new}) if name == new.name]
     findings += [finding for finding, wrong in check_names(new, cluster.added) if wrong]
     findings += addresses.default_routes(new)
+    findings += pod_networks.check_steps(new, cluster.pod_networks)
     near = [finding for name, finding in overlaps([*others.values(), new]) if name == new.name]
-    remarks = [*_waiting(new, cluster), *warnings(new, cluster), *near]
+    remarks = [
+        *_waiting(new, cluster),
+        *warnings(new, cluster),
+        *near,
+        *pod_networks.missing(new, cluster.pod_networks),
+    ]
     if not findings:
         remarks += searches.of_topology(new, cluster.policies, cluster.offers, in_time)
         remarks += searches.of_facts(new, schemas, cluster.policies, cluster.offers, in_time)
@@ -80,11 +86,11 @@ def _frozen(new: NetworkTopology, old: NetworkTopology | None, users: Sequence[s
         return None
     plural = "s" if len(users) > 1 else ""
     named = tuple(filter(None, users))
-    which = f" ({listed(named, SHOWN)})" if named else ", some of them in its status"
+    which = f" ({listed(named, SHOWN)})" if named else ", including steps that are only in its status"
     return Finding(
-        what=f'pods are attached with NetworkTopology "{new.name}" by {len(users)} ResourceClaim{plural}{which}, '
-        "so its steps cannot be changed",
-        hint="write a new topology under another name, or end these pods first; selectors may be changed",
+        what=f'NetworkTopology "{new.name}" is used by {len(users)} ResourceClaim{plural} of attached '
+        f"pods{which}; its steps cannot be changed",
+        hint="create a topology with another name, or delete these pods first; selectors can be changed",
     )
 
 
@@ -92,8 +98,8 @@ def _waiting(new: NetworkTopology, cluster: Cluster) -> Iterator[Finding]:
     if cluster.waiting:
         plural, verb = ("s", "are") if cluster.waiting > 1 else ("", "is")
         yield Finding(
-            what=f'NetworkTopology "{new.name}": {cluster.waiting} ResourceClaim{plural} that {verb} allocated, but '
-            "not attached, will be attached by its new steps, if their requests still fit"
+            what=f'NetworkTopology "{new.name}": {cluster.waiting} ResourceClaim{plural} that {verb} '
+            "allocated but not attached will use the new steps if their requests still match"
         )
 
 
@@ -104,8 +110,8 @@ def _foreign(new: NetworkTopology, cluster: Cluster) -> Iterator[Finding]:
         brought = frozenset() if device_class is None else topologies_of_class(device_class)
         # Two topologies with classes of one name are an error of their own.
         if device_class is not None and not brought & {new.name, *cluster.topologies}:
-            what = f'there is a DeviceClass "{name}" already that is not netdra\'s, and it is left as it is'
-            hint = "rename the step, or delete the class"
+            what = f'DeviceClass "{name}" already exists and is not managed by netdra; netdra does not change it'
+            hint = "rename the step, or delete the DeviceClass"
             yield about(new.name, step.name, what, hint=hint, path=("spec", "steps", at, "name"))
 
 
@@ -113,7 +119,7 @@ def _unchecked(new: NetworkTopology, schemas: Sequence[CNIPluginSchema]) -> Iter
     plugins = {schema.spec.plugin for schema in schemas} | set(shipped.names()) | BUILTIN_TYPES
     for at, step in enumerate(new.spec.steps):
         if step.plugin not in plugins:
-            what = f'no CNIPluginSchema describes plugin "{step.type}", so its config is not checked'
+            what = f'no CNIPluginSchema describes plugin "{step.type}"; its config is not validated'
             meant = closest(step.type, sorted(plugins))
             hint = f'did you mean "{meant}"?' if meant else ""
             yield about(new.name, step.name, what, hint=hint, path=("spec", "steps", at, "type"))

@@ -83,7 +83,7 @@ class Workers:
         except WorkerKilledError as problem:
             WORKERS_REPLACED.labels("killed").inc()
             log.error("%s: %s", named, problem)
-            return Verdict((f"{named}: {problem.what} while it was checked; try again",))
+            return Verdict((f"{named}: {problem.what} during validation; try again",))
         except (WorkerTimeoutError, WorkerEndedError) as problem:
             WORKERS_REPLACED.labels("late" if isinstance(problem, WorkerTimeoutError) else "broken").inc()
             log.warning("%s: %s", named, problem.what)

@@ -140,7 +140,9 @@ class _Walk:
     def condition(self, meaning: Meaning, at: int) -> None:
         """Hold something against what a condition must be."""
         if not kinds.fits(meaning.kinds, BOOL):
-            self._wrong(at, f"{_subject(meaning)} is {kinds.word(meaning.kinds)}, not true or false", "compare it")
+            self._wrong(
+                at, f"{_subject(meaning)} is {kinds.word(meaning.kinds)}, not true or false", "compare it with a value"
+            )
 
     def _selected(self, node: tree.Select, scope: Scope) -> Meaning:
         own = self.meaning(node.operand, scope)
@@ -158,7 +160,9 @@ class _Walk:
         elif around.items:
             element = Meaning(kinds.joined(item.kinds for item in around.items))
         elif not kinds.fits(around.kinds, ("list", "map")):
-            self._wrong(node.at, f"{_subject(around)} is {kinds.word(around.kinds)} and cannot be gone through")
+            self._wrong(
+                node.at, f"{_subject(around)} is {kinds.word(around.kinds)}; only lists and maps can be iterated"
+            )
         first, *others = node.variables
         inner = {**scope, first: element, **dict.fromkeys(others, _NOTHING), node.result_name: Meaning(start.kinds)}
         *_, result = (self.meaning(part, inner) for part in node.parts)
@@ -195,15 +199,15 @@ class _Walk:
             at = self._at(key.value, key.at)
             member = self._member(holder, key.value, at, tested=node.function != "_[_]")
         elif holder.place and not kinds.fits(index.kinds, TEXT):
-            self._wrong(node.at, f"{_subject(index)} is {kinds.word(index.kinds)}, and names are strings")
+            self._wrong(node.at, f"{_subject(index)} is {kinds.word(index.kinds)}, but keys are strings")
         return member if node.function == "_[_]" else Meaning(OPTIONAL, member.called, within=member)
 
     def _applied(self, node: tree.Call, signature: kinds.Signature, given: list[Meaning]) -> Meaning:
         own, *others = given
         shown = f"{node.function}()"
         if not kinds.fits(own.kinds, signature.receiver):
-            hint = "ask for it with .?" if signature.receiver == OPTIONAL else ""
-            self._wrong(node.at, f"{_subject(own)} is {kinds.word(own.kinds)}, which {shown} is not for", hint)
+            hint = "use .? to read it" if signature.receiver == OPTIONAL else ""
+            self._wrong(node.at, f"{_subject(own)} is {kinds.word(own.kinds)} and does not support {shown}", hint)
         elif signature.receiver == OPTIONAL:
             return self._unwrapped(node, own, others)
         for other in others:
@@ -211,7 +215,7 @@ class _Walk:
             if node.function in {"isGreaterThan", "isLessThan", "compareTo"} and own.kinds:
                 taken = own.kinds
             if not kinds.fits(other.kinds, taken):
-                what = f"{shown} takes {kinds.word(taken)}, and {_subject(other)} is {kinds.word(other.kinds)}"
+                what = f"{shown} requires {kinds.word(taken)}, but {_subject(other)} is {kinds.word(other.kinds)}"
                 self._wrong(node.at, what, _as_quantity(other) if taken == QUANTITY else "")
         if node.function == "includes" and "list" not in own.kinds and others and own.kinds:
             self._equal(node.at, own, others[0], "never true")
@@ -233,11 +237,13 @@ class _Walk:
         if holder.place and isinstance(written, tree.Literal) and isinstance(written.value, str):
             self._member(holder, written.value, self._at(written.value, written.at), tested=True)
         elif not kinds.fits(holder.kinds, ("list", "map")):
-            self._wrong(node.at, f"{_subject(holder)} is {kinds.word(holder.kinds)}, and nothing is in one")
+            self._wrong(
+                node.at, f"{_subject(holder)} is {kinds.word(holder.kinds)}; the operator in requires a list or a map"
+            )
         elif holder.items and not any(kinds.agree(own.kinds, item.kinds) for item in holder.items):
             self._equal(node.at, own, holder.items[0], "never true")
         for item in holder.items:
-            self._possible(node.at, own, item, "never the case")
+            self._possible(node.at, own, item, "always false")
         return Meaning(BOOL)
 
     def _compared(self, node: tree.Call, left: Meaning, right: Meaning) -> Meaning:
@@ -248,7 +254,7 @@ class _Walk:
             hint = _rewritten(left, right)
             if QUANTITY in (left.kinds, right.kinds):
                 hint = "compare quantities with isGreaterThan(), isLessThan() or compareTo()"
-            self._wrong(node.at, f"{what}, so neither is the greater one", hint)
+            self._wrong(node.at, f"{what}; they cannot be ordered", hint)
         return Meaning(BOOL)
 
     def _equal(self, at: int, left: Meaning, right: Meaning, consequence: str) -> None:
@@ -267,18 +273,18 @@ class _Walk:
             what = f'{own.called} is never "{shown}", so this is {consequence}'
             self._wrong(self._at(other.text, at), what, own.values.hint(other.text))
         elif own.values.known and other.text and other.text not in own.values.known:
-            what = f'netdra knows no {own.called} "{shown}"'
-            self._remark(self._at(other.text, at), what, "`netdra discover` shows those of a node", wrong=False)
+            what = f'{own.called} "{shown}" is unknown to netdra'
+            self._remark(self._at(other.text, at), what, "`netdra discover` shows the values of a node", wrong=False)
 
     def _counted(self, node: tree.Call, given: list[Meaning]) -> Meaning:
         taken = kinds.ARITHMETIC[node.function]
         for part in given:
             if not kinds.fits(part.kinds, taken):
-                self._wrong(node.at, f"{_subject(part)} is {kinds.word(part.kinds)} and cannot be computed with")
+                self._wrong(node.at, f"{_subject(part)} is {kinds.word(part.kinds)}; arithmetic is not supported")
                 return _NOTHING
         if not all(kinds.agree(given[0].kinds, part.kinds) for part in given):
             what = f"{_subject(given[0])} is {kinds.word(given[0].kinds)} and {_subject(given[1])} "
-            self._wrong(node.at, f"{what}{kinds.word(given[1].kinds)}, so they cannot be computed with")
+            self._wrong(node.at, f"{what}{kinds.word(given[1].kinds)}; arithmetic on both is not supported")
             return _NOTHING
         return Meaning(kinds.joined(part.kinds for part in given))
 
@@ -297,7 +303,9 @@ class _Walk:
             return self._attribute(domain, name, at) if field == ATTRIBUTES else self._amount(domain, name, at)
         if own.kinds and not kinds.fits(own.kinds, ("map", "list", "optional")):
             hint = f"{own.called} is the value itself" if own.called else ""
-            self._wrong(at, f'{_subject(own)} is {kinds.word(own.kinds)}, which has no "{_cut(name)}"', hint)
+            self._wrong(
+                at, f'{_subject(own)} is {kinds.word(own.kinds)} and does not have a field "{_cut(name)}"', hint
+            )
         return _NOTHING
 
     def _domain(self, field: str, domain: str, at: int, *, tested: bool) -> Meaning:
@@ -309,17 +317,17 @@ class _Walk:
         if self._is_given(domain):
             return Meaning(("map",), place=(field, domain))
         if own := self._vocabulary.domain_of(name) if not path or self._vocabulary.is_own(path) else "":
-            what = f'"{shown}" is no domain, and device.{field} has domains'
+            what = f'"{shown}" is not a domain; device.{field} is a map of domains'
             self._wrong(at, what, f'write device.{field}["{own}"].{name}')
         elif near := self._vocabulary.nearest_domain(domain):
-            self._wrong(at, f'no device has {field} of domain "{shown}"', f'did you mean "{near}"?')
+            self._wrong(at, f'devices do not have {field} of domain "{shown}"', f'did you mean "{near}"?')
         else:
             if not tested:
-                text = f'nothing gives devices {field} of domain "{shown}" yet, so the selector fails on each'
+                text = f'{field} of domain "{shown}" are not set on any device yet; the selector fails on every device'
                 if not self._vocabulary.of_devices:
-                    text = f'interfaces have no {field} of domain "{shown}" when policies are asked'
+                    text = f'interfaces do not have {field} of domain "{shown}" when policies are evaluated'
                 self._remark_on_name(
-                    domain, at, text, "guard it with has() if not all devices will have it", wrong=False
+                    domain, at, text, "test it with has() if some devices will not have it", wrong=False
                 )
             return Meaning(("map",), place=(field, domain))
         return _NOTHING
@@ -337,20 +345,23 @@ class _Walk:
             return Meaning(given, name, values=vocabulary.values.get(qualified))
         near = vocabulary.nearest(domain, name)
         if qualified in vocabulary.withheld:
-            text = f'"{shown}" is known of interfaces and not published, so only policies can select by it'
-            self._wrong(at, text, "let a policy that selects by it add an attribute of its own")
+            text = f'"{shown}" is known for interfaces but not published; only policies can select by it'
+            self._wrong(at, text, "add an attribute to the policy that selects by it")
         elif given is not None:
-            text = f'"{shown}" is added to devices after policies have chosen their interfaces, which do not have it'
+            text = f'"{shown}" is added to devices after policies select interfaces; interfaces do not have it'
             self._remark_on_name(
-                domain, at, text, "choose by what an interface has itself", wrong=vocabulary.is_own(domain)
+                domain, at, text, "select by an attribute of the interface", wrong=vocabulary.is_own(domain)
             )
         elif vocabulary.is_own(domain) and (near or not vocabulary.of_devices):
             meant = near or vocabulary.likely(domain, name)
-            hint = f'did you mean "{meant}"?' if meant else "`netdra discover` shows what interfaces have"
-            self._wrong(at, f'no interface has an attribute "{shown}" of domain {domain}', hint)
+            hint = f'did you mean "{meant}"?' if meant else "`netdra discover` shows the attributes of interfaces"
+            self._wrong(at, f'interfaces do not have an attribute "{shown}" of domain {domain}', hint)
         else:
-            text = f'nothing gives devices an attribute "{shown}" of domain {domain} yet, so none can be selected by it'
-            hint = "a policy can, with additionalAttributes"
+            text = (
+                f'attribute "{shown}" of domain {domain} is not set on any device yet; the selector does '
+                "not match any device"
+            )
+            hint = "a policy can set it with additionalAttributes"
             if qualified in vocabulary.added.capacity:
                 hint = f'did you mean device.capacity["{domain}"].{name}?'
             elif meant := vocabulary.likely(domain, name):
@@ -362,16 +373,22 @@ class _Walk:
         """What `device.capacity[domain].name` is."""
         vocabulary, qualified, shown = self._vocabulary, f"{domain}/{name}", _cut(name)
         if not vocabulary.of_devices:
-            text = f'an interface has no capacity "{shown}": policies give it to devices after they have chosen'
-            self._remark_on_name(domain, at, text, "choose by attributes", wrong=vocabulary.is_own(domain))
+            text = (
+                f'interfaces do not have a capacity "{shown}"; policies add capacities to devices after '
+                "they select interfaces"
+            )
+            self._remark_on_name(domain, at, text, "select by attributes", wrong=vocabulary.is_own(domain))
         elif qualified in vocabulary.added.capacity or qualified in vocabulary.capacity:
             return Meaning(QUANTITY, name)
         elif vocabulary.kinds(qualified) is not None:
             text = f'"{shown}" is an attribute, not a capacity'
             self._wrong(at, text, f'write device.attributes["{domain}"].{name}')
         else:
-            text = f'nothing gives devices a capacity "{shown}" of domain {domain} yet, so none can be selected by it'
-            self._remark_on_name(domain, at, text, "a policy can, with exposure.capacity", wrong=False)
+            text = (
+                f'capacity "{shown}" of domain {domain} is not set on any device yet; the selector does '
+                "not match any device"
+            )
+            self._remark_on_name(domain, at, text, "a policy can set it with exposure.capacity", wrong=False)
         return _NOTHING
 
     def _remark_on_name(self, domain: str, at: int, text: str, hint: str, *, wrong: bool) -> None:
@@ -408,7 +425,7 @@ def _cut(text: str) -> str:
 
 
 def _subject(meaning: Meaning) -> str:
-    return meaning.called or "what stands here"
+    return meaning.called or "this value"
 
 
 def _rewritten(left: Meaning, right: Meaning) -> str:

@@ -124,7 +124,7 @@ class _Bounds:
     def within(self) -> None:
         """Refuse what is past the limit."""
         if self.work > MAX_WORK:
-            raise UnboundedError(f"may take {_times(self.work)} as much time as an expression is given for one device")
+            raise UnboundedError(f"may take {_times(self.work)} the time limit of an expression for one device")
 
     def of(self, node: Node) -> Size:
         """How large the value of a node can be; what it takes is added to the work."""
@@ -135,7 +135,7 @@ class _Bounds:
             case Name():
                 size = self._scope.get(node.name, _SCALAR)
                 if size is None:
-                    raise UnboundedError("uses the result of a loop within the loop")
+                    raise UnboundedError("uses the result of a loop inside the loop")
                 return size
             case Select():
                 size = _part(self.of(node.operand))
@@ -158,12 +158,12 @@ class _Bounds:
             return _part(given[0])
         cost = _FUNCTIONS.get(name)
         if cost is None:
-            raise UnboundedError(f"calls {name}(), which has no bound")
+            raise UnboundedError(f"calls {name}(), whose cost is not bounded")
         size, work = cost(given)
         self.work += work
         if size.bytes > MAX_SIZE:
             raise UnboundedError(
-                f"may make a value of {_times(size.bytes, MAX_SIZE)} the size that is allowed, by {_shown(name)}"
+                f"may create a value of {_times(size.bytes, MAX_SIZE)} the size limit, with {_shown(name)}"
             )
         return size
 
@@ -182,9 +182,7 @@ class _Bounds:
         self.work = before + rounds * (self.work + _ROUND)
         final = Size(start.length + rounds * added.length, start.bytes + rounds * added.bytes, element=added.element)
         if final.bytes > MAX_SIZE:
-            raise UnboundedError(
-                f"may make a value of {_times(final.bytes, MAX_SIZE)} the size that is allowed, by a loop"
-            )
+            raise UnboundedError(f"may create a value of {_times(final.bytes, MAX_SIZE)} the size limit, with a loop")
         return self._bound(result, {node.result_name: final})
 
     def _bound(self, node: Node, names: dict[str, Size | None] | dict[str, Size], collecting: str = "") -> Size:
@@ -320,7 +318,7 @@ def _timing(given: Given) -> tuple[Size, int]:
     """A part of a time. The engine opens the file of a time zone's name, wherever that leads, so it must be a name."""
     for zone in given[1:]:
         if not zone.texts or not all(map(_TIME_ZONE.fullmatch, zone.texts)):
-            raise UnboundedError('names a time zone otherwise than as "Europe/Berlin" or "+01:00"')
+            raise UnboundedError('requires a time zone such as "Europe/Berlin" or "+01:00"')
     return _SCALAR, 2_000 if len(given) > 1 else _CALL
 
 
@@ -332,7 +330,7 @@ def _matching(given: Given) -> tuple[Size, int]:
 def _program(text: Size, pattern: Size) -> int:
     """Compiling a pattern, which the engine does each time, and going through a text with it."""
     if not pattern.texts:
-        raise UnboundedError("has a regular expression that is not written in it as a string")
+        raise UnboundedError("has a regular expression that is not a string literal")
     try:
         size = max(map(patterns.size, pattern.texts))
     except ValueError as problem:
@@ -384,7 +382,7 @@ def _formatting(given: Given) -> tuple[Size, int]:
     """`format`: a clause shows one value, with a precision that is written down."""
     pattern, values = given
     if not pattern.texts:
-        raise UnboundedError("calls format() on what is not written in it as a string")
+        raise UnboundedError("calls format() on a value that is not a string literal")
     digits = max(sum(int(number[:9]) for number in re.findall(r"\d+", text)) for text in pattern.texts)
     size = pattern.bytes + 4 * values.bytes + digits + 64 * _items(values)
     return Size(size, size), 8 * pattern.length + 20 * _items(values) + size // 8

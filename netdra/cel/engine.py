@@ -210,7 +210,7 @@ def _compiled(expression: str) -> CompiledSelector:
     if len(encoded) > MAX_EXPRESSION:
         raise CelCompileError(expression, 0, 0, f"longer than {MAX_EXPRESSION} bytes")
     if encoded.decode() != expression:
-        raise CelCompileError(expression, 0, 0, "no Unicode text")
+        raise CelCompileError(expression, 0, 0, "not valid Unicode text")
     usage = source.usage(expression)
     if usage.unknown is not None:
         line, column = source.position(expression, usage.unknown.start)
@@ -228,7 +228,7 @@ def _compiled(expression: str) -> CompiledSelector:
     read = tree.read(bytes(program.serialize()))
     if tree.binds_after_a_loop(read):
         message = (
-            "binds a variable (cel.bind, optMap, optFlatMap) after all() or exists(): write the binding before them"
+            "binds a variable (cel.bind, optMap, optFlatMap) after all() or exists(); move the binding before them"
         )
         raise CelCompileError(expression, 0, 0, message)
     try:
@@ -236,7 +236,7 @@ def _compiled(expression: str) -> CompiledSelector:
     except bounds.UnboundedError as problem:
         raise CelCompileError(expression, 0, 0, f"{problem} (docs/cel.md, Bounds)") from None
     if program.return_type() not in (_BOOL, cel.Type.DYN):
-        raise CelCompileError(expression, 0, 0, f"must be true or false, is of type {program.return_type().name()}")
+        raise CelCompileError(expression, 0, 0, f"must be a bool, but its type is {program.return_type().name()}")
     return CompiledSelector(expression, program, read)
 
 
@@ -247,7 +247,7 @@ def _excess(expression: str, longest: bounds.Longest) -> str:
     try:
         bounds.check(tree.read(bytes(program.serialize())), longest)
     except bounds.UnboundedError as problem:
-        return f"on attributes of up to {longest.text} characters and {longest.values} values it {problem}"
+        return f"with attributes of up to {longest.text} characters and {longest.values} values it {problem}"
     return ""
 
 
@@ -258,7 +258,7 @@ def _give_up_without_memory(problem: RuntimeError) -> None:
         MemoryError: that is what happened.
     """
     if str(problem) == "std::bad_alloc":
-        raise MemoryError("the CEL engine has no memory left") from None
+        raise MemoryError("the CEL engine is out of memory") from None
 
 
 def _compile_error(expression: str, text: str) -> CelCompileError:
@@ -266,7 +266,7 @@ def _compile_error(expression: str, text: str) -> CelCompileError:
     if match is not None:
         return CelCompileError(expression, int(match.group(1)), int(match.group(2)), match.group(3))
     if _TOO_DEEP.search(text):
-        message = "too deep: the engine takes 32 levels of parentheses, operators and calls, Kubernetes may take more"
+        message = "nested too deeply; the engine supports 32 levels of parentheses, operators and calls"
         return CelCompileError(expression, 0, 0, message)
     return CelCompileError(expression, 0, 0, _plain(text))
 
@@ -274,7 +274,7 @@ def _compile_error(expression: str, text: str) -> CelCompileError:
 def _failure(result: cel.Value) -> str:
     if result.type() == cel.Type.ERROR:
         return _plain(str(result.value()))
-    return f"must be true or false, is of type {result.type().name()}"
+    return f"must be a bool, but its type is {result.type().name()}"
 
 
 def _plain(text: str) -> str:

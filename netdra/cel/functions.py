@@ -118,7 +118,7 @@ def _same(left: object, right: object) -> bool:
 
 def _includes(own: Sequence[object], wanted: object) -> bool:
     if len(own) > _MAX_INCLUDES:
-        raise ValueError(f"includes() takes lists of up to {_MAX_INCLUDES}, not {len(own)}")
+        raise ValueError(f"includes() supports lists of at most {_MAX_INCLUDES} elements, not {len(own)}")
     return _index_of(own, wanted) >= 0
 
 

@@ -76,8 +76,8 @@ def guarded(expression: str, known: Collection[str] = ()) -> str:
     except (_TooLongError, CelCompileError) as problem:
         why = problem.message if isinstance(problem, CelCompileError) else f"longer than {MAX_EXPRESSION} bytes"
         raise InvalidInputError(
-            f"the selector cannot be used once each key is asked for before it is read: {why}",
-            hint="write it with fewer conditions inside of conditions",
+            f"the selector is too complex to guard its map keys: {why}",
+            hint="reduce the nesting of conditions",
         ) from None
     return text
 

@@ -120,7 +120,7 @@ def parse(expression: str) -> Node:
 
 
 def _broken(at: int) -> InvalidInputError:
-    return InvalidInputError(f"CEL expression breaks the grammar at character {at + 1}", hint="see docs/cel.md")
+    return InvalidInputError(f"CEL expression has a syntax error at character {at + 1}", hint="see docs/cel.md")
 
 
 class _Reader:
@@ -139,7 +139,9 @@ class _Reader:
     def expression(self) -> Node:
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise InvalidInputError(f"CEL expression is nested deeper than {MAX_DEPTH} levels", hint="write it flatter")
+            raise InvalidInputError(
+                f"CEL expression is nested deeper than {MAX_DEPTH} levels", hint="reduce the nesting"
+            )
         condition = self._chain("||")
         if self._take("?"):
             yes = self.expression()

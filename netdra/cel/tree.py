@@ -122,7 +122,7 @@ def read(serialized: bytes) -> Node:
             places[_integer(pair.get(1, 0))] = _integer(pair.get(2, 0))
         return _Reader(places).node(_last(checked, _EXPRESSION))
     except (IndexError, KeyError, TypeError, struct.error, UnicodeDecodeError) as problem:
-        raise ValueError("no serialized CEL expression") from problem
+        raise ValueError("not a serialized CEL expression") from problem
 
 
 def parts(node: Node) -> tuple[Node, ...]:

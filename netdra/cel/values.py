@@ -60,7 +60,7 @@ def of_version(text: str) -> bytes:
         InvalidInputError: the text is no semantic version.
     """
     if _SEMVER.match(text) is None:
-        raise InvalidInputError(f'"{text[:64]}" is no semantic version', hint="write major.minor.patch, e.g. 1.2.3")
+        raise InvalidInputError(f'"{text[:64]}" is not a semantic version', hint="write major.minor.patch, e.g. 1.2.3")
     return VERSION + text.encode()
 
 
@@ -80,7 +80,7 @@ def normalized_version(text: str) -> bytes:
 def decimal(value: bytes) -> Decimal:
     """The number of a CEL quantity; ValueError, which CEL reports, for bytes that are none."""
     if value[:1] != QUANTITY:
-        raise ValueError("no quantity")
+        raise ValueError("not a quantity")
     return Decimal(value[1:].decode())
 
 
@@ -101,7 +101,7 @@ def as_integer(value: bytes) -> int:
     """A quantity's int64; ValueError where it is fractional or too large."""
     number = decimal(value)
     if not is_integer(value):
-        raise ValueError("the quantity is no 64-bit integer")
+        raise ValueError("the quantity is not a 64-bit integer")
     return int(number)
 
 
@@ -129,7 +129,7 @@ def _semver_key(value: bytes) -> SemverKey:
     """What orders versions (semver.org, item 11): a release is above its pre-releases, numbers are below words."""
     parts = _SEMVER.match(value[1:].decode()) if value[:1] == VERSION else None
     if parts is None:
-        raise ValueError("no semantic version")
+        raise ValueError("not a semantic version")
     before = parts.group(4)
     words: tuple[tuple[int, int | str], ...] = ((2, ""),)
     if before is not None:

@@ -158,7 +158,7 @@ def _settled(header: Header, settings: ChainSettings, problems: list[str]) -> Sa
         journal = checkpoint.open_existing(settings.state, sandbox, settings.budget)
     except BadCheckpointError as problem:
         aside = files.put_aside(checkpoint.path_of(settings.state, sandbox))
-        problems.append(f"{problem.what}; it was put aside as {aside}")
+        problems.append(f"{problem.what}; it was renamed to {aside}")
         return None
     if journal is None:
         return None
@@ -167,7 +167,7 @@ def _settled(header: Header, settings: ChainSettings, problems: list[str]) -> Sa
         return journal.saved
     report = detach(sandbox, settings)
     if not report.is_undone or journal.path.exists():
-        raise TemporaryError(f"sandbox {sandbox}: what an earlier attempt left cannot be undone: {report}")
+        raise TemporaryError(f"sandbox {sandbox}: cannot undo an earlier attempt: {report}")
     problems.extend(report.problems)
     return None
 

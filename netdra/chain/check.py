@@ -75,7 +75,7 @@ def check(sandbox: str, settings: ChainSettings, *, repair: bool = False) -> Che
     except BadCheckpointError as problem:
         return CheckReport(sandbox=sandbox, problems=(problem.what,))
     if journal is None:
-        return CheckReport(sandbox=sandbox, problems=("it was never attached here, or is detached",))
+        return CheckReport(sandbox=sandbox, problems=("it was never attached on this node, or it is already detached",))
     try:
         header = journal.saved.header
         unfit = _problem(journal.saved)
@@ -83,7 +83,7 @@ def check(sandbox: str, settings: ChainSettings, *, repair: bool = False) -> Che
             return CheckReport(sandbox=sandbox, problems=(unfit,))
         with sites.reopen_pod(header.namespace, same_boot=True) as space:
             if space is None:
-                return CheckReport(sandbox=sandbox, problems=("its network namespace is gone",))
+                return CheckReport(sandbox=sandbox, problems=("its network namespace no longer exists",))
             with sites.opened(header.pod, space, settings, settings.budget, plugins=header.plugins) as site:
                 graph = tasks(header.plans)
                 with closing(Executor(graph, journal, site, settings)) as executor:
@@ -96,9 +96,9 @@ def check(sandbox: str, settings: ChainSettings, *, repair: bool = False) -> Che
 def _problem(saved: Saved) -> str:
     """Why a checkpoint's steps cannot all be there, or ""."""
     if saved.header.boot_id != checkpoint.boot_id():
-        return "it was attached before the machine was started"
+        return "it was attached before the last reboot of the node"
     if not saved.complete or any(state.undone for state in saved.steps.values()):
-        return "it is not attached completely"
+        return "it is not completely attached"
     return "its checkpoint is damaged" if saved.damaged else ""
 
 

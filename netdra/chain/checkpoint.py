@@ -170,9 +170,11 @@ def read(text: bytes, name: str) -> Saved:
         files.refuse_newer(lines[0], VERSION, f"checkpoint {name}")
     header = _entry(lines[0]) if lines else None
     if not isinstance(header, Header):
-        raise BadCheckpointError(f"checkpoint {name} has no readable header")
+        raise BadCheckpointError(f"checkpoint {name} does not have a readable header")
     if header.version != VERSION:
-        raise BadCheckpointError(f"checkpoint {name} is of version {header.version}, this netdra reads {VERSION}")
+        raise BadCheckpointError(
+            f"checkpoint {name} has version {header.version}; this netdra supports version {VERSION}"
+        )
     saved = Saved(header=header)
     for line in lines[1:]:
         saved = folded(saved, _entry(line))
@@ -484,7 +486,7 @@ def path_of(directory: Path, sandbox: str) -> Path:
         or "\0" in sandbox
         or len(sandbox.encode("utf-8", "replace")) > 200
     ):
-        raise InvalidInputError(f"sandbox id {sandbox[:200]!r} cannot be the name of a file")
+        raise InvalidInputError(f"sandbox ID {sandbox[:200]!r} is not a valid file name")
     return files.joined(directory, f"{sandbox}{SUFFIX}")
 
 

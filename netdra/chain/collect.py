@@ -63,7 +63,7 @@ def collect(settings: ChainSettings, plans: Iterable[Plan] = ()) -> CollectRepor
     with files.folder(settings.state, settings.budget / 2):
         good, bad = checkpoint.load_all(settings.state)
         unknown = [problem.what for _, problem in bad] + [
-            f"{path} was put aside: remove it once its pod is gone" for path in _put_aside(settings.state)
+            f"{path} is a damaged checkpoint; delete it after its pod is deleted" for path in _put_aside(settings.state)
         ]
         if unknown:
             return CollectReport(problems=tuple(unknown))
@@ -118,11 +118,11 @@ def _collect(network: _Network, deadline: float) -> NetworkCollected:
     named: dict[str, Any] = {"network": network.config.network, "plugin": network.plugin, "valid": len(network.valid)}
     left = deadline - time.monotonic()
     if left <= 0:
-        return NetworkCollected(**named, problem="there was no time left for it")
+        return NetworkCollected(**named, problem="timed out")
     try:
         plugin = protocol.find(network.plugin, network.where, timeout=left)
         if not protocol.has_status(plugin):
-            return NetworkCollected(**named, skipped=f"it speaks CNI {plugin.version}, which has no GC")
+            return NetworkCollected(**named, skipped=f"it supports CNI {plugin.version}, which does not define GC")
         protocol.collect(plugin, network.config, network.valid, max(0.0, deadline - time.monotonic()))
     except NetdraError as problem:
         return NetworkCollected(**named, problem=problem.what)

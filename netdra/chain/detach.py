@@ -61,7 +61,7 @@ def detach(
         journal = checkpoint.open_existing(settings.state, sandbox, settings.budget)
     except BadCheckpointError as problem:
         aside = files.put_aside(checkpoint.path_of(settings.state, sandbox))
-        text = f"{problem.what}; it was put aside as {aside}, and nothing could be undone"
+        text = f"{problem.what}; it was renamed to {aside}, and nothing could be undone"
         return DetachReport(sandbox=sandbox, found=True, problems=(text,))
     if journal is None:
         return DetachReport(sandbox=sandbox, found=False)
@@ -90,7 +90,7 @@ def _given_up(journal: CheckpointJournal, report: DetachReport) -> DetachReport:
         files.keep_newest(journal.path.parent, GIVEN_UP, MOST_GIVEN_UP)
     except NetdraError as problem:
         return _with_problem(report, problem.what)
-    return _with_problem(report, f"sandbox {report.sandbox} is given up: what is left of it is in {aside}")
+    return _with_problem(report, f"sandbox {report.sandbox}: netdra stops trying to undo it; its checkpoint is {aside}")
 
 
 def _with_problem(report: DetachReport, text: str) -> DetachReport:
@@ -112,12 +112,12 @@ def _undo(
         graph = tasks(header.plans)
     except NetdraError as problem:
         aside = files.put_aside(journal.path)
-        text = f"{problem.what}: the checkpoint was put aside as {aside}, and nothing could be undone"
+        text = f"{problem.what}: the checkpoint was renamed to {aside}, and nothing could be undone"
         return DetachReport(sandbox=header.pod.sandbox, found=True, problems=(*problems, text))
     same_boot = header.boot_id == checkpoint.boot_id()
     left = settings.budget - (time.monotonic() - started)
     if any(task.runs_programs for task in graph.values()) and not journal.await_programs(left / 2):
-        problems.append("a plugin that an earlier attempt began is still running; undone all the same")
+        problems.append("a plugin of an earlier attempt is still running; undone anyway")
     left = settings.budget - (time.monotonic() - started)
     with (
         sites.reopen_pod(header.namespace, netns, held_netns, same_boot=same_boot) as space,
@@ -157,7 +157,7 @@ def undo(executor: Executor) -> tuple[UndoReport, ...]:
     try:
         left = executor.left()
     except NetdraError as problem:
-        left = dict.fromkeys(reports, (f"what plugins have left in the pod is not known: {problem.what}",))
+        left = dict.fromkeys(reports, (f"cannot determine the state that plugins left in the pod: {problem.what}",))
     return tuple(
         msgspec.structs.replace(report, notes=(*report.notes, *left.get(key, ()))) for key, report in reports.items()
     )

@@ -76,7 +76,7 @@ class Executor:
             NetdraError: it failed; undo it.
         """
         if not self.site.remaining():
-            raise TemporaryError("there is no time left for it", hint="see which of the steps before it took so long")
+            raise TemporaryError("timed out before the step started", hint="check why the steps before it were slow")
         task, results = self.tasks[key], self._results()
         config = task.resolved(task.step.config, self.tasks, results)
         previous = flow.previous(task, self.tasks, results)
@@ -95,7 +95,7 @@ class Executor:
             NotUndoneError: it is not undone.
         """
         if not self.site.remaining():
-            raise NoTimeError("there is no time left for it")
+            raise NoTimeError("timed out before the step started")
         task, state = self.tasks[key], self.journal.saved.steps[key]
         given = self._undo_binary(task, state) if task.is_binary else self._undo_builtin(task, state)
         self.give_up(key)
@@ -127,7 +127,7 @@ class Executor:
         except NetdraError as problem:
             if state is None or not programs.is_refused(state, problem):
                 raise
-            notes = (f"its plugin fails on DEL as on ADD, so it keeps nothing: {problem.what}",)
+            notes = (f"its plugin fails on DEL as on ADD and therefore did not change anything: {problem.what}",)
         if state is not None and not task.is_binary:
             self.give_up(key)
         return Returned(notes=notes)
@@ -172,7 +172,7 @@ class Executor:
         """The errors of a binary's CHECK, and why the binary could not be asked, "" if it was."""
         plugin = self._plugin(task, state.config)
         if not protocol.can_check(plugin):
-            return (), f"it speaks CNI {plugin.version}, which has no CHECK"
+            return (), f"it supports CNI {plugin.version}, which does not define CHECK"
         final = flow.to_check(task.key, self.tasks, self._results())
         steps = self.journal.saved.steps
         later = flow.began_after(task.key, {"tuning"}, self.tasks, tuple(steps))
@@ -322,11 +322,11 @@ class Executor:
             text = "; ".join(failure.what for failure in (problem, *stranded) if failure is not None)
             raise NotUndoneError(text, given, stranded=True, hung=_hung(problem)) from None
         if problem is not None and task.step.type in programs.ON_THE_DEVICE and RECORD in state.undo:
-            notes = (f"its DEL failed, but its device is what it was: {problem.what}",)
+            notes = (f"its DEL failed, but its device is unchanged: {problem.what}",)
             programs.forget_device(task, state.config, self.site, self.journal.saved.header.namespace.path)
             problem = self._unreleased(task, state.config)
         if problem is not None and programs.is_without_its_bridge(task, state.config):
-            notes = (f"its DEL failed, but its bridge is gone, and its port with it: {problem.what}",)
+            notes = (f"its DEL failed, but its bridge no longer exists, nor does the port: {problem.what}",)
             with self._own_sockets() as site:
                 programs.remove_veth(task, state, site)
             problem = self._unreleased(task, state.config)
@@ -334,7 +334,7 @@ class Executor:
             what, refused, hung = problem.what, programs.is_refused(state, problem), _hung(problem)
             if not refused or not {RECORD, shares.BEFORE_ADD} & state.undo.keys():
                 raise NotUndoneError(what, given, refused=refused, hung=hung) from None
-            notes = (f"its plugin refuses its config on DEL too; its device is what it was: {problem.what}",)
+            notes = (f"its plugin rejects its config on DEL, too; its device is unchanged: {problem.what}",)
         return Returned(given.restored, (*notes, *given.notes))
 
     def _unreleased(self, task: ChainStep, config: Mapping[str, Any]) -> NetdraError | None:
@@ -350,7 +350,9 @@ class Executor:
             return Returned(notes=builtin.undo(task.step.type, state.undo, self.site))
         except NetdraError as problem:
             if programs.is_refused(state, problem):
-                return Returned(notes=(f"its IPAM plugin fails on DEL as on ADD, so it has no lease: {problem.what}",))
+                return Returned(
+                    notes=(f"its IPAM plugin fails on DEL as on ADD, so it did not allocate a lease: {problem.what}",)
+                )
             # An IPAM plugin's failure alone says nothing of the device.
             stranded = bool(_holds(task, state)) and not isinstance(problem, PluginError)
             raise NotUndoneError(problem.what, stranded=stranded, hung=_hung(problem)) from None
@@ -421,7 +423,9 @@ class Executor:
             if self.site.pod is None and programs.lives_in_the_pod_alone(task.step.type, config):
                 # Some plugins look at the namespace before they release the lease, which is all that is left.
                 builtin.release_planned(order_of(task, config, StepResult()), self.site)
-                return (f"its DEL failed, but all that it makes is gone with the namespace: {problem.what}",)
+                return (
+                    f"its DEL failed, but everything that it created was removed with the namespace: {problem.what}",
+                )
             raise
         return ()
 

@@ -56,7 +56,7 @@ def create(path: Path, content: bytes, timeout: float, *, lasting: bool = True) 
     try:
         with folder(path.parent, timeout) as opened_folder:
             if exists(path):
-                raise ExistsError(f"{path} is there already")
+                raise ExistsError(f"{path} already exists")
             opened = _written(path, content, lasting=lasting)
             try:
                 if lasting:
@@ -167,7 +167,7 @@ def folder(path: Path, timeout: float) -> Iterator[int]:
         except OSError as problem:
             raise unwritable(path, problem) from None
         if not is_ours:
-            raise TemporaryError(f"another process has held {path} for {timeout:.1f} s")
+            raise TemporaryError(f"another process has locked {path} for {timeout:.1f} s")
         yield opened
 
 
@@ -227,7 +227,7 @@ def put_aside(path: Path, mark: str = "bad") -> Path:
     try:
         path.rename(aside)
     except OSError as problem:
-        raise TemporaryError(f"{path} cannot be put aside: {problem.strerror}") from None
+        raise TemporaryError(f"{path} cannot be renamed: {problem.strerror}") from None
     return aside
 
 
@@ -301,7 +301,7 @@ def unreadable(path: Path, problem: OSError) -> TemporaryError:
 def unwritable(path: Path, problem: OSError) -> TemporaryError:
     """The error for a file that cannot be written."""
     return TemporaryError(
-        f"{path} cannot be written: {problem.strerror}", hint="see whether its file system is full or read-only"
+        f"{path} cannot be written: {problem.strerror}", hint="check whether its filesystem is full or read-only"
     )
 
 
@@ -403,9 +403,9 @@ class NewerStateError(TemporaryError):
 
     def __init__(self, what: str, version: int, newest: int) -> None:
         super().__init__(
-            f"{what} is of version {version}, and this netdra reads {newest}: it was written by a newer netdra",
-            hint="have the newer netdra run on this node again (helm rollback or upgrade); before another downgrade, "
-            "drain the node",
+            f"{what} has version {version}, but this netdra supports version {newest}; a newer netdra wrote it",
+            hint="run the newer netdra on this node (helm rollback or upgrade); drain the node before "
+            "another downgrade",
         )
 
 

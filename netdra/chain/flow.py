@@ -228,10 +228,10 @@ def _renewed(result: StepResult, latest: _Interfaces) -> StepResult:
 def _task(place: int, topology: str, step: PlannedStep, before: Mapping[str, ChainStep]) -> ChainStep:
     named = called(topology, step.name)
     if step.name in before:
-        raise InvalidInputError(f"{named}: the plan has two steps of that name")
+        raise InvalidInputError(f"{named}: the plan contains two steps with this name")
     for dependency in step.depend_on:
         if dependency not in before:
-            raise InvalidInputError(f'{named}: it depends on "{dependency}", which the plan does not have before it')
+            raise InvalidInputError(f'{named}: it depends on "{dependency}", which is not an earlier step of the plan')
     check_if_name(step.if_name)
     check_network_name(step.network)
     ancestors: dict[str, str] = {}

@@ -61,7 +61,7 @@ def _held_by(directory: Path, device: str, sandbox: str) -> TemporaryError:
 
     A namespace counts as gone only if its path leads nowhere: any other error of the kernel says nothing of it.
     """
-    what, hint = f"device {device} is still sandbox {sandbox}'s", "it is tried again by itself"
+    what, hint = f"device {device} is still used by sandbox {sandbox}", "netdra retries automatically"
     try:
         header = checkpoint.load(directory, sandbox).header
     except (OSError, BadCheckpointError, NewerStateError, InvalidInputError):
@@ -71,9 +71,12 @@ def _held_by(directory: Path, device: str, sandbox: str) -> TemporaryError:
         what = f'{what}, of pod "{pod.namespace}/{pod.name}"'
     try:
         os.stat(header.namespace.path)  # noqa: PTH116 (a pod waits for it)
-        hint = "that pod has the device until it ends; give each pod a claim of its own, or wait for its end"
+        hint = "the pod uses the device until it ends; create one claim per pod, or wait until the pod ends"
     except FileNotFoundError:
-        hint = f"that sandbox has ended: netdra node undoes it by itself; without one: netdra detach {sandbox}"
+        hint = (
+            "the sandbox has ended; netdra node undoes it automatically; if netdra node does not run: "
+            f"netdra detach {sandbox}"
+        )
     except OSError:
         pass
     return TemporaryError(what, hint=hint)

@@ -64,7 +64,7 @@ def _of_interface(
     there = link.find(site.inside.sock, name)
     if there is None:
         _check_has_interface(task, name, site)
-        yield f'interface "{name}" is not there'
+        yield f'interface "{name}" does not exist'
         return
     yield from check_values(there, expected, site)
     if name == task.step.if_name:
@@ -77,7 +77,8 @@ def _check_has_interface(task: ChainStep, name: str, site: Site) -> None:
     driver = pci.driver_of(site.sysfs, address) if address else ""
     if driver in USERSPACE_DRIVERS:
         raise UncheckableError(
-            f'its result tells of interface "{name}", but {address} has driver {driver}: there is none to look at'
+            f'its result contains interface "{name}", but {address} is bound to driver {driver}; the '
+            "interface cannot be checked"
         )
 
 
@@ -89,9 +90,9 @@ def _of_master(task: ChainStep, config: Mapping[str, Any], made: Link, site: Sit
         return
     lower = link.find(site.inside.sock, master)
     if lower is None:
-        yield f'interface "{master}", on which "{made.name}" stands, is not there'
+        yield f'interface "{master}", the lower interface of "{made.name}", does not exist'
     elif not _stands_on(made, lower):
-        yield f'interface "{made.name}" does not stand on "{master}"'
+        yield f'interface "{made.name}" is not on top of "{master}"'
 
 
 def _stands_on(made: Link, lower: Link) -> bool:
@@ -116,6 +117,6 @@ def _of_members(config: Mapping[str, Any], made: Link, site: Site) -> Iterator[s
             continue
         member = link.find(site.inside.sock, name)
         if member is None:
-            yield f'interface "{name}" of bond "{made.name}" is not there'
+            yield f'interface "{name}" of bond "{made.name}" does not exist'
         elif member.master != made.index:
             yield f'interface "{name}" is not in bond "{made.name}"'

@@ -52,7 +52,7 @@ class TakenLink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The link, as messages call it."""
         pod_name = self.moved.pod_name
         if len(self.former) > 1:
-            return f'"{pod_name}" (one of {", ".join(self.former)} before)'
+            return f'"{pod_name}" (formerly one of {", ".join(self.former)})'
         return f'"{self.moved.name}"' + (f' (as "{pod_name}")' if pod_name != self.moved.name else "")
 
 
@@ -145,9 +145,11 @@ def bring_home(links: Collection[TakenLink], site: Site) -> Returned:
         if site.pod is not None and moving.inside(moved, site.pod, site.sysfs) is not None:
             attempts.run(partial(moving.give_back, moved, site))
             restored.append(f"link {taken_link} of the node, which {plugins} had moved into the pod")
-            attempts.notes.append(f"link {taken_link} of the node may lack addresses, routes and settings that it had")
+            attempts.notes.append(
+                f"link {taken_link} of the node may lack addresses, routes and settings that it had before"
+            )
         elif not unlocked.index_of(site.host, moved.name):
-            attempts.notes.append(f"link {taken_link} of the node, which {plugins} took, is not on the host")
+            attempts.notes.append(f"link {taken_link} of the node, which {plugins} moved, is not on the host")
     return Returned(tuple(restored), attempts.result())
 
 

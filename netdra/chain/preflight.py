@@ -27,6 +27,7 @@ from netdra.kernel import netns, unlocked
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
 from netdra.model.plan import called
 from netdra.model.result import CNIInterface, StepDevice, StepResult
+from netdra.model.topology import is_addressed
 from netdra.steps import builtin, ipam
 from netdra.steps.contract import Site
 from netdra.topology.interfaces import makes_interface
@@ -48,8 +49,8 @@ def preflight(tasks: Mapping[str, ChainStep], site: Site) -> None:
     pod = site.inside
     if pod.cookie == netns.cookie(site.host):
         raise InvalidInputError(
-            f'sandbox {site.container_id}: "{pod.path}" is the host\'s own network namespace',
-            hint="a pod with hostNetwork has no network that devices could be moved into",
+            f'sandbox {site.container_id}: "{pod.path}" is the host\'s network namespace',
+            hint="a pod with hostNetwork cannot have devices of its own",
         )
     asked: list[PluginCall] = []
     expected: dict[str, StepResult] = {}
@@ -57,13 +58,18 @@ def preflight(tasks: Mapping[str, ChainStep], site: Site) -> None:
         step = task.step
         if (step.device is not None or makes_interface(step)) and unlocked.index_of(pod.sock, step.if_name):
             raise PermanentError(
-                f'{called(task.topology, step.name)} ({step.type}): the pod has an interface "{step.if_name}" already',
+                f'{called(task.topology, step.name)} ({step.type}): the pod already has an interface "{step.if_name}"',
                 hint="choose another config.name",
             )
         if step.neutron is not None and (step.port is None or task.is_binary):
             raise InvalidInputError(
-                f"{called(task.topology, step.name)} ({step.type}): its VF has no port in Neutron",
-                hint="the node's daemon takes it from the claim's NeutronPort: a plan alone does not say it",
+                f"{called(task.topology, step.name)} ({step.type}): the VF does not have a port in Neutron",
+                hint="the node's driver reads the port from the claim's NeutronPort; a plan alone does not contain it",
+            )
+        if is_addressed(step.config):
+            raise InvalidInputError(
+                f"{called(task.topology, step.name)} ({step.type}): it has no addresses of its PodNetwork",
+                hint="the node's daemon takes them from the claim's PodAddresses; without a cluster, use type static",
             )
         previous = merge([expected[dependency] for dependency in task.after])
         expected[key] = _expected(task, previous, pod.path)
@@ -189,8 +195,8 @@ def check_readiness(asked: Iterable[PluginCall], seconds: float) -> None:
         for asking, failure in refused
     )
     if all(failure.code in _UNAVAILABLE for _, failure in refused):
-        raise TemporaryError(text, hint="nothing was touched; see what the plugin waits for")
-    raise PermanentError(text, hint="nothing was touched; mend the plugin or the step's config")
+        raise TemporaryError(text, hint="no changes were made; check the requirements of the plugin")
+    raise PermanentError(text, hint="no changes were made; fix the plugin or the step's config")
 
 
 def _ask(asked: PluginCall, deadline: float) -> PluginFailure | None:

@@ -137,14 +137,14 @@ class SharedDevices:
             if (changed.pool, changed.device, changed.plugin.name) == (device.pool, device.device, kind):
                 raise TemporaryError(
                     f"{changed.text}; the plugin is not called on the device for {changed.left:.0f} s",
-                    hint="other pods use the device: correct the plugin's config by then, or replace the plugin, which "
-                    "is called at once then",
+                    hint="other pods use the device; correct the plugin's config before that, or replace "
+                    "the plugin, which is then called immediately",
                 )
         now = _now(task, site)
         if now is None:
             raise TemporaryError(
                 f'shared device "{device.device}" ("{device.if_name}") is not on the host',
-                hint="look for its interface in other network namespaces, or under another name",
+                hint="check other network namespaces and other names for its interface",
             )
         record = self._records[task.key] = self._begin(now)
         return {BEFORE_ADD: msgspec.to_builtins(record)}
@@ -160,7 +160,7 @@ class SharedDevices:
         changed, others = allocated.changes(self._records[task.key], site)
         if changed:
             what = self._mark(task, changed, site)
-            raise PermanentError(what, hint="other pods use the device: replace the plugin, or correct its config")
+            raise PermanentError(what, hint="other pods use the device; replace the plugin, or correct its config")
         self._forget(task.key)
         return others
 

@@ -69,7 +69,7 @@ def open_pod(path: str) -> Iterator[PodSpace]:
             sock = namespace.visit(Socket)
         except KernelError as problem:
             if problem.errno == errno.EINVAL:  # setns(2): the file is of no namespace of that kind
-                raise InvalidInputError(f'"{path}" is no network namespace') from None
+                raise InvalidInputError(f'"{path}" is not a network namespace') from None
             if problem.errno == errno.EPERM:
                 raise PermanentError(
                     f'cannot enter network namespace "{path}": {os.strerror(errno.EPERM)} (EPERM)',

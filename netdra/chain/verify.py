@@ -221,8 +221,8 @@ def _check_stacked(task: ChainStep, result: StepResult, before: Earlier, site: S
         netdev = link.find(site.inside.sock, name) if _index(site.inside.sock, name) else None
         if netdev is not None and netdev.kind in _STACKED and netdev.lower and netdev.lower_netns != -1:
             raise PermanentError(
-                f'"{name}" was made on an interface of the node, not of the pod',
-                hint=f'see whether this version of "{task.step.type}" can look in the pod',
+                f'"{name}" was created on an interface of the node, not of the pod',
+                hint=f'check whether this version of "{task.step.type}" supports interfaces inside the pod',
             )
 
 

@@ -25,8 +25,8 @@ from netdra.model.result import StepDevice
     multiple=True,
     required=True,
 )
-@shared.option("--sandbox", "ID", "What the pod is known by; the name of the namespace without it.")
-@shared.option("--pod", "NAMESPACE/NAME", "The pod that plugins are told of in CNI_ARGS.", default="")
+@shared.option("--sandbox", "ID", "The name of the sandbox; by default the name of the namespace.")
+@shared.option("--pod", "NAMESPACE/NAME", "The pod for CNI_ARGS of the plugins.", default="")
 @shared.allow_device_file
 @chains.settings_options
 @shared.output("table", "json", "yaml")
@@ -54,7 +54,9 @@ def command(
     plans = [plan for plans, _ in planned for plan in plans]
     schemas = [schema for _, schemas in planned for schema in schemas]
     if not os.path.exists(netns):  # noqa: PTH110 (a path that is too long is not there; Path raises)
-        raise InvalidInputError(f'--netns "{netns}" is not there', hint="see the named ones with: ls /run/netns")
+        raise InvalidInputError(
+            f'--netns "{netns}" does not exist', hint="list the named namespaces with: ls /run/netns"
+        )
     namespace, name = chains.pod_of(pod)
     identity = PodIdentity(sandbox=sandbox or chains.sandbox_of(netns), namespace=namespace, name=name)
     settings = msgspec.structs.replace(settings, device_files=allow_device_files)
@@ -74,7 +76,7 @@ def command(
         for note in step.notes:
             terminal.tell(f'step "{step.step}": {note}')
     if report.repeated:
-        terminal.tell(f"sandbox {report.sandbox} is attached already")
+        terminal.tell(f"sandbox {report.sandbox} is already attached")
     chains.show(report, output, ("STEP", "TYPE", "INTERFACE", "MAC", "MTU", "ADDRESSES", "MS"), _rows(report))
 
 

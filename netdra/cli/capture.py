@@ -16,8 +16,10 @@ from netdra.model.inventory import InventoryNode
 
 @click.command(name="capture")
 @click.argument("file", metavar="FILE|-")
-@click.option("--anonymize", "anonymous", is_flag=True, help="Make up addresses, names, labels and aliases.")
-@shared.option("--sysfs", "ROOT", "A recorded tree that stands for /sys, instead of this machine.", "root")
+@click.option(
+    "--anonymize", "anonymous", is_flag=True, help="Replace addresses, names, labels and aliases by made-up ones."
+)
+@shared.option("--sysfs", "ROOT", "A recorded tree that replaces /sys of this machine.", "root")
 @shared.option(
     "--node",
     "NAME",
@@ -54,5 +56,5 @@ def command(
     try:
         Path(file).write_text(text, encoding="utf-8")
     except OSError as problem:
-        hint = 'FILE is made in a folder that is there; "-" is standard output'
+        hint = 'the directory of FILE must exist; "-" is standard output'
         raise InvalidInputError(f"{file}: {problem.strerror}", hint=hint) from None

@@ -33,14 +33,14 @@ settings_options = shared.group(
     shared.option(
         "--state",
         "DIR",
-        "Where the checkpoints are.",
+        "The directory of the checkpoints.",
         type=click.Path(file_okay=False, path_type=Path),
         default=DEFAULT_STATE,
     ),
     shared.option(
         "--cni-path",
         "DIR[:DIR]",
-        "Where plugin binaries are.",
+        "The directories of plugin binaries.",
         envvar="CNI_PATH",
         default=":".join(DEFAULT_DIRECTORIES),
     ),
@@ -53,7 +53,7 @@ settings_options = shared.group(
     shared.option(
         "--timeout",
         "SECONDS",
-        "How long all of it may take, undoing included.",
+        "The timeout for the whole command, including undo.",
         type=click.FloatRange(min=0.1, max=MAX_TIMEOUT),
         callback=shared.seconds,
         default=30.0,
@@ -99,8 +99,8 @@ def sandbox_of(netns: str) -> str:
     """
     if not Path(netns).name:
         raise InvalidInputError(
-            f'--netns "{netns}" gives the sandbox no name',
-            hint="give it one: netdra attach --sandbox, netdra detach SANDBOX",
+            f'--netns "{netns}" does not determine the name of the sandbox',
+            hint="set the name: netdra attach --sandbox, netdra detach SANDBOX",
         )
     return Path(netns).name
 
@@ -113,7 +113,7 @@ def pod_of(text: str) -> tuple[str, str]:
     """
     namespace, _, name = text.partition("/")
     if text and not (names.is_label(namespace) and names.is_subdomain(name)):
-        raise InvalidInputError(f'--pod "{text}" is not NAMESPACE/NAME', hint="write e.g. --pod default/web-0")
+        raise InvalidInputError(f'--pod "{text}" is not NAMESPACE/NAME', hint="an example is --pod default/web-0")
     return namespace, name
 
 

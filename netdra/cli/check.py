@@ -13,7 +13,7 @@ from netdra.cli import chains, shared, terminal
 
 @click.command(name="check")
 @click.argument("sandbox")
-@click.option("--repair", is_flag=True, help="Restore what a reset has taken from VFs, before the check.")
+@click.option("--repair", is_flag=True, help="Restore settings of VFs that a reset removed, before the check.")
 @chains.settings_options
 @shared.output("table", "json", "yaml")
 def command(sandbox: str, repair: bool, settings: ChainSettings, output: str) -> None:

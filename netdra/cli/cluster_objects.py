@@ -33,6 +33,7 @@ _RESOURCES: dict[type, Resource[Any]] = {
         resources.SCHEMAS,
         resources.CUSTOM_DEVICES,
         resources.NODE_NETWORKS,
+        resources.POD_NETWORKS,
     )
 }
 
@@ -73,7 +74,7 @@ class ClusterObjects(NamedTuple):
         for kind in kinds:
             if kind in self.refusals:
                 raise InvalidInputError(
-                    self.refusals[kind], hint=f"ask for the right to list {_RESOURCES[kind].plural}"
+                    self.refusals[kind], hint=f"request the permission to list {_RESOURCES[kind].plural}"
                 )
 
 
@@ -119,7 +120,7 @@ async def _list(client: Client, kind: type[KubernetesObject], driver: str, found
 def _refusal(code: int, resource: Resource[Any]) -> str:
     """Why a kind cannot be read, if the rest can be; "" for a failure of the whole cluster."""
     if code == HTTPStatus.FORBIDDEN:
-        return f"the cluster does not allow you to list {resource.plural}"
+        return f"you are not allowed to list {resource.plural}"
     if code == HTTPStatus.NOT_FOUND:
-        return f"the cluster has no {resource.plural} of {resource.group_version}"
+        return f"the cluster does not serve {resource.plural} of {resource.group_version}"
     return ""

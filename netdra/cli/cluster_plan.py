@@ -98,12 +98,12 @@ def show(read: InputObjects, without: Sequence[str], nodes: Sequence[str], *, di
     policies = {policy.name for policy in now.policies}
     for name in without:
         if name not in policies:
-            raise InvalidInputError(f"--without {name}: the cluster has no such policy", hint=_listed(policies))
+            raise InvalidInputError(f"--without {name}: policy not found in the cluster", hint=_listed(policies))
     lines, notes = compare(now, written, without)
     present = {report.name for report in now.reports} | set(now.labels)
     for node in nodes:
         if node not in present:
-            raise InvalidInputError(f"--node {node}: the cluster has no such node", hint=_listed(present))
+            raise InvalidInputError(f"--node {node}: node not found in the cluster", hint=_listed(present))
     for note in notes:
         terminal.tell(note)
     chosen = [line for line in lines if (not nodes or line.node in nodes) and (line.differs or not diff)]
@@ -138,12 +138,10 @@ def compare(
         lines += compared.lines()
         if compared.unknown:
             many = f"{compared.unknown} interface{'s' * (compared.unknown != 1)}"
-            notes.append(
-                f"node {report.name}: of {many} its report tells too little, so what becomes of them is unknown"
-            )
+            notes.append(f"node {report.name}: the report on {many} is incomplete, so the result is unknown")
     silent = sorted({*now.labels, *published} - {report.name for report in now.reports})
     if silent:
-        notes.append(f"{_listed(silent)}: no report, so nothing is said of what policies would do there")
+        notes.append(f"{_listed(silent)}: no report, so the result of the policies is unknown")
     lines += [
         DeviceChange(node=node, pool=pool, device=device, now="?", after="?")
         for node in silent
@@ -330,7 +328,7 @@ def _print(lines: Sequence[DeviceChange]) -> None:
 
 
 def _listed(choices: Iterable[str]) -> str:
-    return listed(sorted(choices)) or "there is none"
+    return listed(sorted(choices)) or "the cluster does not have any"
 
 
 def _now(read: InputObjects) -> ClusterNow:

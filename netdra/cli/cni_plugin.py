@@ -22,18 +22,24 @@ def command() -> None:
 def _checked(_context: click.Context, _option: click.Parameter, given: str) -> str:
     plain = given.removeprefix("sha256:")
     if plain and not (len(plain) == 64 and set(plain) <= set("0123456789abcdef")):
-        raise InvalidInputError(f"{given!r} is no SHA-256", hint="64 hexadecimal digits, as sha256sum prints them")
+        raise InvalidInputError(
+            f"{given!r} is not a SHA-256 checksum", hint="use 64 hexadecimal digits, as printed by sha256sum"
+        )
     return plain
 
 
 _folder = option(
-    "--cni-folder", "DIR", "The node's folder of CNI plugins.", "folder", type=PATH, default="/opt/cni/bin"
+    "--cni-folder", "DIR", "The directory of CNI plugins on the node.", "folder", type=PATH, default="/opt/cni/bin"
 )
 _source = option("--source", "FILE", "The binary to install.", type=PATH, required=True)
 _digest = option(
-    "--digest", "SHA256", "What the binary's SHA-256 must be; any, if it is not given.", default="", callback=_checked
+    "--digest",
+    "SHA256",
+    "The required SHA-256 checksum of the binary; not checked if omitted.",
+    default="",
+    callback=_checked,
 )
-_ready = option("--ready", "FILE", "A file that is there for as long as all is well.", type=PATH)
+_ready = option("--ready", "FILE", "A file that exists while the plugin is installed.", type=PATH)
 
 
 @command.command(name="install", short_help="Install a plugin, and keep it installed.")
@@ -42,7 +48,7 @@ _ready = option("--ready", "FILE", "A file that is there for as long as all is w
 @_digest
 @_folder
 @_ready
-@click.option("--once", is_flag=True, help="End as soon as it is installed.")
+@click.option("--once", is_flag=True, help="Exit after the installation.")
 def run_install(name: str, source: Path, digest: str, folder: Path, ready: Path | None, once: bool) -> None:
     """Install a binary as the CNI plugin NAME, and install it again if somebody deletes it, until SIGTERM.
 
@@ -63,7 +69,7 @@ def run_install(name: str, source: Path, digest: str, folder: Path, ready: Path 
 @click.argument("name")
 @_folder
 @_ready
-@click.option("--stay", is_flag=True, help="Do not end before SIGTERM.")
+@click.option("--stay", is_flag=True, help="Do not exit before SIGTERM.")
 def run_remove(name: str, folder: Path, ready: Path | None, stay: bool) -> None:
     """Remove the CNI plugin NAME, if it is one that netdra installed; a file that somebody else put there stays."""
     from netdra.node.installer import remove
@@ -79,18 +85,18 @@ def run_remove(name: str, folder: Path, ready: Path | None, stay: bool) -> None:
         poll.poll()
 
 
-@command.command(name="describe", short_help="Say what a binary is.")
+@command.command(name="describe", short_help="Describe a binary.")
 @click.argument("name")
 @_source
 @_digest
 @option(
     "--schema",
     "FILE",
-    "The CNIPluginSchema that comes with it; without this option schema.yaml beside the binary, if it is there.",
+    "The CNIPluginSchema of the plugin; by default schema.yaml beside the binary, if it exists.",
     "schema_path",
     type=PATH,
 )
-@option("--report", "FILE", "Where to write it packed, for a container's message.", type=PATH)
+@option("--report", "FILE", "The file for the packed schema, for a container's termination message.", type=PATH)
 def run_describe(name: str, source: Path, digest: str, schema_path: Path | None, report: Path | None) -> None:
     """Print the SHA-256, the versions of CNI and the CNIPluginSchema of the binary of the CNI plugin NAME."""
     from netdra.node.installer import PluginInstallation, describe

@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 @option(
     "--image",
     "REFERENCE",
-    "netdra's own image, by which CNIPlugins are installed on nodes; without it, they are not.",
+    "The image of netdra, which installs CNIPlugins on nodes; without it, CNIPlugins are not installed.",
     envvar="NETDRA_IMAGE",
     default="",
 )
 @option(
     "--image-pull-secret",
     "NAME",
-    "A pull secret of netdra's own image, in netdra's namespace; repeatable.",
+    "A pull secret for the image of netdra, in netdra's namespace; repeatable.",
     "pull_secrets",
     multiple=True,
 )
 @option(
     "--cni-folder",
     "DIR",
-    "The folder of CNI plugins on the nodes, into which CNIPlugins are installed.",
+    "The directory of CNI plugins on the nodes, where CNIPlugins are installed.",
     default="/opt/cni/bin",
 )
 @shared.allow_plugin
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 @option(
     "--neutron-cluster-name",
     "NAME",
-    "The cluster's name in tags of its ports in Neutron; by default its uid.",
+    "The cluster's name in tags of its ports in Neutron; by default its UID.",
     default="",
 )
 @option(
     "--neutron-check-interval",
     "SECONDS",
-    "How often the cluster's ports in Neutron are looked through for orphans.",
+    "The interval between searches for orphaned ports of the cluster in Neutron.",
     type=click.FloatRange(min=1.0),
     callback=shared.seconds,
     default=600.0,
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 @option(
     "--neutron-poll-interval",
     "SECONDS",
-    "How often revision numbers in Neutron are compared, at least; a slow server is asked less often.",
+    "The minimum interval between comparisons of revision numbers in Neutron; longer if the server is slow.",
     type=click.FloatRange(min=1.0),
     callback=shared.seconds,
     default=10.0,
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 @option(
     "--neutron-timeout",
     "SECONDS",
-    "How long a request to Keystone or Neutron may take.",
+    "The timeout of a request to Keystone or Neutron.",
     type=click.FloatRange(min=1.0),
     callback=shared.seconds,
     default=15.0,
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
 @option(
     "--neutron-requests-per-second",
     "NUMBER",
-    "How many requests to Neutron begin in a second at most; 0 for no limit.",
+    "The maximum number of new requests to Neutron per second; 0 for no limit.",
     type=click.FloatRange(min=0.0),
     default=20.0,
 )
@@ -106,7 +106,7 @@ def command(
     from netdra.controller.metrics import CONTROLLER
 
     if not PurePosixPath(cni_folder).is_absolute() or ".." in PurePosixPath(cni_folder).parts:
-        raise click.BadParameter(f"--cni-folder {cni_folder}: give an absolute path")
+        raise click.BadParameter(f"--cni-folder {cni_folder}: must be an absolute path")
     settings = ControllerSettings(
         namespace,
         identity or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}",

@@ -23,7 +23,7 @@ def text(kind: crd.CustomKind) -> str:
 @option(
     "--output-dir",
     "DIR",
-    "Write one file for each kind into this folder instead of all to stdout.",
+    "Write one file per kind into this directory instead of writing to stdout.",
     type=click.Path(path_type=Path, file_okay=False),
 )
 def command(output_dir: Path | None) -> None:

@@ -70,18 +70,18 @@ cluster_options = shared.group(
         "A kubeconfig file; without it, the pod's service account, $KUBECONFIG or ~/.kube/config.",
         type=shared.PATH,
     ),
-    shared.option("--context", "NAME", "The kubeconfig's context."),
+    shared.option("--context", "NAME", "The context of the kubeconfig."),
     shared.option(
         "--health-address",
         "[HOST]:PORT",
-        "Serve /metrics, /healthz and /readyz over HTTP there, e.g. :8080; by default nowhere.",
+        "The address that serves /metrics, /healthz and /readyz over HTTP, e.g. :8080; by default not served.",
         envvar="NETDRA_HEALTH_ADDRESS",
         default="",
     ),
     shared.option(
         "--health-socket",
         "PATH",
-        "Serve them on a unix socket too, for netdra-health; --health-address then waits until its port is free.",
+        "Serve them on a Unix socket, too, for netdra-health; --health-address then waits until its port is available.",
         envvar="NETDRA_HEALTH_SOCKET",
         type=shared.PATH,
     ),
@@ -91,11 +91,11 @@ cluster_options = shared.group(
     click.option(
         "--log-level", type=click.Choice(LEVELS), envvar="NETDRA_LOG_LEVEL", default="info", show_default=True
     ),
-    click.option("--verbose", "-v", is_flag=True, help="Log every request: --log-level debug."),
+    click.option("--verbose", "-v", is_flag=True, help="Log every request; the same as --log-level debug."),
     shared.option(
         "--drain-seconds",
         "N",
-        "How long to work on after SIGTERM, not ready any more.",
+        "The time to keep serving after SIGTERM, while not ready.",
         type=click.FloatRange(0, 300),
         callback=shared.seconds,
         default=0.0,
@@ -103,7 +103,7 @@ cluster_options = shared.group(
     shared.option(
         "--stop-seconds",
         "N",
-        "How long what has begun may take after that.",
+        "The time for running work to finish after that.",
         type=click.FloatRange(0.1, 300),
         callback=shared.seconds,
         default=20.0,
@@ -158,12 +158,12 @@ async def _run(
         client = await opened.enter_async_context(options.cluster.client())
         pages = server.Told(process.health, (PROCESS, KUBE, *catalogues), os.environ.get("POD_UID", ""))
         if options.health_socket is not None:
-            with listening("--health-socket", options.health_socket, "name a path in a folder that is there"):
+            with listening("--health-socket", options.health_socket, "use a path in an existing directory"):
                 await opened.enter_async_context(server.serving(options.health_socket, pages))
         if where is not None:
             serving = server.serving if options.health_socket is None else server.serving_when_free
             with listening(
-                "--health-address", options.health_address, "name an address of this machine and a free port"
+                "--health-address", options.health_address, "use an address of this machine and an unused port"
             ):
                 await opened.enter_async_context(serving(where, pages))
         try:
@@ -188,7 +188,7 @@ def listening(option: str, value: object, hint: str) -> Iterator[None]:
         yield
     except OSError as problem:
         words = problem.strerror or str(problem)
-        raise PermanentError(f"{option} {value}: it cannot be listened on: {words}", hint=hint) from None
+        raise PermanentError(f"{option} {value}: cannot listen: {words}", hint=hint) from None
 
 
 def _limit(options: Options) -> None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 @click.command(name="detach")
 @click.argument("sandbox", required=False)
-@shared.option("--netns", "PATH", "The pod's network namespace, if it has moved.", default="")
-@click.option("--give-up", is_flag=True, help="Put the checkpoint aside if something cannot be undone even now.")
+@shared.option("--netns", "PATH", "The pod's network namespace, if its path has changed.", default="")
+@click.option("--give-up", is_flag=True, help="Rename the checkpoint if a step still cannot be undone.")
 @chains.settings_options
 @shared.output("table", "json", "yaml")
 def command(sandbox: str | None, netns: str, give_up: bool, settings: ChainSettings, output: str) -> None:
@@ -29,7 +29,7 @@ def command(sandbox: str | None, netns: str, give_up: bool, settings: ChainSetti
     from netdra.chain.detach import detach
 
     if not sandbox and not netns:
-        raise click.UsageError("name a SANDBOX, or its namespace with --netns")
+        raise click.UsageError("specify SANDBOX, or its namespace with --netns")
     report = detach(sandbox or chains.sandbox_of(netns), settings, netns, give_up=give_up)
     for problem in report.problems:
         terminal.tell(problem)

@@ -12,8 +12,14 @@ from netdra.model.resource import MAX_ATTRIBUTES_AND_CAPACITIES, DeviceCapacity
 from netdra.model.suggestions import listed
 
 UNKNOWN_HINTS: Mapping[Hidden | None, tuple[str, str]] = {
-    "uplink-unknown": ("what carries the node's own traffic", "tell with --uplink NAME, or --uplink none"),
-    "host-use-unknown": ("what the host uses", "tell with --host-use NAME, or --host-use none"),
+    "uplink-unknown": (
+        "the interfaces with traffic of the node are unknown",
+        "set them with --uplink NAME, or --uplink none",
+    ),
+    "host-use-unknown": (
+        "the interfaces that the host uses are unknown",
+        "set them with --host-use NAME, or --host-use none",
+    ),
 }
 """The facts that may be unknown of a recorded tree, and the option that gives them."""
 _NAMED = 5
@@ -44,7 +50,7 @@ def taken(device: ExposedDevice) -> str:
 
 def slots(device: ExposedDevice) -> str:
     """How many attributes and capacities it carries, of how many that the API takes; the rest is for providers."""
-    return f"{used_slots(device)} of {MAX_ATTRIBUTES_AND_CAPACITIES} attributes and capacities"
+    return f"{used_slots(device)} with {MAX_ATTRIBUTES_AND_CAPACITIES} attributes and capacities"
 
 
 def used_slots(device: ExposedDevice) -> int:
@@ -72,7 +78,7 @@ def problem_texts(problems: Iterable[Problem]) -> Iterator[str]:
         yield problem_text(first)
         if others:
             named = listed((other.message.partition(" ")[0] for other in others), _NAMED)
-            yield f'policy "{first.policy}": the same of {named}'
+            yield f'policy "{first.policy}": the same problem as {named}'
 
 
 def unknown_use(decisions: Iterable[Decision]) -> Iterator[str]:
@@ -81,19 +87,19 @@ def unknown_use(decisions: Iterable[Decision]) -> Iterator[str]:
     for why, (what, hint) in UNKNOWN_HINTS.items():
         count = hidden[why]
         if count:
-            many = f"{count} interfaces that policies match are" if count > 1 else "an interface that policies match is"
-            yield sentence(f"{many} kept, because it is unknown {what}", hint)
+            many = f"{count} matched interfaces are" if count > 1 else "1 matched interface is"
+            yield sentence(f"{many} not offered, because {what}", hint)
 
 
 def nothing_offered(decisions: Sequence[Decision]) -> str:
     """Why a node offers nothing at all."""
     if not decisions:
-        return "nothing is offered: the inventory has no interfaces"
+        return "no devices are offered: the inventory does not contain interfaces"
     reasons = Counter(decision.reason.removeprefix("hidden: ") for decision in decisions)
     lines = [f"{count} interface{'s' * (count != 1)}: {reason}" for reason, count in reasons.most_common(_NAMED)]
     rest = sum(reasons.values()) - sum(count for _, count in reasons.most_common(_NAMED))
     more = [f"{rest} more for other reasons, see `netdra explain`"] if rest else []
-    return "\n  ".join(["nothing is offered:", *lines, *more])
+    return "\n  ".join(["no devices are offered:", *lines, *more])
 
 
 def _short(name: str) -> str:

@@ -26,8 +26,8 @@ _PLACE = (("totalVFs", "total_vfs"), ("pfPciAddress", "pf_pci_address"), ("devPo
 
 @click.command(name="discover")
 @shared.output("table", "json", "yaml")
-@shared.option("--sysfs", "ROOT", "A recorded tree that stands for /sys, instead of this machine.", "root")
-@click.option("--watch", is_flag=True, help="Go on and tell each change; ends with Ctrl-C.")
+@shared.option("--sysfs", "ROOT", "A recorded tree that replaces /sys of this machine.", "root")
+@click.option("--watch", is_flag=True, help="Keep running and print each change; stop with Ctrl-C.")
 def command(output: str, root: str | None, watch: bool) -> None:
     """Print every network interface with the attributes that its device has in a ResourceSlice.
 
@@ -38,7 +38,7 @@ def command(output: str, root: str | None, watch: bool) -> None:
     """
     if watch:
         if root is not None:
-            raise InvalidInputError("--watch and --sysfs exclude each other", hint="a recorded tree does not change")
+            raise InvalidInputError("--watch and --sysfs cannot be combined", hint="a recorded tree does not change")
         _watch(output)
         return
     inventory = scan() if root is None else scan_recorded(root)

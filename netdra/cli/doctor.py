@@ -24,15 +24,23 @@ if TYPE_CHECKING:
 
 
 @click.command(name="doctor")
-@click.option("--only", type=click.Choice(["cluster", "node"]), help="Look at one of the two; by default at both.")
-@shared.cluster("As of the daemons; without any, the cluster is not looked at.")
+@click.option(
+    "--only", type=click.Choice(["cluster", "node"]), help="Check only the cluster or only the node; by default both."
+)
+@shared.cluster("The same as for the daemons; without a kubeconfig, the cluster is not checked.")
 @shared.namespace
 @shared.name
-@option("--node-name", "NAME", "Whose ResourceSlices to try; by default any node's.", envvar="NODE_NAME", default="")
+@option(
+    "--node-name",
+    "NAME",
+    "The node whose ResourceSlices are tried; by default any node.",
+    envvar="NODE_NAME",
+    default="",
+)
 @shared.group(
     "places",
     node_look.Places,
-    option("--host-root", "DIR", "The node's root, seen from here.", "root", type=shared.PATH, default="/"),
+    option("--host-root", "DIR", "The node's root filesystem, as mounted here.", "root", type=shared.PATH, default="/"),
     shared.kubelet_root,
     shared.nri_socket,
     shared.cdi_dir,
@@ -60,7 +68,7 @@ def command(
     defaults = cloud.defaults()
     with_cloud = cloud.neutron_clouds is not None
     if only == "node" and with_cloud:
-        raise click.UsageError("--neutron-clouds is of the cluster: leave out --only node")
+        raise click.UsageError("--neutron-clouds checks the cluster; omit --only node")
     findings: list[Diagnosis] = []
     if only != "node":
         wanted = only == "cluster" or cluster.is_given

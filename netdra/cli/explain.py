@@ -24,14 +24,14 @@ _VFS = 8
 """How many VFs of a device are named."""
 
 OUTCOMES = {
-    "wins": "matches and wins",
+    "wins": "matches and is used",
     "excludes": "matches and excludes it",
-    "outranked": "matches, but is outranked",
-    "overruled": "matches, but is overruled",
+    "outranked": "matches, but another policy has a higher rank",
+    "overruled": "matches, but another policy is used instead",
     "no-match": "does not match",
-    "other-node": "is for other nodes",
+    "other-node": "selects other nodes",
     "failed": "fails on it",
-    "invalid": "cannot be used",
+    "invalid": "is invalid",
 }
 
 
@@ -51,7 +51,12 @@ class InterfaceExplanation(msgspec.Struct, frozen=True, kw_only=True, omit_defau
 @inputs.policies_option
 @inputs.inventory_options
 @inputs.feature_option
-@shared.option("--registry-socket", "PATH", "Ask this node's device registry what programs say, too.", type=shared.PATH)
+@shared.option(
+    "--registry-socket",
+    "PATH",
+    "Also read the registrations of programs from this node's device registry.",
+    type=shared.PATH,
+)
 @shared.output("text", "json", "yaml")
 def command(
     interface: str,
@@ -102,7 +107,7 @@ def _only(inventories: Sequence[Inventory]) -> Inventory:
     """
     if len(inventories) > 1:
         called = listed(inventory.node.name for inventory in inventories)
-        raise InvalidInputError(f"{len(inventories)} inventories: {called}", hint="choose one with --node NAME")
+        raise InvalidInputError(f"{len(inventories)} inventories: {called}", hint="select one with --node NAME")
     return inventories[0]
 
 
@@ -139,7 +144,7 @@ def _decisions(wanted: str, inventory: Inventory, result: ExposureResult) -> lis
     ]
     if not decisions:
         interface_names = sorted({name for entry in named.values() for name in entry})
-        what = f'node "{inventory.node.name}" has no interface "{wanted}"'
+        what = f'node "{inventory.node.name}" does not have an interface "{wanted}"'
         raise InvalidInputError(
             what, hint=_meant(wanted, interface_names, [interface.device_name for interface in inventory.interfaces])
         )
@@ -172,7 +177,7 @@ def _meant(wanted: str, interface_names: Sequence[str], there: Sequence[str]) ->
     close = difflib.get_close_matches(wanted, interface_names, n=3)
     if close:
         return f"did you mean {' or '.join(close)}?"
-    return f"there are {listed(there)}" if there else "the inventory is empty"
+    return f"the interfaces are {listed(there)}" if there else "the inventory is empty"
 
 
 def _key(interface: Interface) -> tuple[str, str]:
@@ -238,7 +243,7 @@ def _lines(explanation: InterfaceExplanation) -> Iterator[str]:
         yield f"Counter set {counters.name}: {devices.amounts(counters.counters)}"
     if explanation.registered:
         yield ""
-        yield "Said by others"
+        yield "Provided by others"
         yield from map(_outcome_line, explanation.registered)
     # A policy's failure on the interface is in its verdict, and a registration's problem in its outcome.
     registered = tuple(outcome.problem for outcome in explanation.registered if outcome.problem)
@@ -257,7 +262,7 @@ def _lines(explanation: InterfaceExplanation) -> Iterator[str]:
 
 def _outcome_line(outcome: RegistrationOutcome) -> str:
     names = ", ".join((*outcome.attributes, *outcome.capacity))
-    text = "; ".join(filter(None, (names, outcome.problem))) or "it is to be a device"
+    text = "; ".join(filter(None, (names, outcome.problem))) or "a new device"
     source = f'CustomDevice "{outcome.custom_device}"' if outcome.custom_device else "the registry's socket"
     return f"  {outcome.device}, by {outcome.provider} ({source}): {text}"
 

@@ -16,7 +16,7 @@ from netdra.cli import chains, shared, terminal
 @shared.option(
     "--plan",
     "FILE",
-    "Plans or topologies of networks that may have no sandbox any more; may be given several times.",
+    "Plans or topologies of networks that may no longer have any sandbox; repeatable.",
     "plan_paths",
     multiple=True,
 )
@@ -50,11 +50,11 @@ def _why(state: Path, plan_paths: tuple[str, ...]) -> str:
 
     if plan_paths or (state.is_dir() and checkpoint.load_all(state)[0]):
         where = f"the checkpoints in {state}" + (" and the plans" if plan_paths else "")
-        return f"no plugin of {where} has GC"
-    return f"no checkpoint in {state} and no --plan names a network"
+        return f"no plugin of {where} supports GC"
+    return f"no checkpoint in {state} and no --plan contains a network"
 
 
 def _outcome(network: NetworkCollected) -> str:
     if network.problem:
         return "failed"
-    return "not asked" if network.skipped else "done"
+    return "not called" if network.skipped else "done"

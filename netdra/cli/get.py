@@ -16,7 +16,7 @@ _COLUMNS = ("NODE", "DEVICE", "TYPE", "PF", "STATE", "CLAIM", "POD", "IN POD", "
 
 @click.command(name="get")
 @shared.option("--node", "NAME", "Only this node; may be given several times.", "nodes", multiple=True)
-@click.option("--used", is_flag=True, help="Only devices that claims have.")
+@click.option("--used", is_flag=True, help="Only allocated devices.")
 @shared.cluster("The kubeconfig file; by default kubectl's.")
 @shared.output("table", "json", "yaml")
 def command(nodes: tuple[str, ...], used: bool, cluster: ClusterAccess, output: str) -> None:

@@ -14,7 +14,7 @@ from netdra.model.topology import NetworkTopology
 
 @click.command(name="graph")
 @objects.options()
-@shared.option("--topology", "NAME", "Draw this one of the topologies in the files.", "wanted")
+@shared.option("--topology", "NAME", "Draw only this topology.", "wanted")
 @shared.output("terminal", "mermaid", "svg")
 def command(given: objects.InputOptions, wanted: str | None, output: str) -> None:
     """Draw the graph of NetworkTopologies: devices with heavy borders, and what is built on them.
@@ -26,13 +26,15 @@ def command(given: objects.InputOptions, wanted: str | None, output: str) -> Non
     read = given.read((NetworkTopology,))
     topologies = read.require(NetworkTopology)
     if wanted is not None:
-        there = f"there are {', '.join(topology.name for topology in topologies)}"
+        there = f"the topologies are {', '.join(topology.name for topology in topologies)}"
         topologies = [topology for topology in topologies if topology.name == wanted]
         if not topologies:
-            raise InvalidInputError(f'{read.source}: no NetworkTopology "{wanted}"', hint=there)
+            raise InvalidInputError(f'{read.source}: NetworkTopology "{wanted}" not found', hint=there)
     if output == "svg" and len(topologies) > 1:
         names = ", ".join(topology.name for topology in topologies)
-        raise InvalidInputError("an SVG file shows one topology", hint=f"choose with --topology one of {names}")
+        raise InvalidInputError(
+            "an SVG file can contain only one topology", hint=f"select one with --topology: {names}"
+        )
     for number, topology in enumerate(topologies):
         if number:
             click.echo()

@@ -73,8 +73,8 @@ class RecordedInventory(NamedTuple):
             names_there = [inventory.node.name for inventory in recorded]
             recorded = [inventory for inventory in recorded if inventory.node.name == name]
             if not recorded:
-                hint = f"inventories: {suggestions.listed(names_there)}"
-                raise InvalidInputError(f'--node "{name}": no inventory is of this node', hint=hint)
+                hint = f"the inventories are of {suggestions.listed(names_there)}"
+                raise InvalidInputError(f'--node "{name}": inventory not found', hint=hint)
         return [self._changed(inventory) for inventory in recorded or [_scanned()]]
 
     def _changed(self, scanned: Inventory) -> Inventory:
@@ -92,21 +92,21 @@ class RecordedInventory(NamedTuple):
 
 
 policies_option = shared.option(
-    "--policies", "PATH", "A further PATH, of policies or of anything else.", "policy_paths", multiple=True
+    "--policies", "PATH", "An additional PATH with policies or other objects.", "policy_paths", multiple=True
 )
 
 
 uplink_option = shared.option(
     "--uplink",
     "NAME|none",
-    "Of a recorded tree: an interface that carries the node's own traffic; may be given several times.",
+    "Of a recorded tree: an interface that carries the node's traffic; repeatable.",
     "uplinks",
     multiple=True,
 )
 host_use_option = shared.option(
     "--host-use",
     "NAME|none",
-    "Of a recorded tree: an interface that the host itself uses; may be given several times.",
+    "Of a recorded tree: an interface that the host uses; repeatable.",
     "used",
     multiple=True,
 )
@@ -116,13 +116,14 @@ inventory_options = shared.group(
     shared.option(
         "--inventory",
         "FILE",
-        "The inventory of this file, of all in PATHs. Without any, this machine's interfaces.",
+        "Use the inventory of this file instead of those in PATHs. Without any inventory, this "
+        "machine's interfaces are used.",
         "inventory_path",
     ),
     shared.option(
         "--node",
         "NAME",
-        "The node's name in Kubernetes, if it is another than the inventory's; of several inventories this node's.",
+        "The node's name in Kubernetes, if it differs from the inventory's; selects one of several inventories.",
         "node_name",
     ),
     uplink_option,
@@ -132,7 +133,7 @@ inventory_options = shared.group(
 feature_option = shared.option(
     "--feature",
     "GATE=true|false",
-    f"What the API server takes, other than Kubernetes 1.37 by default: {', '.join(GATES)}.",
+    f"Feature gates of the API server that differ from the defaults of Kubernetes 1.37: {', '.join(GATES)}.",
     "gates",
     multiple=True,
 )
@@ -145,7 +146,7 @@ def check_node(node: str) -> None:
         InvalidInputError: a node cannot have the name.
     """
     if not names.is_subdomain(node):
-        raise InvalidInputError(f'--node "{node}" is no node name', hint="a node's name is a DNS subdomain")
+        raise InvalidInputError(f'--node "{node}" is not a valid node name', hint="a node's name is a DNS subdomain")
 
 
 def with_uses(recorded: Inventory, uplinks: Sequence[str], used: Sequence[str]) -> Inventory:
@@ -174,27 +175,27 @@ def text(path: str) -> str:
     shown = name(path)
     stdin: TextIO | None = sys.stdin
     if path == "-" and stdin is None:
-        raise InvalidInputError(f"{shown}: it is closed", hint="name a file, or have a program or a file as its input")
+        raise InvalidInputError(f"{shown}: it is closed", hint="specify a file, or redirect the input")
     try:
         with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else Path(path).open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as problem:
         raise InvalidInputError(f"{shown}: {problem.strerror}", hint=_unread(problem)) from None
     if len(data) > MAX_BYTES:
-        raise InvalidInputError(f"{shown}: longer than the {MAX_BYTES} bytes that are read", hint="split it")
+        raise InvalidInputError(f"{shown}: longer than the limit of {MAX_BYTES} bytes", hint="split the file")
     try:
         return data.decode()
     except UnicodeDecodeError as problem:
-        what = f"{shown}: byte {problem.start} is not of a UTF-8 text"
-        raise InvalidInputError(what, hint="files hold YAML or JSON, in UTF-8") from None
+        what = f"{shown}: byte {problem.start} is not valid UTF-8"
+        raise InvalidInputError(what, hint="files must contain YAML or JSON in UTF-8") from None
 
 
 def _unread(problem: OSError) -> str:
     if isinstance(problem, FileNotFoundError | NotADirectoryError):
-        return 'name a file that is there, or "-" for standard input'
+        return 'specify an existing file, or "-" for standard input'
     if isinstance(problem, IsADirectoryError):
-        return "name a file in this folder"
-    return "name a file that this user can read"
+        return "specify a file in this directory"
+    return "specify a file that this user can read"
 
 
 def name(path: str) -> str:
@@ -235,8 +236,8 @@ def features(gates: Sequence[str]) -> Features:
     for gate in gates:
         gate_name, _, value = gate.partition("=")
         if gate_name not in GATES or value not in {"true", "false"}:
-            hint = f"write GATE=true or GATE=false; the gates are {', '.join(GATES)}"
-            raise InvalidInputError(f'--feature "{gate}" is not understood', hint=hint)
+            hint = f"use GATE=true or GATE=false; the gates are {', '.join(GATES)}"
+            raise InvalidInputError(f'--feature "{gate}" is not valid', hint=hint)
         changes[GATES[gate_name]] = value == "true"
     return msgspec.structs.replace(Features(), **changes)
 
@@ -276,8 +277,8 @@ def _inside(folder: str) -> list[str]:
     except OSError as problem:
         raise InvalidInputError(f"{name(folder)}: {problem.strerror}", hint=_unread(problem)) from None
     if not paths:
-        what = f"{name(folder)}: no file in this folder ends in {', '.join(SUFFIXES)}"
-        raise InvalidInputError(what, hint="name a folder with YAML or JSON files")
+        what = f"{name(folder)}: no file in this directory has the suffix {', '.join(SUFFIXES)}"
+        raise InvalidInputError(what, hint="specify a directory with YAML or JSON files")
     return paths
 
 

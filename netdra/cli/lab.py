@@ -21,7 +21,7 @@ def command() -> None:
     """A node and its pods without a cluster, in network namespaces that are gone afterwards."""
 
 
-@command.command(name="demo", short_help="Show the whole way, in a story.")
+@command.command(name="demo", short_help="Show all steps in the terminal.")
 @shared.output("story", "json")
 def run_demo(output: str) -> None:
     """From a node's interfaces to a pod's network and back: discover, expose, publish, allocate, attach, undo.
@@ -42,7 +42,9 @@ def run_demo(output: str) -> None:
     else:
         terminal.print_data({chapter.name: chapter.data for chapter in chapters}, output)
     if left != isolation.Traces():
-        raise PermanentError("the demo left something behind", hint="see the last chapter, and report it")
+        raise PermanentError(
+            "the demo did not clean up completely", hint="see the last chapter, and report the problem"
+        )
 
 
 def _tell(chapter: Chapter, number: int) -> None:

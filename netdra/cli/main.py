@@ -25,37 +25,46 @@ UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 # command -> (module, one-line help); the module's command is called `command`.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "discover": ("netdra.cli.discover", "Print this machine's network interfaces with every fact about them."),
-    "capture": ("netdra.cli.capture", "Write this machine's interfaces to a file that other commands read."),
-    "plan": ("netdra.cli.plan", "Print the ResourceSlices that policies make of a node's interfaces."),
-    "explain": ("netdra.cli.explain", "Tell why an interface is offered as devices or not."),
-    "simulate": ("netdra.cli.simulate", "Allocate claims from ResourceSlices as the scheduler would, and say why not."),
-    "validate": ("netdra.cli.validate", "Check topologies, policies, plugin schemas and claims in files."),
+    "discover": ("netdra.cli.discover", "Print the network interfaces of this machine with all attributes."),
+    "capture": ("netdra.cli.capture", "Write the interfaces of this machine to a file for other commands."),
+    "plan": ("netdra.cli.plan", "Print the ResourceSlices that policies create for a node's interfaces."),
+    "explain": ("netdra.cli.explain", "Explain why an interface is offered as devices or not."),
+    "simulate": (
+        "netdra.cli.simulate",
+        "Allocate claims from ResourceSlices like the scheduler, and explain failures.",
+    ),
+    "validate": ("netdra.cli.validate", "Validate topologies, policies, plugin schemas and claims in files."),
     "graph": ("netdra.cli.graph", "Draw a topology on the terminal, as Mermaid or as SVG."),
-    "render": ("netdra.cli.render", "Show what each plugin of a topology will be given."),
-    "attach": ("netdra.cli.attach", "Run plans in a network namespace: give a pod its networks, or none."),
-    "detach": ("netdra.cli.detach", "Undo a sandbox's networks, from its checkpoint alone."),
-    "check": ("netdra.cli.check", "Ask every step of a sandbox whether what it made is still so."),
-    "cni-plugin": ("netdra.cli.cni_plugin", "Install a CNI plugin on this node, keep it there, remove it."),
-    "gc": ("netdra.cli.gc", "Let plugins free what belongs to no sandbox any more."),
-    "node": ("netdra.cli.node", "Be the driver of this node: publish its devices, and keep them current."),
-    "controller": ("netdra.cli.controller", "Make DeviceClasses of topologies, and keep everybody's status."),
-    "webhook": ("netdra.cli.webhook", "Refuse what breaks a rule when it is written."),
+    "render": ("netdra.cli.render", "Show the configuration for each plugin of a topology."),
+    "attach": ("netdra.cli.attach", "Attach the networks of plans to a network namespace: all or none."),
+    "detach": ("netdra.cli.detach", "Detach the networks of a sandbox; only its checkpoint is required."),
+    "check": ("netdra.cli.check", "Check whether the network of a sandbox has changed since it was attached."),
+    "cni-plugin": ("netdra.cli.cni_plugin", "Install, maintain or remove a CNI plugin on this node."),
+    "gc": ("netdra.cli.gc", "Call GC of CNI plugins to release resources of sandboxes that no longer exist."),
+    "node": ("netdra.cli.node", "Run the driver of this node: publish its devices and attach networks to pods."),
+    "controller": ("netdra.cli.controller", "Maintain DeviceClasses and the status of netdra's objects."),
+    "webhook": ("netdra.cli.webhook", "Run the admission webhook: reject invalid objects."),
     "why": ("netdra.cli.why", "Show why a pod, claim, device or topology of the cluster does not work."),
     "get": ("netdra.cli.get", "List the devices of nodes, and which claim and pod uses each."),
     "top": ("netdra.cli.top", "Show how many devices are allocated and free, by node, class and PF."),
     "console": ("netdra.cli.console", "Serve a read-only web page of the cluster's devices and networks."),
-    "doctor": ("netdra.cli.doctor", "Say what this cluster and this node lack, and how to mend it."),
+    "doctor": (
+        "netdra.cli.doctor",
+        "Check the requirements of this cluster and this node, and show how to fix problems.",
+    ),
     "uninstall": (
         "netdra.cli.uninstall",
-        "Say who still has netdra's devices, and remove what its processes leave behind.",
+        "Show the users of netdra's devices, and remove the objects that its processes created.",
     ),
-    "lab": ("netdra.cli.lab", "Make a node and a pod on this machine, and show the whole way of a network."),
-    "preset": ("netdra.cli.preset", "Print a policy that a cluster can begin with."),
-    "register": ("netdra.cli.register", "Have netdra publish what is known of a device of this node."),
-    "registrations": ("netdra.cli.registrations", "Print what is said of this node's devices, and by whom."),
-    "schemas": ("netdra.cli.schemas", "Print the plugin schemas that netdra brings along."),
-    "crds": ("netdra.cli.crds", "Print the CustomResourceDefinitions of netdra's kinds."),
+    "lab": ("netdra.cli.lab", "Create a node and a pod on this machine, and show each step of a pod's network."),
+    "preset": ("netdra.cli.preset", "Print a policy to start with."),
+    "register": ("netdra.cli.register", "Register a device of this node, or attributes of a device, for publication."),
+    "registrations": (
+        "netdra.cli.registrations",
+        "Print the registrations of this node's devices and their providers.",
+    ),
+    "schemas": ("netdra.cli.schemas", "Print the built-in plugin schemas."),
+    "crds": ("netdra.cli.crds", "Print the CustomResourceDefinitions of netdra."),
 }
 
 
@@ -81,7 +90,7 @@ class LazyGroup(click.Group):
             import difflib  # costs `netdra --help` some milliseconds
 
             close = difflib.get_close_matches(args[0], COMMANDS, n=3)
-            listed = f" There are {', '.join(COMMANDS)}."
+            listed = f" The commands are {', '.join(COMMANDS)}."
             meant = f" Did you mean {' or '.join(map(repr, close))}?" if close else listed
             ctx.fail(f"No such command {args[0]!r}.{meant}")
         return super().resolve_command(ctx, args)
@@ -99,7 +108,7 @@ class LazyGroup(click.Group):
             from netdra.model.extras import how_to_install
 
             raise PermanentError(
-                f"netdra {ctx.invoked_subcommand} needs {problem.name}, which is not installed",
+                f"netdra {ctx.invoked_subcommand} requires {problem.name}, which is not installed",
                 hint=f"install the packages of the daemons {how_to_install('cluster')}",
             ) from None
 

@@ -61,7 +61,7 @@ def read(text: str) -> Iterator[Document | UnreadableDocument]:
     A document that cannot be read does not keep those after it from being read.
     """
     if len(text) > yaml_text.MAX_TEXT or yaml_text.nests_too_deeply(text):
-        yield UnreadableDocument(1, "larger or nested deeper than is read")
+        yield UnreadableDocument(1, "larger or nested more deeply than the limit")
         return
     begun = 0
     for found in _documents(text, 0):

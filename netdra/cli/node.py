@@ -20,7 +20,7 @@ def _mode(_context: click.Context, _option: click.Parameter, given: str) -> int:
     except ValueError:
         mode = -1
     if not 0 <= mode <= 0o777:
-        raise click.BadParameter(f"{given!r}: give permissions in octal, e.g. 0660")
+        raise click.BadParameter(f"{given!r}: permissions must be octal, e.g. 0660")
     return mode
 
 
@@ -32,7 +32,7 @@ def _providers(_context: click.Context, _option: click.Parameter, given: tuple[s
         is_user = owner == "root" or (kind == "uid" and number.isdecimal())
         if not name or not (is_user or owner.startswith("system:serviceaccount:")):
             raise click.BadParameter(
-                f"{text!r}: write NAME=root, NAME=uid:1000 or NAME=system:serviceaccount:NAMESPACE:NAME"
+                f"{text!r}: must be NAME=root, NAME=uid:1000 or NAME=system:serviceaccount:NAMESPACE:NAME"
             )
         owners[name] = owner
     return owners
@@ -41,47 +41,61 @@ def _providers(_context: click.Context, _option: click.Parameter, given: tuple[s
 def _folders(_context: click.Context, _option: click.Parameter, given: tuple[Path, ...]) -> tuple[Path, ...]:
     for folder in given:
         if not folder.is_absolute():
-            raise click.BadParameter(f"{folder}: give an absolute path")
+            raise click.BadParameter(f"{folder}: must be an absolute path")
     return given
 
 
 @click.command(name="node")
 @daemons.cluster_options
-@option("--node-name", "NAME", "The node's name; without it, this machine's.", envvar="NODE_NAME", default="")
-@option("--sysfs-root", "DIR", "The folder that stands for /sys.", default="/sys")
-@option("--state-dir", "DIR", "What outlives a restart.", type=shared.PATH, default="/var/lib/netdra")
+@option("--node-name", "NAME", "The node's name; by default this machine's host name.", envvar="NODE_NAME", default="")
+@option("--sysfs-root", "DIR", "The directory that replaces /sys.", default="/sys")
+@option(
+    "--state-dir",
+    "DIR",
+    "The directory for state that survives a restart.",
+    type=shared.PATH,
+    default="/var/lib/netdra",
+)
 @shared.kubelet_root
 @shared.nri_socket
 @shared.cdi_dir
-@option("--instance", "UID", "What tells it from the daemon that it takes over from.", envvar="POD_UID", default="")
-@option("--nri-index", "NN", "Two digits: its place among the NRI plugins.", default="10")
-@option("--cni-root", "DIR", "The root of the file system that plugins see.", type=shared.PATH, default="/")
+@option(
+    "--instance",
+    "UID",
+    "The ID of this process, which differs from that of the process that it replaces.",
+    envvar="POD_UID",
+    default="",
+)
+@option("--nri-index", "NN", "Two digits: the index among the NRI plugins.", default="10")
+@option("--cni-root", "DIR", "The root of the filesystem for plugins.", type=shared.PATH, default="/")
 @shared.cni_path
 @option(
     "--registry-socket",
     "PATH",
-    "Serve the device registry there, e.g. /run/netdra/registry.sock; by default nowhere.",
+    "The path of the device registry's socket, e.g. /run/netdra/registry.sock; by default not served.",
     type=shared.PATH,
 )
-@option("--registry-mode", "MODE", "The registry socket's permissions.", default="0660", callback=_mode)
-@option("--registry-group", "GROUP", "The group that the registry's socket belongs to.", default="")
+@option("--registry-mode", "MODE", "The permissions of the registry's socket.", default="0660", callback=_mode)
+@option("--registry-group", "GROUP", "The group of the registry's socket.", default="")
 @click.option(
-    "--registry-tokens-only", is_flag=True, help="Refuse who registers without a pod's token for dra.networking."
+    "--registry-tokens-only",
+    is_flag=True,
+    help="Reject registrations without a pod's token for the audience dra.networking.",
 )
 @option(
     "--registry-provider",
     "NAME=OWNER",
-    "Who alone may register as NAME: root (of the node), uid:1000, or system:serviceaccount:NAMESPACE:NAME.",
+    "The only user who may register as NAME: root (of the node), uid:1000, or system:serviceaccount:NAMESPACE:NAME.",
     "registry_providers",
     multiple=True,
     callback=_providers,
 )
-@click.option("--no-plugins", is_flag=True, help="Run no CNI plugins: topologies have netdra's own steps only.")
+@click.option("--no-plugins", is_flag=True, help="Do not run CNI plugins; topologies can only use netdra's own steps.")
 @shared.allow_plugin
 @option(
     "--allow-host-path",
     "DIR",
-    "A folder of the node that a plugin's config may name; by default none.",
+    "A directory of the node that a plugin's config may refer to; by default none.",
     "allow_host_paths",
     type=shared.PATH,
     multiple=True,
@@ -110,10 +124,12 @@ def command(
 
     node = node_name or platform.node().lower()
     if not names.is_subdomain(node):
-        raise InvalidInputError(f'--node-name "{node}" is no node name', hint="a node's name is a DNS subdomain")
+        raise InvalidInputError(
+            f'--node-name "{node}" is not a valid node name', hint="a node's name is a DNS subdomain"
+        )
     if not Path(sysfs_root).is_dir():
-        hint = "name the folder that stands for /sys: of this machine /sys, or a recorded tree"
-        raise InvalidInputError(f"--sysfs-root {sysfs_root}: no such folder", hint=hint)
+        hint = "specify the directory that replaces /sys: /sys on this machine, or a recorded tree"
+        raise InvalidInputError(f"--sysfs-root {sysfs_root}: directory not found", hint=hint)
     own = NodeSettings(
         node=node, sysfs_root=sysfs_root, physnets=read(physnets), run_plugins=not no_plugins, **settings
     )

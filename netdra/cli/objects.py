@@ -169,14 +169,18 @@ class InputObjects:
         files = inputs.identities(paths) if paths else None
         entries = [*self._all, *self.foreign]
         kinds = {_shown(entry.value) for entry in entries if files is None or entry.file in files}
-        there = f"found there: {suggestions.listed(sorted(kinds))}" if kinds else "the input contains no objects"
-        step = "add a PATH that has one, or use --cluster"
+        there = (
+            f"the input contains {suggestions.listed(sorted(kinds))}"
+            if kinds
+            else "the input does not contain any objects"
+        )
+        step = "add a PATH with such an object, or use --cluster"
         if self.cluster is not None:
             refused = [plural for plural, kind in self.cluster.refused().items() if kind in wanted.split()]
-            right = f"ask for the right to list {suggestions.listed(refused)}, or " if refused else ""
-            step = f"{right}add a PATH that has one"
+            right = f"request the permission to list {suggestions.listed(refused)}, or " if refused else ""
+            step = f"{right}add a PATH with such an object"
         source = inputs.sources(paths) if paths else self.source
-        return InvalidInputError(f"{source}: no {wanted}", hint=f"{there}; {step}")
+        return InvalidInputError(f"{source}: {wanted} not found", hint=f"{there}; {step}")
 
     def nodes(self) -> list[ClusterNode]:
         """The Nodes.
@@ -197,7 +201,7 @@ class InputObjects:
             own = inputs.identities([file])
             entries = [entry for entry in entries if entry.file in own]
             if not entries:
-                raise InvalidInputError(f"{inputs.name(file)}: no inventory", hint=documents.RECORD)
+                raise InvalidInputError(f"{inputs.name(file)}: inventory not found", hint=documents.RECORD)
         nodes = {node.metadata.name: node for node in self.nodes()}
         return [_labelled(documents.inventory_of(entry.value, entry.place), nodes) for entry in entries]
 
@@ -244,9 +248,9 @@ class InputOptions(NamedTuple):
         """
         for option, value in (("--kubeconfig", self.kubeconfig), ("--context", self.context)):
             if value is not None and not self.of_cluster:
-                raise click.UsageError(f"{option} needs --cluster")
+                raise click.UsageError(f"{option} requires --cluster")
         if not (self.of_cluster or self.paths or any(more)):
-            raise click.UsageError("Missing argument 'PATH...': name files or folders, or use --cluster.")
+            raise click.UsageError("Missing argument 'PATH...': specify files or directories, or use --cluster.")
 
     def read(self, kinds: Iterable[type], *more: str | None, driver: str = "") -> InputObjects:
         """The objects of the paths, of further paths, and of the cluster. Unknown kinds are reported on stderr.
@@ -276,7 +280,7 @@ class InputOptions(NamedTuple):
 
 
 def options(
-    of_cluster: str = "Read what is needed from the cluster, too; objects in PATHs override it.",
+    of_cluster: str = "Also read objects from the cluster; objects in PATHs replace them.",
 ) -> shared.Decorator:
     """The argument PATH and the options of the cluster, as the command's argument `given`."""
     return shared.group(
@@ -284,8 +288,8 @@ def options(
         InputOptions,
         click.argument("paths", metavar="PATH...", nargs=-1),
         click.option("--cluster", "of_cluster", is_flag=True, help=of_cluster),
-        shared.option("--kubeconfig", "PATH", "With --cluster: where it is.", type=shared.PATH),
-        shared.option("--context", "NAME", "With --cluster: the kubeconfig's context."),
+        shared.option("--kubeconfig", "PATH", "With --cluster: the kubeconfig.", type=shared.PATH),
+        shared.option("--context", "NAME", "With --cluster: the context of the kubeconfig."),
     )
 
 
@@ -334,7 +338,7 @@ def _misversioned(value: dict[str, Any]) -> Finding | None:
     (field,) = (field for field in msgspec.structs.fields(kind) if field.encode_name == "apiVersion")
     version = value["apiVersion"]
     if meant := suggestions.closest(version, get_args(field.type)):
-        what = f'no {kind.__name__} is of apiVersion "{version}"'
+        what = f'{kind.__name__} does not exist in apiVersion "{version}"'
         return Finding(what, f'did you mean "{meant}"?', ("apiVersion",))
     return None
 
@@ -352,7 +356,7 @@ def _shown(value: dict[str, Any]) -> str:
 def _node(entry: InputEntry) -> ClusterNode:
     node = documents.convert(entry.value, ClusterNode, f"{entry.place}: Node")
     if not node.metadata.name:
-        raise InvalidInputError(f"{entry.place}: Node: metadata.name is missing", hint="give the Node its name")
+        raise InvalidInputError(f"{entry.place}: Node: metadata.name is missing", hint="set metadata.name of the Node")
     return node
 
 

@@ -21,12 +21,12 @@ _COLUMNS = ("POOL", "DEVICE", "KIND", "CNI PLUGINS", "CAPACITY", "TAKES", "SLOTS
 
 
 @click.command(name="plan")
-@objects.options("Every node of the cluster, as it is now and as it would be with the policies of the PATHs.")
+@objects.options("Show every node of the cluster, now and with the policies of the PATHs.")
 @inputs.policies_option
 @inputs.inventory_options
 @inputs.feature_option
-@click.option("--diff", is_flag=True, help="With --cluster: only what changes.")
-@shared.option("--without", "NAME", "With --cluster: a policy that would be deleted.", multiple=True)
+@click.option("--diff", is_flag=True, help="With --cluster: show only changes.")
+@shared.option("--without", "NAME", "With --cluster: a policy to be deleted.", multiple=True)
 @shared.output("yaml", "json", "table", text="By default yaml, or table with --cluster.")
 def command(
     given: objects.InputOptions,
@@ -88,11 +88,11 @@ def _check(
     only_there = {"--diff": diff, "--without": without}
     for option, value in (only_here if given.of_cluster else only_there).items():
         if value:
-            why = "and --cluster exclude each other" if given.of_cluster else "needs --cluster"
+            why = "and --cluster cannot be combined" if given.of_cluster else "needs --cluster"
             raise click.UsageError(f"{option} {why}")
     given.check(*policy_paths)
     if given.of_cluster and not (given.paths or policy_paths or without):
-        raise click.UsageError("Missing argument 'PATH...': name files with policies, or a policy with --without.")
+        raise click.UsageError("Missing argument 'PATH...': specify files with policies, or a policy with --without.")
 
 
 def _planned(read: objects.InputObjects, inventory: Inventory, features: Features) -> tuple[Packed, ExposureResult]:

@@ -103,8 +103,8 @@ def read(given: InputObjects, path: str) -> ShownPod:
     if not pods:
         raise given.missing(_EXPECTED, path)
     if len(pods) > 1:
-        what = f"{inputs.name(path)}: one {_EXPECTED} can be shown, and there are {len(pods)} of them"
-        raise InvalidInputError(what, hint="give one of them a file of its own")
+        what = f"{inputs.name(path)}: only one {_EXPECTED} is supported, but the file contains {len(pods)}"
+        raise InvalidInputError(what, hint="use one file per object")
     return pods[0]
 
 
@@ -122,7 +122,9 @@ def _pod(value: dict[str, Any], kind: type[ClusterPod | _Workload], place: str) 
         ordinals = object_.spec.ordinals or _Ordinals()
         name += f"-{ordinals.start}" if value["kind"] == "StatefulSet" else f"-{_RANDOM}"
     if not spec.resource_claims:
-        raise InvalidInputError(f"{called} names no claims", hint="name them in the pod's spec.resourceClaims")
+        raise InvalidInputError(
+            f"{called} does not refer to any claims", hint="list them in the pod's spec.resourceClaims"
+        )
     return ShownPod(
         called=called,
         name=name,
@@ -170,7 +172,7 @@ def _meant(pod: ShownPod, at: int, entry: PodClaim, objects: Sequence[Document])
     if entry.resource_claim_template_name:
         return ResourceClaimTemplate.__name__, entry.resource_claim_template_name
     raise InvalidInputError(
-        f"{_entry(pod, at, entry)} names neither a claim nor a template",
+        f"{_entry(pod, at, entry)} refers to neither a claim nor a template",
         hint="set resourceClaimName or resourceClaimTemplateName",
     )
 
@@ -183,8 +185,9 @@ def _object(
         named = f"{pod.namespace}/{name}" if pod.namespace else name
         there = [f"{item.metadata.namespace}/{item.metadata.name}".lstrip("/") for item in objects if item.kind == kind]
         raise InvalidInputError(
-            f'{_entry(pod, at, entry)}: there is no {kind} "{named}" in the files',
-            hint=suggestions.hint(name, there, f"each {kind} there:") or "add a PATH that has it, or use --cluster",
+            f'{_entry(pod, at, entry)}: {kind} "{named}" not found in the files',
+            hint=suggestions.hint(name, there, f"each {kind} in the files:")
+            or "add a PATH that contains it, or use --cluster",
         )
     return candidates[0]
 

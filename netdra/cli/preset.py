@@ -34,12 +34,12 @@ _TYPE = 'device.attributes["dra.networking"].type'
 @click.option(
     "--plugin",
     type=click.Choice(["macvlan", "ipvlan", "sriov", "host-device", "vfio-pci"]),
-    help="The plugin that attaches it; by default macvlan, of pooled VFs sriov.",
+    help="The plugin that attaches devices; by default macvlan, for pooled VFs sriov.",
 )
 @shared_options.option(
     "--type",
     "TYPE",
-    "Which interfaces, in the words of `netdra discover`; may be given several times.",
+    "The types of interfaces, as printed by `netdra discover`; repeatable.",
     "types",
     multiple=True,
     default=["nic", "pf"],
@@ -47,20 +47,20 @@ _TYPE = 'device.attributes["dra.networking"].type'
 @shared_options.option(
     "--bandwidth",
     "MBITS",
-    "With pooled-vfs: what the VFs of a PF have together; a PF with a slower link offers none.",
+    "With pooled-vfs: the bandwidth that the VFs of a PF share; a PF with a slower link does not offer devices.",
     type=click.IntRange(100),
     default=100_000,
 )
 @shared_options.option(
-    "--lanes", "N", "With pooled-vfs: as how many devices.", type=click.IntRange(1, MAX_LANES), default=1
+    "--lanes", "N", "With pooled-vfs: the number of devices.", type=click.IntRange(1, MAX_LANES), default=1
 )
-@click.option("--host-uplink", is_flag=True, help="Also what carries the node's own traffic.")
+@click.option("--host-uplink", is_flag=True, help="Also offer the interfaces that carry the node's traffic.")
 @click.option(
     "--create",
     is_flag=True,
-    help="Make it in the cluster, once netdra answers there. One of that name that is there already stays as it is.",
+    help="Create the policy in the cluster when netdra is ready. An existing policy with this name is not changed.",
 )
-@shared_options.cluster("With --create: the way to the cluster.", "With --create: the kubeconfig's context.")
+@shared_options.cluster("With --create: the kubeconfig.", "With --create: the context of the kubeconfig.")
 @shared_options.output("yaml", "json")
 def command(
     name: str,
@@ -82,23 +82,25 @@ def command(
     use it, give it to `kubectl apply -f -`, or add --create.
     """
     if not create and cluster.is_given:
-        raise click.UsageError("--kubeconfig and --context are for --create: without it, the policy is only printed")
+        raise click.UsageError("--kubeconfig and --context require --create; without it, the policy is only printed")
     allowed = ("macvlan", "ipvlan") if name == "shared" else ("sriov", "host-device", "vfio-pci")
     if plugin is not None and plugin not in allowed:
-        raise click.UsageError(f"--plugin {plugin}: the preset {name} takes {', '.join(allowed)}")
+        raise click.UsageError(f"--plugin {plugin}: the preset {name} supports {', '.join(allowed)}")
     chosen = plugin or allowed[0]
     given = click.get_current_context().get_parameter_source
     theirs = ("bandwidth", "lanes") if name == "shared" else ("types", "host_uplink")
     for option in theirs:
         if given(option) is ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"the preset {name} takes no --{option.replace('types', 'type').replace('_', '-')}")
+            raise click.UsageError(
+                f"the preset {name} does not support --{option.replace('types', 'type').replace('_', '-')}"
+            )
     if name == "shared":
         policy = shared(name, chosen, types, host_uplink=host_uplink)
     else:
         policy = pooled_vfs(name, chosen, bandwidth=bandwidth, lanes=lanes)
     if create:
         made = asyncio.run(_create(policy, cluster))
-        stays = "is there already and stays as it is; without --create the preset's own is printed, to compare"
+        stays = "already exists and is not changed; print the preset's policy without --create to compare"
         terminal.tell(f'DeviceExposurePolicy "{name}" {"was made" if made else stays}')
         return
     terminal.print_data(policy, output)
@@ -127,7 +129,7 @@ async def _create(policy: DeviceExposurePolicy, cluster: shared_options.ClusterA
                 wait = backoff.next(0.0)
                 if time.monotonic() + wait > deadline:
                     raise
-                terminal.tell(f"tried again in {wait:.1f} s: {problem.what}")
+                terminal.tell(f"retrying in {wait:.1f} s: {problem.what}")
                 await asyncio.sleep(wait)
             else:
                 return True

@@ -17,21 +17,31 @@ _NUMBER = re.compile(r"-?\d+\Z")
 
 @click.command(name="register")
 @click.argument("device", required=False, default="")
-@click.option("--provider", metavar="NAME", required=True, help="Who says it: the domain of the names, e.g. bctl.")
+@click.option("--provider", metavar="NAME", required=True, help="The provider: the domain of the names, e.g. bctl.")
 @click.option(
     "--attribute",
     "attributes",
     metavar="NAME=VALUE",
     multiple=True,
-    help='true and false are booleans, digits an integer, all else a text; "x" in quotes is a text, too.',
+    help='true and false are booleans, digits an integer, everything else text; "x" in quotes is text, too.',
 )
 @click.option("--capacity", "amounts", metavar="NAME=QUANTITY", multiple=True, help="E.g. bandwidth=4096.")
-@click.option("--ttl", metavar="TIME", default="5m", show_default=True, help="How long it holds: 90s, 10m, 12h, 7d.")
-@click.option("--add", is_flag=True, help="DEVICE is an interface that nobody lists: register it as a device.")
 @click.option(
-    "--file", "file", metavar="PATH", default="", help="With --add: the device is this file, and DEVICE its own name."
+    "--ttl",
+    metavar="TIME",
+    default="5m",
+    show_default=True,
+    help="The lifetime of the registration: 90s, 10m, 12h, 7d.",
 )
-@click.option("--remove", is_flag=True, help="Take back what was said of DEVICE, or of all devices without one.")
+@click.option(
+    "--add", is_flag=True, help="DEVICE is an interface that is not listed otherwise: register it as a new device."
+)
+@click.option(
+    "--file", "file", metavar="PATH", default="", help="With --add: the device is this file, and DEVICE is its name."
+)
+@click.option(
+    "--remove", is_flag=True, help="Remove the registration of DEVICE, or of all devices if DEVICE is omitted."
+)
 @shared.registry_socket
 @shared.registry_token
 def command(
@@ -56,10 +66,10 @@ def command(
     capacity = dict(_pair("--capacity", amount) for amount in amounts)
     if remove and (texts or capacity or add or file):
         raise click.UsageError(
-            "--remove takes back everything: it goes without --attribute, --capacity, --add and --file"
+            "--remove removes all attributes; it cannot be combined with --attribute, --capacity, --add or --file"
         )
     if file and not add:
-        raise click.UsageError("--file registers a new device: it goes with --add")
+        raise click.UsageError("--file registers a new device; it requires --add")
     if not device and not remove:
         raise click.UsageError("Missing argument 'DEVICE'.")
     with RegistryClient(provider, str(socket), shared.token(token_file)) as client:
@@ -75,7 +85,7 @@ def command(
 def _pair(option: str, given: str) -> tuple[str, str]:
     name, equals, value = given.partition("=")
     if not equals or not name:
-        raise InvalidInputError(f'{option} "{given}" is not understood', hint="write NAME=VALUE")
+        raise InvalidInputError(f'{option} "{given}" is not valid', hint="use NAME=VALUE")
     return name, value
 
 
@@ -85,7 +95,7 @@ def _value(text: str) -> bool | int | str:
     if _NUMBER.match(text):
         number = int(text)
         if not -(2**63) <= number < 2**63:
-            raise InvalidInputError(f"{text} is no 64-bit integer", hint="put it into quotes to have it as a text")
+            raise InvalidInputError(f"{text} is not a 64-bit integer", hint="put it into quotes to use it as text")
         return number
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
 
@@ -94,5 +104,5 @@ def _ttl(text: str) -> int:
     parts = _TTL.match(text)
     seconds = int(parts[1]) * _SECONDS[parts[2]] if parts else -1
     if not 0 <= seconds < 2**32:
-        raise InvalidInputError(f'--ttl "{text}" is not understood', hint="write 90s, 10m, 12h or 7d")
+        raise InvalidInputError(f'--ttl "{text}" is not valid', hint="write 90s, 10m, 12h or 7d")
     return seconds

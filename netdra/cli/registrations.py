@@ -15,7 +15,7 @@ _COLUMNS = ("PROVIDER", "DEVICE", "SAYS", "BY", "FOR", "PUBLISHED ON")
 
 
 @click.command(name="registrations")
-@click.option("--provider", metavar="NAME", default="", help="Of one provider alone.")
+@click.option("--provider", metavar="NAME", default="", help="Print only registrations of this provider.")
 @click.option("--output", "-o", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @shared.registry_socket
 @shared.registry_token
@@ -50,7 +50,7 @@ def _row(registration: Mapping[str, Any]) -> tuple[str, ...]:
         if "customDevice" in registration
         else registration.get("owner", ""),
         f"{registration['ttlSeconds']}s" if "ttlSeconds" in registration else "",
-        "; ".join(outcomes) or registration.get("deviceFileProblem", "") or "no such device yet",
+        "; ".join(outcomes) or registration.get("deviceFileProblem", "") or "device not found yet",
     )
 
 

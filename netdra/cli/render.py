@@ -83,19 +83,21 @@ class Rendered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
 @shared.option(
     "--claim",
     "PATH",
-    "A further PATH, whose claims and claim templates are rendered, as those of one pod in its order.",
+    "An additional PATH whose claims and claim templates are rendered, as those of one pod in this order.",
     "claim_paths",
     multiple=True,
 )
 @shared.option(
     "--pod",
     "PATH",
-    "A further PATH with a Pod, Deployment, StatefulSet, DaemonSet or Job: its claims are rendered, in its order.",
+    "An additional PATH with a Pod, Deployment, StatefulSet, DaemonSet or Job: its claims are rendered in its order.",
     "pod_path",
 )
-@shared.option("--slices", "PATH", "A further PATH, of slices or of anything else.", "slice_paths", multiple=True)
+@shared.option("--slices", "PATH", "An additional PATH with slices or other objects.", "slice_paths", multiple=True)
 @shared.output("table", "json", "yaml", "plan")
-@click.option("--classes", is_flag=True, help="Show the DeviceClasses that the controller will make, in YAML or JSON.")
+@click.option(
+    "--classes", is_flag=True, help="Print the DeviceClasses that the controller will create, in YAML or JSON."
+)
 def command(
     given: objects.InputOptions,
     claim_paths: tuple[str, ...],
@@ -124,7 +126,9 @@ def command(
         return
     bound, listed = _choose(read, claim_paths, pod_path)
     if not bound.plans:
-        raise InvalidInputError("no claim requests a device of these topologies", hint="see why: netdra validate")
+        raise InvalidInputError(
+            "no claim requests a device of these topologies", hint="find the reason with: netdra validate"
+        )
     _print(bound, listed, output)
 
 
@@ -146,7 +150,7 @@ def _choose(
     if topologies := read.of(NetworkTopology):
         return Binding(plans=tuple(map(bind.unbound, topologies))), ()
     if not (claims := [_claim_of(item) for item in read.claims()]):
-        raise read.missing("NetworkTopology and no claim")
+        raise read.missing("NetworkTopology or claim")
     return _bound(read, [[claim] for claim in claims], alone=True), ()
 
 
@@ -154,8 +158,9 @@ def _print(bound: Binding, listed: Sequence[pod.ShownClaim], output: str) -> Non
     """The plans, in one of the forms of `--output`; with a pod, known values are put in place of references."""
     called = {entry.claim.reference: entry.name for entry in reversed(listed)}
     unchosen = [
-        f'{of_plan(plan.topology, step.name)}: device "{step.device.device}" stands for several VFs: the '
-        "node chooses one when it prepares the claim, and its name and PCI address are not known before"
+        f'{of_plan(plan.topology, step.name)}: device "{step.device.device}" represents several VFs; '
+        "the node selects one of them when it prepares the claim, and its name and PCI address are not "
+        "known before"
         for plan in bound.plans
         for step in plan.steps
         if step.device is not None and step.device.is_unchosen
@@ -179,7 +184,7 @@ def _print(bound: Binding, listed: Sequence[pod.ShownClaim], output: str) -> Non
         left = list(dict.fromkeys(text for entry in rendered for text in entry.unknown))
         of_facts = [text for text in left if any(map(_is_fact, references.parse(text)))]
         if of_results := [text for text in left if text not in of_facts]:
-            click.echo(f"\nKnown only when the steps have run: {', '.join(of_results)}")
+            click.echo(f"\nKnown only after the steps have run: {', '.join(of_results)}")
         if of_facts:
             click.echo(f"\nKnown only when the node prepares the claim: {', '.join(of_facts)}")
 
@@ -292,7 +297,7 @@ def _allotted(
     except InvalidInputError as problem:
         if not alone:
             raise
-        terminal.tell(sentence(f"{problem.what}; its devices are left open", problem.hint))
+        terminal.tell(sentence(f"{problem.what}; its devices are not filled in", problem.hint))
         return open_
     return open_ | {id(before): after for before, after in zip(ours, done, strict=True)}
 
@@ -324,7 +329,7 @@ def _called(claim: ResourceClaim) -> str:
 def _claims(read: objects.InputObjects, paths: Sequence[str]) -> list[ResourceClaim]:
     claims = read.claims(inputs.identities(paths))
     if not claims:
-        raise read.missing("ResourceClaim and no ResourceClaimTemplate", *paths)
+        raise read.missing("ResourceClaim or ResourceClaimTemplate", *paths)
     return [_claim_of(item) for item in claims]
 
 
@@ -359,7 +364,7 @@ def _allocated(
     nodes = sorted(map(node_slices.scheduler_node, read.nodes()), key=lambda node: node.name)
     answer = Allocator(slices, classes, allocated=held, nodes=nodes).allocate(*waiting)
     if not isinstance(answer, Allocation):
-        raise InvalidInputError(answer.reason, hint="see why: netdra simulate")
+        raise InvalidInputError(answer.reason, hint="find the reason with: netdra simulate")
     return answer.claims
 
 
@@ -413,8 +418,8 @@ def _choices(claim: ResourceClaim) -> Iterator[tuple[DeviceRequest, ExactDeviceR
     for _, choices in wishes:
         least += min(map(_count, choices), default=0)
         if least > MAX_RESULTS:
-            what = f"claim {shown(claim_key(claim))} asks for {least} devices or more, the limit is {MAX_RESULTS}"
-            raise InvalidInputError(what, hint="ask for fewer, or divide them among several claims")
+            what = f"claim {shown(claim_key(claim))} requests at least {least} devices; the limit is {MAX_RESULTS}"
+            raise InvalidInputError(what, hint="request fewer devices, or divide them among several claims")
     room = MAX_RESULTS - least
     for wish, choices in wishes:
         if choices:
@@ -478,22 +483,22 @@ def _lines(call: Rendered) -> str:
     if device is not None:
         addresses = ", ".join(part for part in (device.if_name, device.pci_address) if part)
         if device.is_unchosen:
-            addresses = "(one of its VFs, which the node chooses when it prepares the claim)"
+            addresses = "(one of its VFs, selected by the node when it prepares the claim)"
         lines.append(
             f"  device {device.device}" + (f" of pool {device.pool}" if device.pool else "") + f" {addresses}".rstrip()
         )
         if device.pooled and not device.pci_address:
-            lines.append("  the node chooses one of its VFs at Prepare")
+            lines.append("  the node selects one of its VFs at Prepare")
     if call.prev_result_of:
         lines.append(f"  prevResult of {', '.join(call.prev_result_of)}")
     if call.neutron is not None:
-        by_physnet = "of the network that the device's physnet leads to"
+        by_physnet = "of the network for the device's physnet"
         asked = documents.plain(call.neutron)
         asked.pop("assignAddresses", None)
         wanted = ", ".join(
             f"{key} {value if isinstance(value, str) else ' '.join(value) or 'none'}" for key, value in asked.items()
         )
-        lines.append(f"  port of Neutron: {wanted or by_physnet}")
+        lines.append(f"  Neutron port: {wanted or by_physnet}")
         lines.append(f"  from the port at Prepare: {', '.join(call.from_neutron)}")
     config = msgspec.json.format(msgspec.json.encode(call.stdin)).decode()
     return "\n".join([*lines, *(f"  {line}" for line in config.splitlines())])

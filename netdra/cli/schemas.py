@@ -14,7 +14,7 @@ _COLUMNS = ("TYPE", "EXECUTION", "VERSION", "REQUIRED", "OPTIONAL")
 
 @click.command(name="schemas")
 @click.argument("types", metavar="[TYPE]...", nargs=-1)
-@shared.output("table", "json", "yaml", text="By default table, of a TYPE yaml.")
+@shared.output("table", "json", "yaml", text="By default table; with a TYPE yaml.")
 def command(types: tuple[str, ...], output: str | None) -> None:
     """Print the plugin schemas that netdra brings along: all in a table, or those of some TYPEs whole.
 
@@ -25,7 +25,7 @@ def command(types: tuple[str, ...], output: str | None) -> None:
     for kind in types:
         if kind not in cni_types:
             hint = suggestions.hint(kind, cni_types, "`netdra schemas` lists all:")
-            raise InvalidInputError(f'no schema is brought along for plugin "{kind}"', hint=hint)
+            raise InvalidInputError(f'no built-in schema for plugin "{kind}"', hint=hint)
     chosen = [entry for entry in every if not types or entry.spec.cni_type in types]
     form = output or ("yaml" if types else "table")
     if form == "table":

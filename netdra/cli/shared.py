@@ -84,7 +84,7 @@ def group(argument: str, kind: Callable[..., Any], *options: Decorator) -> Decor
 def seconds(_context: click.Context, _option: click.Parameter, given: float) -> float:
     """The value as it is, unless it is NaN, which no range of numbers refuses."""
     if math.isnan(given):
-        raise click.BadParameter(f"{given} is no number of seconds.")
+        raise click.BadParameter(f"{given} is not a number of seconds.")
     return given
 
 
@@ -121,7 +121,7 @@ class ClusterAccess(NamedTuple):
         return Client(connect(self.config()))
 
 
-def cluster(kubeconfig: str, context: str = "The kubeconfig's context.") -> Decorator:
+def cluster(kubeconfig: str, context: str = "The context of the kubeconfig.") -> Decorator:
     """The options --kubeconfig and --context with these helps, as the command's argument `cluster`."""
     return group(
         "cluster",
@@ -133,23 +133,31 @@ def cluster(kubeconfig: str, context: str = "The kubeconfig's context.") -> Deco
 
 namespace = option("--namespace", "NAME", "netdra's namespace.", envvar="NETDRA_NAMESPACE", default="netdra")
 name = option(
-    "--name", "NAME", "What netdra's objects are called: the release's name.", envvar="NETDRA_NAME", default="netdra"
+    "--name",
+    "NAME",
+    "The base name of netdra's objects: the name of the Helm release.",
+    envvar="NETDRA_NAME",
+    default="netdra",
 )
-kubelet_root = option("--kubelet-root", "DIR", "The kubelet's folder.", type=PATH, default="/var/lib/kubelet")
-nri_socket = option("--nri-socket", "PATH", "The runtime's NRI.", type=PATH, default="/var/run/nri/nri.sock")
-cdi_dir = option("--cdi-dir", "DIR", "Where CDI files are written.", type=PATH, default="/var/run/cdi")
-cni_path = option("--cni-path", "DIR", "CNI plugins' folders.", type=PATH, multiple=True, default=["/opt/cni/bin"])
+kubelet_root = option("--kubelet-root", "DIR", "The directory of the kubelet.", type=PATH, default="/var/lib/kubelet")
+nri_socket = option(
+    "--nri-socket", "PATH", "The NRI socket of the runtime.", type=PATH, default="/var/run/nri/nri.sock"
+)
+cdi_dir = option("--cdi-dir", "DIR", "The directory for CDI files.", type=PATH, default="/var/run/cdi")
+cni_path = option(
+    "--cni-path", "DIR", "The directories of CNI plugins.", type=PATH, multiple=True, default=["/opt/cni/bin"]
+)
 physnet = option(
     "--physnet",
     "PHYSNET=NIC,...",
-    "NICs that are wired to a physical network, by name or PCI address; may be given several times.",
+    "NICs that are connected to a physical network, by name or PCI address; repeatable.",
     "physnets",
     multiple=True,
 )
 registry_socket = option(
     "--socket",
     "PATH",
-    "The node's device registry.",
+    "The socket of the node's device registry.",
     type=PATH,
     envvar="NETDRA_REGISTRY_SOCKET",
     default="/run/netdra/registry.sock",
@@ -166,7 +174,7 @@ def token(path: Path | None) -> str:
     try:
         return path.read_text().strip() if path is not None else ""
     except (OSError, UnicodeDecodeError) as problem:
-        raise InvalidInputError(f"--token-file {path}: {problem}", hint="name the file of a projected token") from None
+        raise InvalidInputError(f"--token-file {path}: {problem}", hint="use the file of a projected token") from None
 
 
 def _plugins(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
@@ -174,15 +182,17 @@ def _plugins(_context: click.Context, _option: click.Parameter, given: tuple[str
 
     for name in given:
         if name != "*" and not is_plugin_name(name):
-            raise click.BadParameter(f"{name!r} is not a CNI plugin's name: use the name of its file, default, or *")
+            raise click.BadParameter(
+                f"{name!r} is not a valid CNI plugin name; use the name of its executable, default, or *"
+            )
     return given
 
 
 allow_plugin = option(
     "--allow-plugin",
     "TYPE",
-    "A CNI plugin that nodes allow topologies to run; * for all, `default` for the default list, which also applies "
-    "without this option. Repeatable.",
+    "A CNI plugin that topologies may use; * for all, `default` for the default list, which also "
+    "applies without this option. Repeatable.",
     "allow_plugins",
     multiple=True,
     callback=_plugins,
@@ -196,14 +206,14 @@ def _device_files(_context: click.Context, _option: click.Parameter, given: tupl
 
     for glob in given:
         if wrong := glob_error(glob):
-            raise click.BadParameter(f"{glob!r} {wrong}: write it as /dev/fpga*")
+            raise click.BadParameter(f"{glob!r} {wrong}; an example is /dev/fpga*")
     return given
 
 
 allow_device_file = option(
     "--allow-device-file",
     "GLOB",
-    "Device files that providers may register and pods be given, e.g. /dev/fpga*; by default none.",
+    "Device files that providers may register and that pods may use, e.g. /dev/fpga*; by default none.",
     "allow_device_files",
     multiple=True,
     callback=_device_files,
@@ -213,7 +223,7 @@ allow_device_file = option(
 def _ids(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
     for text in given:
         if not _ID.fullmatch(text):
-            raise click.BadParameter(f"{text!r} is not an id: openstack project list and network list show the ids")
+            raise click.BadParameter(f"{text!r} is not an ID; openstack project list and network list print the IDs")
     return given
 
 
@@ -251,8 +261,8 @@ class CloudAccess(NamedTuple):
         if clouds is None:
             if cloud or physnets is not None or any(allowed):
                 raise click.UsageError(
-                    "--neutron-cloud, --neutron-physnets, --neutron-allow-project and --neutron-allow-network need "
-                    "--neutron-clouds: name a clouds.yaml"
+                    "--neutron-cloud, --neutron-physnets, --neutron-allow-project and "
+                    "--neutron-allow-network require --neutron-clouds with a clouds.yaml"
                 )
             return {}
         from netdra.neutron import clouds as files
@@ -268,20 +278,21 @@ cloud = group(
     option(
         "--neutron-clouds",
         "FILE",
-        "A clouds.yaml: who logs in to the cloud whose Neutron has ports for VFs; without it, none is asked.",
+        "A clouds.yaml with the credentials for the cloud whose Neutron has the ports of VFs; without "
+        "it, Neutron is not used.",
         type=PATH,
     ),
-    option("--neutron-cloud", "NAME", "Which cloud of the file; the only one without the option.", default=""),
+    option("--neutron-cloud", "NAME", "The cloud in the file; required if the file contains several.", default=""),
     option(
         "--neutron-physnets",
         "FILE",
-        "The networks that VFs get ports of where their topology names none: 'physnet2: {network: blue}'.",
+        "The networks for ports of VFs whose topology does not set a network: 'physnet2: {network: blue}'.",
         type=PATH,
     ),
     option(
         "--neutron-allow-project",
         "ID",
-        "A project whose networks and ports may be used, beside the cloud's own project; by default no other one.",
+        "An additional project whose networks and ports may be used; by default only the cloud's own project.",
         "allow_projects",
         multiple=True,
         callback=_ids,
@@ -289,7 +300,8 @@ cloud = group(
     option(
         "--neutron-allow-network",
         "ID",
-        "A network that may be used though it belongs to another project and is not shared with the cloud's own.",
+        "A network that may be used although it belongs to another project and is not shared with the "
+        "cloud's own project.",
         "allow_networks",
         multiple=True,
         callback=_ids,

@@ -60,13 +60,13 @@ class ClaimOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 @click.command(name="simulate")
 @objects.options()
-@shared.option("--slices", "PATH", "A further PATH, of slices or of anything else.", "slice_paths", multiple=True)
-@shared.option("--claims", "PATH", "A further PATH, of claims or of anything else.", "claim_paths", multiple=True)
-@shared.option("--node", "NAME", "Try this node only; may be given several times, in order.", "nodes", multiple=True)
+@shared.option("--slices", "PATH", "An additional PATH with slices or other objects.", "slice_paths", multiple=True)
+@shared.option("--claims", "PATH", "An additional PATH with claims or other objects.", "claim_paths", multiple=True)
+@shared.option("--node", "NAME", "Try only this node; repeatable, in this order.", "nodes", multiple=True)
 @shared.option(
     "--admin-namespace",
     "NAME",
-    "A namespace whose label allows admin access; may be given several times.",
+    "A namespace whose label allows admin access; repeatable.",
     "admin_namespaces",
     multiple=True,
 )
@@ -135,7 +135,7 @@ def _claims(read: objects.InputObjects) -> tuple[list[ResourceClaim], list[Resou
     _check_once(written)
     there = read.of(ResourceClaim)
     if not written and not there:
-        raise read.missing("ResourceClaim and no ResourceClaimTemplate")
+        raise read.missing("ResourceClaim or ResourceClaimTemplate")
     keys = set(map(claim_key, written))
     others = [claim for claim in there if claim_key(claim) not in keys]
     return (written, others) if written else (others, [])
@@ -145,7 +145,7 @@ def _check_once(claims: Sequence[ResourceClaim]) -> None:
     seen: set[str] = set()
     for claim in claims:
         if claim_key(claim) in seen:
-            raise InvalidInputError(f'ResourceClaim "{claim_key(claim)}" is there twice', hint="give each its own name")
+            raise InvalidInputError(f'ResourceClaim "{claim_key(claim)}" occurs twice', hint="use unique names")
         seen.add(claim_key(claim))
 
 
@@ -164,7 +164,7 @@ def _checked(
         if node not in known and (there or None not in named_in_slices):
             listed = ", ".join(sorted(name for name in known if name)[:20])
             what = f'--node "{node}": {"no Node has this name" if there else "no slice is for it"}'
-            raise InvalidInputError(what, hint=f"nodes: {listed}")
+            raise InvalidInputError(what, hint=f"the nodes are {listed}")
     return nodes
 
 
@@ -180,8 +180,8 @@ def _nodes(
         return [there[name] for name in sorted(there)]
     called = sorted({one.spec.node_name for one in slices if one.spec.node_name} | {*wanted})
     if not called:
-        what = "no Node is in the input, and no ResourceSlice names one"
-        raise InvalidInputError(what, hint="add the Nodes (kubectl get nodes -o yaml), or name one with --node")
+        what = "the input does not contain a Node, and no ResourceSlice refers to a node"
+        raise InvalidInputError(what, hint="add the Nodes (kubectl get nodes -o yaml), or specify one with --node")
     return [named(name) for name in called]
 
 
@@ -190,14 +190,14 @@ def _unlabelled(slices: Sequence[ResourceSlice], known: Mapping[str, SchedulerNo
     for item in () if known else slices:
         if item.spec.node_selector is not None:
             yield (
-                f'ResourceSlice "{item.metadata.name}": its nodeSelector is compared with the names of nodes alone; '
-                "add the Nodes, which have labels (kubectl get nodes -o yaml)"
+                f'ResourceSlice "{item.metadata.name}": its nodeSelector is compared only with the '
+                "names of nodes; add the Nodes for their labels (kubectl get nodes -o yaml)"
             )
 
 
 def _refused_slices(slices: Sequence[ResourceSlice]) -> Iterator[str]:
     for one, finding in faults(slices):
-        yield f'ResourceSlice "{one.metadata.name}": the API server refuses it: {finding.text_at_path}'
+        yield f'ResourceSlice "{one.metadata.name}": rejected by the API server: {finding.text_at_path}'
 
 
 def _play(allocator: Allocator, claims: Sequence[ResourceClaim], nodes: Sequence[str] | None) -> Iterator[ClaimOutcome]:
@@ -237,10 +237,10 @@ def _print_table(outcomes: Sequence[ClaimOutcome], refused: int) -> None:
     terminal.print_table(_COLUMNS, itertools.chain.from_iterable(map(_rows, outcomes)))
     for outcome in outcomes:
         if outcome.result == "refused":
-            lines = (f"\n{shown(outcome.claim)} does not fit:", *(f"  {line}" for line in outcome.why))
+            lines = (f"\n{shown(outcome.claim)} cannot be allocated:", *(f"  {line}" for line in outcome.why))
             click.echo(terminal.printable("\n".join(lines)))
     if refused:
-        click.echo(f"\n{refused} claim{'s' * (refused != 1)} refused")
+        click.echo(f"\n{refused} claim{'s' * (refused != 1)} rejected")
 
 
 def _print_left(slices: Sequence[ResourceSlice], outcomes: Sequence[ClaimOutcome]) -> None:

@@ -32,7 +32,9 @@ class _Closed(io.TextIOBase):
     """Stands for a stdout that is closed: click would print nothing there, and no error."""
 
     def write(self, text: str, /) -> int:
-        raise PermanentError("the output cannot be written: standard output is closed", hint="open it, or use a pipe")
+        raise PermanentError(
+            "the output cannot be written: standard output is closed", hint="redirect it to a file or a pipe"
+        )
 
 
 def replace_closed() -> None:

@@ -25,8 +25,8 @@ BY = ("node", "class", "pf")
 def command(by: tuple[str, ...], nodes: tuple[str, ...], cluster: ClusterAccess, output: str) -> None:
     """Show how many network devices are allocated and free, by node, by DeviceClass and by PF, with their bandwidth.
 
-    A shared device is allocated if a claim has a part of it. A tainted device that no claim has is not free. The
-    bandwidth of a PF is its link's; allocated is the part that claims have. Read with your rights; nothing is written.
+    A shared device counts as allocated if a claim consumes a part of it. Tainted devices are not free. The bandwidth of
+    a PF is that of its link. The cluster is read with your rights; nothing is written.
     """
     found = asyncio.run(read_cluster(cluster, nodes))
     tables = by or BY

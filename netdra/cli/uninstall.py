@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _FORCED = """\
-Forced: netdra is removed while it is needed.
-- Pods that use them go on, with their networks, and cannot end: they stay Terminating until netdra is installed again.
-- Nothing checks or repairs their networks meanwhile, and no new pod gets one.
-- To free a pod for good without netdra, drain its node, delete by force the pods that stay Terminating, and reboot it:
-  what the kernel holds of their networks goes with it, what plugins keep on disk (leases of IPAM plugins) does not.
-- Programs of CNIPlugins stay on the nodes, and nothing looks after them.
+Forced: netdra is removed although it is in use.
+- Pods with its devices keep their networks, but cannot end: they stay Terminating until netdra is installed again.
+- Their networks are not checked or repaired, and new pods do not get networks.
+- To delete such a pod without netdra: drain its node, delete by force the pods that stay Terminating, and reboot it.
+  The reboot removes network interfaces. Files of plugins on disk (leases of IPAM plugins) remain.
+- The binaries of CNIPlugins stay on the nodes, without any maintenance.
 - Ports of VFs stay in Neutron: openstack port list --device-owner netdra:vf"""
 _REFUSED = """\
-Delete the pods that use the claims, claims that nobody uses, and CNIPlugins. The condition of a NeutronPort that is
-being deleted reports why it waits for Neutron. Then uninstall again.
-To uninstall while they exist: helm upgrade RELEASE CHART --reuse-values --set uninstall.force=true"""
+Delete the pods that use the claims, unused claims, and CNIPlugins. The condition of a NeutronPort that is
+being deleted shows why it waits for Neutron. Then uninstall again.
+To uninstall although they exist: helm upgrade RELEASE CHART --reuse-values --set uninstall.force=true"""
 _RUNNING = """\
-netdra runs. Nothing is removed, because running processes need these objects.
-Delete netdra's DaemonSet and Deployments first; helm uninstall does. A pod on a node that does not answer stays until
+netdra is running. Nothing is removed, because running processes need these objects.
+Delete netdra's DaemonSet and Deployments first, e.g. with helm uninstall. A pod on an unreachable node remains until
 the node is back or deleted; if the machine is off, kubectl delete pod --force. Then run this command again."""
 
 _CLUSTER = shared.cluster("As of the daemons: the way to the cluster.")
@@ -57,7 +57,9 @@ def check(cluster: shared.ClusterAccess, force: bool, output: str) -> None:
     holders_left = _ask(cluster, holders)
     _show(holders_left, output)
     if not (holders_left.count or holders_left.plugins or holders_left.neutron_ports):
-        terminal.tell("no ResourceClaim has a device of netdra's, no CNIPlugin is installed, and no port is in Neutron")
+        terminal.tell(
+            "no ResourceClaim uses a device of netdra, no CNIPlugin is installed, and Neutron has no port of netdra"
+        )
         return
     terminal.tell(_FORCED if force else _REFUSED)
     if not force:

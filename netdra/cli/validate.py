@@ -19,6 +19,7 @@ from netdra.model.documents import Document
 from netdra.model.errors import InvalidInputError
 from netdra.model.findings import Finding, Path
 from netdra.model.inventory import Inventory
+from netdra.model.pod_network import PodNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
 from netdra.model.schema import CNIPluginSchema
@@ -36,6 +37,7 @@ _KINDS: tuple[type[Document], ...] = (
     DeviceExposurePolicy,
     CNIPluginSchema,
     CustomDevice,
+    PodNetwork,
     DeviceClass,
     ResourceClaimTemplate,
     ResourceClaim,
@@ -115,7 +117,7 @@ class _Object(msgspec.Struct, frozen=True):
 @click.command(name="validate")
 @objects.options()
 @shared.output("table", "json", "yaml")
-@click.option("--strict", is_flag=True, help="Take warnings for errors.")
+@click.option("--strict", is_flag=True, help="Treat warnings as errors.")
 @click.pass_context
 def command(context: click.Context, given: objects.InputOptions, output: str, strict: bool) -> None:
     """Check topologies, policies, plugin schemas, DeviceClasses, claims, claim templates, and the pods that use them.
@@ -292,7 +294,7 @@ def _findings(objects: Sequence[_Object]) -> Iterator[tuple[_Object, Finding]]:
     """The errors of the objects, each by itself and all together."""
     from netdra.admission import custom_devices
     from netdra.exposure.check import check
-    from netdra.rules import contract
+    from netdra.rules import contract, pod_networks
     from netdra.rules.addresses import default_routes
     from netdra.rules.classes import check_config
     from netdra.rules.cni_plugins import check_plugin
@@ -309,6 +311,11 @@ def _findings(objects: Sequence[_Object]) -> Iterator[tuple[_Object, Finding]]:
     for item, topology in _of(objects, NetworkTopology):
         yield from ((item, finding) for finding in check_topology(topology, schemas))
         yield from ((item, finding) for finding in default_routes(topology))
+    networks = {network.name: network for _, network in _of(objects, PodNetwork)}
+    for item, network in _of(objects, PodNetwork):
+        yield from ((item, finding) for finding in pod_networks.check(network))
+    for item, topology in _of(objects, NetworkTopology):
+        yield from ((item, finding) for finding in pod_networks.check_steps(topology, networks))
     for item, plugin in _of(objects, CNIPlugin):
         yield from ((item, finding) for finding in check_plugin(plugin))
     topologies = {topology.name: (item, topology) for item, topology in _of(objects, NetworkTopology)}
@@ -395,7 +402,7 @@ def _scoped(objects: Sequence[_Object]) -> Iterator[FileProblem]:
     for item in objects:
         kind, namespace, name = item.key
         if namespace and kind not in namespaced | {ResourceClaim.__name__, ResourceClaimTemplate.__name__}:
-            what = f'{kind} "{name}" is of the whole cluster, and in no namespace'
+            what = f'{kind} "{name}" is cluster-scoped and must not have a namespace'
             finding = Finding(what=what, hint="remove its namespace", path=("metadata", "namespace"))
             yield item.problem(finding, "warning")
 
@@ -424,7 +431,7 @@ def _warned(objects: Sequence[_Object], let_through: Sequence[_Object]) -> Itera
     """The webhook's warnings for objects that it lets through, if all objects of the files were there."""
     from netdra.admission import claims, custom_devices, schemas, topologies
     from netdra.admission.cluster import Cluster
-    from netdra.rules import contract
+    from netdra.rules import contract, pod_networks
     from netdra.rules.classes import check_class
     from netdra.rules.networks import overlaps
     from netdra.topology.classes import known_classes
@@ -457,6 +464,9 @@ def _warned(objects: Sequence[_Object], let_through: Sequence[_Object]) -> Itera
     ]
     for entry, findings in warned:
         yield from (entry.problem(finding, "warning") for finding in findings)
+    networks = {value.name: item for item, value in _of(let_through, PodNetwork)}
+    for name, finding in pod_networks.overlaps(value for _, value in _of(let_through, PodNetwork)):
+        yield networks[name].problem(finding, "warning")
     places = {value.name: item for item, value in _of(let_through, NetworkTopology)}
     for name, finding in overlaps(value for _, value in _of(let_through, NetworkTopology)):
         yield places[name].problem(finding, "warning")
@@ -514,9 +524,9 @@ def _print(problems: Sequence[FileProblem], objects: int) -> None:
     checked = f"{objects} object{'s' * (objects != 1)} checked"
     errors = sum(problem.severity == "error" for problem in problems)
     warnings = len(problems) - errors
-    wrong = f"{errors} problem{'s' * (errors != 1)}" if errors else "nothing wrong"
+    wrong = f"{errors} problem{'s' * (errors != 1)}" if errors else "no problems"
     if warnings:
         wrong += f", {warnings} warning{'s' * (warnings != 1)}"
     if not objects and not problems:
-        wrong = "no object of netdra's kinds is in these files"
+        wrong = "the files do not contain objects of netdra's kinds"
     terminal.tell(f"{checked}, {wrong}")

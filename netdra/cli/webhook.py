@@ -18,24 +18,24 @@ from netdra.cli.shared import option
 @shared.namespace
 @shared.name
 @option("--service", "NAME", "The Service that the API server calls; by default NAME-webhook.")
-@option("--host", "NAME", "A further name or address that the certificate is to be for.", "hosts", multiple=True)
-@option("--secret", "NAME", "Where to store the certificate; by default NAME-webhook.")
+@option("--host", "NAME", "An additional name or address for the certificate.", "hosts", multiple=True)
+@option("--secret", "NAME", "The Secret of the certificate; by default NAME-webhook.")
 @option(
     "--certificates",
     "DIR",
-    "A folder with tls.crt and tls.key, read again when they change; without it netdra makes a certificate.",
+    "A directory with tls.crt and tls.key, read again when they change; without it, netdra creates a certificate.",
     type=click.Path(path_type=Path, file_okay=False),
 )
 @option(
     "--client-ca",
     "FILE",
-    "Answer reviews only of who shows a certificate of this authority.",
+    "Accept only clients with a certificate of this CA.",
     type=click.Path(path_type=Path, dir_okay=False),
 )
 @option(
     "--client-name",
     "NAME",
-    "A common name of such a certificate; any of the authority's if none is named.",
+    "A common name of client certificates to accept; by default any.",
     "client_names",
     multiple=True,
 )
@@ -64,8 +64,8 @@ def command(
     from netdra.admission.serving import Clients
 
     if client_names and client_ca is None:
-        raise click.UsageError("--client-name says which certificates of --client-ca count; give that, too")
-    hint = "name an address of this machine, or 0.0.0.0 for all"
+        raise click.UsageError("--client-name restricts certificates of --client-ca; set --client-ca, too")
+    hint = "use an address of this machine, or 0.0.0.0 for all"
     with daemons.listening("--address", address, hint):
         socket.getaddrinfo(address or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     service, secret = service or f"{name}-webhook", secret or f"{name}-webhook"

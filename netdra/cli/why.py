@@ -96,7 +96,7 @@ async def _follow(access: ClusterAccess, subject: Subject, output: str, *, watch
             since = await why_objects.versions(client, scope) if watch else {}
             story = subject.story(await why_objects.read(client, scope))
             if story != former:
-                _print(story, output, again=former is not None)
+                show(story, output, again=former is not None)
                 sys.stdout.flush()
             if not watch:
                 return story
@@ -104,7 +104,8 @@ async def _follow(access: ClusterAccess, subject: Subject, output: str, *, watch
             await why_objects.wait_change(client, since)
 
 
-def _print(story: Story, output: str, *, again: bool) -> None:
+def show(story: Story, output: str, *, again: bool = False) -> None:
+    """Print a story in one of the output formats; `again` separates it from the one before."""
     if output == "text":
         if again:
             click.echo()
@@ -142,6 +143,6 @@ def _statement(statement: Statement, subject: str) -> Iterator[str]:
     yield f"{statement.time:<{_TIME_WIDTH}}  {_MARKS[statement.severity]} {about}{_one_line(statement.text)}"
     indent = " " * (_TIME_WIDTH + 4)
     for line in statement.details:
-        yield f"{indent}{line}"
+        yield f"{indent}{'; '.join(line.splitlines())}"
     if statement.next_step and statement.is_problem:
         yield f"{indent}Next: {_one_line(statement.next_step)}"

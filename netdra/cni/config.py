@@ -63,15 +63,17 @@ def check_attachment(attachment: Attachment) -> None:
     """
     if not _IDENTIFIER.match(attachment.container_id):
         raise InvalidInputError(
-            f"sandbox id {attachment.container_id[:200]!r} is none that CNI allows as a container id",
-            hint="an id has ASCII letters, digits, '_', '.' and '-', and begins with a letter or digit",
+            f"sandbox ID {attachment.container_id[:200]!r} is not a valid CNI container ID",
+            hint="an ID consists of ASCII letters, digits, '_', '.' and '-', and starts with a letter or digit",
         )
     check_if_name(attachment.if_name)
     if "\0" in attachment.netns:
-        raise InvalidInputError(f"namespace path {attachment.netns!r} cannot be a path")
+        raise InvalidInputError(f"namespace path {attachment.netns!r} is not a valid path")
     for key, value in attachment.arguments.items():
         if not key or "=" in key or _NOT_IN_ARGUMENT.search(key) or _NOT_IN_ARGUMENT.search(value):
-            raise InvalidInputError(f"CNI argument {key!r}={value!r} cannot be passed: CNI_ARGS has no way to quote")
+            raise InvalidInputError(
+                f"CNI argument {key!r}={value!r} contains characters that CNI_ARGS does not support"
+            )
 
 
 def check_network_name(name: str) -> None:
@@ -82,8 +84,9 @@ def check_network_name(name: str) -> None:
     """
     if len(name) > MAX_NETWORK_NAME or not _IDENTIFIER.match(name):
         raise InvalidInputError(
-            f"{name[:MAX_NETWORK_NAME]!r} cannot be the name of a network",
-            hint=f"1 to {MAX_NETWORK_NAME} ASCII letters, digits, '_', '.' and '-', the first a letter or digit",
+            f"{name[:MAX_NETWORK_NAME]!r} is not a valid network name",
+            hint=f"it must have 1 to {MAX_NETWORK_NAME} ASCII letters, digits, '_', '.' and '-', and start "
+            "with a letter or digit",
         )
 
 
@@ -96,8 +99,8 @@ def check_if_name(name: str) -> None:
     too_long = len(name.encode(errors="surrogateescape")) > MAX_IF_NAME
     if not name or too_long or name in {".", ".."} or _NOT_IN_IF_NAME.search(name):
         raise InvalidInputError(
-            f"{name!r} cannot be the name of an interface",
-            hint=f"a name has 1 to {MAX_IF_NAME} bytes, without white space and any of / : %",
+            f"{name!r} is not a valid interface name",
+            hint=f"it must have 1 to {MAX_IF_NAME} bytes, without white space and any of / : %",
         )
 
 
@@ -112,7 +115,9 @@ def request(network: NetworkConfig, version: str, previous: StepResult | None) -
     if network.device_id:
         given = derived.get(_RUNTIME_CONFIG) or {}
         if not isinstance(given, Mapping):
-            raise InvalidInputError(f'network "{network.network}": {_RUNTIME_CONFIG} {str(given)[:80]!r} is no object')
+            raise InvalidInputError(
+                f'network "{network.network}": {_RUNTIME_CONFIG} {str(given)[:80]!r} is not an object'
+            )
         derived["deviceID"] = network.device_id
         derived[_RUNTIME_CONFIG] = {**given, "deviceID": network.device_id}
     if previous is not None:

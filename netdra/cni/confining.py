@@ -55,7 +55,9 @@ _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
 _LANDLOCK_VERSION, _LANDLOCK_PATH = 1, 1
 _WRITE, _CHANGE_FOLDERS, _TRUNCATE = 1 << 1, 0x1FF0, 1 << 14
 _TRUNCATE_SINCE = 3
-_NO_USER = "the driver may not change the program's user; give its container the capabilities SETUID and SETGID"
+_NO_USER = (
+    "the driver is not allowed to change the program's user; add the capabilities SETUID and SETGID to its container"
+)
 _libc = ctypes.CDLL(None, use_errno=True)
 
 

@@ -21,16 +21,16 @@ HUNG_SECONDS = 0.25
 
 _BAD_VERSION, _BAD_ENVIRONMENT = 1, 4
 _MEANINGS = {
-    1: "it does not speak this version of CNI",
+    1: "it does not support this CNI version",
     2: "it does not support a field of its configuration",
-    3: "it does not know the container",
-    4: "its environment is not as it needs it",
-    5: "it could not read or write something",
+    3: "it does not recognize the container",
+    4: "a required environment variable is missing or invalid",
+    5: "a read or write failed",
     6: "it could not decode its configuration",
-    7: "its configuration is wrong",
-    11: "it asks to be called again later",
-    50: "it is not available just now",
-    51: "it is not available, and existing containers may have no network",
+    7: "its configuration is invalid",
+    11: "it requests a retry later",
+    50: "it is not available at the moment",
+    51: "it is not available, and existing containers may have lost their network",
 }
 """What the error codes mean that every plugin shares (CNI specification 1.1, "Error")."""
 _UNIMPLEMENTED = re.compile(

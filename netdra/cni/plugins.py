@@ -72,11 +72,12 @@ def root_trouble(root: str) -> PermanentError | None:
         there = os.readlink(f"{root}/proc/self")  # noqa: PTH115 (the text of the link counts)
     except OSError as problem:
         what = f"CNI plugins cannot run in {root}: {root}/proc/self: {problem.strerror}"
-        return PermanentError(what, hint=f"mount the node's root at {root}, with all that is mounted in it")
+        return PermanentError(what, hint=f"mount the node's root filesystem at {root}, including its submounts")
     if there == own:
         return None
     return PermanentError(
-        f"CNI plugins cannot run in {root}: process {own} is process {there} there, so none finds its own /proc",
+        f"CNI plugins cannot run in {root}: process {own} has the ID {there} there, so programs do not "
+        "find their own /proc",
         hint="set hostPID: true on the pod, or --cni-root / with the node's folders at their own paths (docs/image.md)",
     )
 
@@ -91,16 +92,17 @@ def find(name: str, where: PluginPath) -> Binary:
     """
     if not is_name(name):
         raise InvalidInputError(
-            f"CNI plugin {name[:MAX_NAME]!r} is no plugin name",
-            hint="a plugin's type is the name of its file: ASCII letters, digits, '-', '_' and '.', no path",
+            f"{name[:MAX_NAME]!r} is not a valid CNI plugin name",
+            hint="a plugin's type is the name of its executable: ASCII letters, digits, '-', '_' and '.', "
+            "without a path",
         )
     for directory in where.directories:
         binary = _binary(name, directory, where.root)
         if binary is not None:
             return binary
     searched = ":".join(where.directories) + ("" if where.root == "/" else f" under {where.root}")
-    failure = PluginFailure(plugin=name, verb="", kind="missing", message=f"no executable of that name in {searched}")
-    raise plugin_error(failure, hint="install the plugin on the node, or name its directory in the CNI path")
+    failure = PluginFailure(plugin=name, verb="", kind="missing", message=f"executable not found in {searched}")
+    raise plugin_error(failure, hint="install the plugin on the node, or add its directory to the CNI path")
 
 
 def installed(where: PluginPath) -> tuple[Binary, ...]:
@@ -192,7 +194,7 @@ def _check_readable(path: str, problem: OSError) -> None:
         TemporaryError: the error says nothing of the file.
     """
     if problem.errno in _SHORT:
-        raise TemporaryError(f"CNI plugins: {path} cannot be looked at: {problem.strerror}") from None
+        raise TemporaryError(f"CNI plugins: {path} cannot be read: {problem.strerror}") from None
 
 
 def _status_in_root(path: str, root: str) -> os.stat_result:
@@ -226,6 +228,7 @@ def _chroot() -> str:
     path = shutil.which("chroot", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin:/usr/bin:/bin")
     if path is None:
         raise PermanentError(
-            "there is no chroot program, and plugins are to run in the host's root", hint="install coreutils"
+            "the program chroot is not installed; it is required to run plugins in the host's root filesystem",
+            hint="install coreutils",
         )
     return path

@@ -70,14 +70,14 @@ def find(
     binary = plugins.find(name, where)
     if version is not None and version not in results.SUPPORTED_VERSIONS:
         raise InvalidInputError(
-            f'CNI plugin "{name}": cniVersion {str(version)[:20]!r} is not spoken here',
-            hint=f"one of {', '.join(results.SUPPORTED_VERSIONS)}, or leave it out",
+            f'CNI plugin "{name}": cniVersion {str(version)[:20]!r} is not supported',
+            hint=f"use one of {', '.join(results.SUPPORTED_VERSIONS)}, or omit it",
         )
     offered = supported_versions(binary, timeout, confined)
     wanted = results.SUPPORTED_VERSIONS if version is None else (version,)
     common = [supported for supported in results.SUPPORTED_VERSIONS if supported in offered and supported in wanted]
     if not common:
-        message = f"it speaks CNI {', '.join(offered) or 'of no version'}, and asked for is {' or '.join(wanted)}"
+        message = f"it supports CNI {', '.join(offered) or 'no known version'}, but {' or '.join(wanted)} was requested"
         raise plugin_error(PluginFailure(plugin=name, verb="VERSION", kind="version", message=message))
     return ReadyPlugin(binary=binary, where=where, version=common[-1], lock=lock)
 
@@ -113,7 +113,7 @@ def _ask_versions(binary: Binary, timeout: float, confined: ConfinedPrograms | N
     try:
         return msgspec.json.decode(printed, type=_Versions).supported_versions
     except UNREADABLE as problem:
-        raise _rubbish(binary, "VERSION", f"its answer to VERSION cannot be read: {problem}", printed) from None
+        raise _rubbish(binary, "VERSION", f"its answer to VERSION is invalid: {problem}", printed) from None
 
 
 def add(
@@ -153,7 +153,7 @@ def new_stop() -> int:
     try:
         return os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
     except OSError as problem:
-        raise TemporaryError(f"no plugin can be called: {problem.strerror}") from None
+        raise TemporaryError(f"plugins cannot be called: {problem.strerror}") from None
 
 
 def can_check(plugin: ReadyPlugin) -> bool:
@@ -200,7 +200,7 @@ def collect(plugin: ReadyPlugin, network: NetworkConfig, valid: Iterable[Attachm
 
 def _require(plugin: ReadyPlugin, verb: str, since: str) -> None:
     if not results.at_least(plugin.version, since):
-        message = f"it speaks CNI {plugin.version}, which has no {verb}"
+        message = f"it supports CNI {plugin.version}, which does not define {verb}"
         raise plugin_error(PluginFailure(plugin=plugin.binary.name, verb=verb, kind="version", message=message))
 
 
@@ -225,7 +225,7 @@ def _execute(
     try:
         stdin = msgspec.json.encode(request)
     except (TypeError, ValueError, OverflowError, RecursionError) as problem:
-        raise InvalidInputError(f'CNI plugin "{binary.name}": its configuration is no JSON: {problem}') from None
+        raise InvalidInputError(f'CNI plugin "{binary.name}": its configuration is not valid JSON: {problem}') from None
     run = partial(process.run, binary.argv(), environment, stdin, timeout, lock, stop)
     return _finished(binary, verb, run, timeout)
 
@@ -238,15 +238,15 @@ def _finished(binary: Binary, verb: str, run: Callable[[], process.Finished], ti
         message = f"{binary.path} cannot be run: {problem.strerror}"
         raise plugin_error(PluginFailure(plugin=binary.name, verb=verb, kind="missing", message=message)) from None
     if finished.stopped:
-        raise _failed(binary, verb, "stopped", "it was ended because the caller was interrupted", finished)
+        raise _failed(binary, verb, "stopped", "it was stopped because the caller was interrupted", finished)
     if finished.timed_out:
-        message = f"it was ended after {timeout:.1f} s, all the time that it had"
+        message = f"it timed out after {timeout:.1f} s and was stopped"
         raise _failed(binary, verb, "timeout", message, finished, waited=timeout)
     if finished.overflowed:
-        message = f"it printed more than {process.MAX_STDOUT} bytes and was ended"
+        message = f"it printed more than {process.MAX_STDOUT} bytes and was stopped"
         raise _failed(binary, verb, "overflow", message, finished)
     if finished.status < 0:
-        message = f"it was ended by signal {-finished.status} ({signal.strsignal(-finished.status)})"
+        message = f"it was terminated by signal {-finished.status} ({signal.strsignal(-finished.status)})"
         raise _failed(binary, verb, "signal", message, finished)
     if finished.status > 0:
         raise _own_error(binary, verb, finished)

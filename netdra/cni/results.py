@@ -57,9 +57,9 @@ def parse(printed: bytes) -> StepResult:
     try:
         result = _decoder.decode(printed)
     except UNREADABLE as problem:
-        raise ValueError(f"its result cannot be read: {problem}") from None
+        raise ValueError(f"its result is invalid: {problem}") from None
     if result.cni_version and result.cni_version not in _READABLE_VERSIONS:
-        raise ValueError(f"its result is of CNI version {result.cni_version!r}")
+        raise ValueError(f"its result has the CNI version {result.cni_version!r}")
     interfaces = result.interfaces or ()
     for interface in interfaces:
         _check_interface(interface)
@@ -99,7 +99,7 @@ def _check_interface(interface: CNIInterface) -> None:
     """What is longer than any name, address or path is none, and would fill statuses and checkpoints."""
     for field, most in _LONGEST.items():
         if len(getattr(interface, field)) > most:
-            raise ValueError(f"its result has an interface whose {field} has more than {most} characters")
+            raise ValueError(f"the plugin's result contains an interface whose {field} has more than {most} characters")
 
 
 def _check_address(address: CNIAddress, interfaces: int) -> None:
@@ -108,10 +108,11 @@ def _check_address(address: CNIAddress, interfaces: int) -> None:
         if address.gateway:
             ipaddress.ip_address(address.gateway)
     except ValueError as problem:
-        raise ValueError(f"its result has an address that is none: {problem}") from None
+        raise ValueError(f"the plugin's result contains an invalid address: {problem}") from None
     if address.interface is not None and not 0 <= address.interface < interfaces:
         raise ValueError(
-            f"its result gives {address.address} to interface {address.interface}, and has {interfaces} interfaces"
+            f"the plugin's result assigns {address.address} to interface {address.interface}, but "
+            f"contains {interfaces} interfaces"
         )
 
 
@@ -121,4 +122,4 @@ def _check_route(route: CNIRoute) -> None:
         if route.gw:
             ipaddress.ip_address(route.gw)
     except ValueError as problem:
-        raise ValueError(f"its result has a route that is none: {problem}") from None
+        raise ValueError(f"the plugin's result contains an invalid route: {problem}") from None

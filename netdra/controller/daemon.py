@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from netdra.controller.addresses import PodAddresses
 from netdra.controller.controller import Controller
 from netdra.controller.installers import InstallerSettings
 from netdra.controller.plugins import ClusterPlugins
@@ -85,6 +86,7 @@ async def _lead(client: Client, recorder: Recorder, process: Process, settings: 
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(controller.run())
         tasks.create_task(ClusterPlugins(client, recorder, controller.state, installing, process.in_hand).run())
+        tasks.create_task(PodAddresses(client, recorder, controller.state, process.in_hand).run())
         if settings.neutron is not None:
             from netdra.controller.neutron import NeutronPorts
 
@@ -97,4 +99,6 @@ async def _lead(client: Client, recorder: Recorder, process: Process, settings: 
 def _caches(client: Client, election: Election) -> Check:
     """The copies of the leader; other processes have none."""
     copies = synced(client)
-    return lambda: copies() if election.leads else CheckResult(ok=True, detail="none, it does not lead")
+    return lambda: (
+        copies() if election.leads else CheckResult(ok=True, detail="not written, this replica is not the leader")
+    )

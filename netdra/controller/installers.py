@@ -414,10 +414,10 @@ def planned_schema(
     is_own = present is not None and present.metadata.labels.get(PLUGIN_LABEL) == plugin.name
     spec = plugin.spec.schema or (binary.schema if binary is not None else None)
     if spec is not None and present is not None and present.is_shipped:
-        message = f'CNIPluginSchema "{name}" of a former version of netdra is deleted first'
+        message = f'deleting CNIPluginSchema "{name}" of an older netdra first'
         return PlannedSchema(condition=Desired("SchemaApplied", False, "Pending", message))
     if spec is not None and present is not None and not is_own:
-        message = f"CNIPluginSchema \"{name}\" is somebody's own, and counts in the place of the plugin's"
+        message = f'CNIPluginSchema "{name}" is managed by a user and replaces the plugin\'s own schema'
         return PlannedSchema(condition=Desired("SchemaApplied", True, "Own", message))
     if spec is None:
         return _without_schema(plugin, binary, present if is_own else None, schemas)
@@ -441,18 +441,19 @@ def _without_schema(
 ) -> PlannedSchema:
     expected = described(plugin.name, is_builtin=False)
     if binary is None:
-        condition = Desired("SchemaApplied", False, "Pending", "no node has told yet what is in the image")
+        condition = Desired("SchemaApplied", False, "Pending", "no node has reported the content of the image yet")
         if own is not None:
             message = f'CNIPluginSchema "{own.metadata.name}" describes it'
             condition = Desired("SchemaApplied", True, "Applied", message)
         return PlannedSchema(condition=condition)
     if expected in schemas:
-        message = f"the cluster has a schema of {expected}, and the image none"
+        message = f"the cluster has a schema for {expected}; the image does not contain one"
         condition = Desired("SchemaApplied", True, "Present", message)
     else:
         message = (
-            f"neither the image nor the cluster has a schema of {expected}, and nodes run no plugin without one: put "
-            "schema.yaml beside the binary, set spec.schema, or list the plugin in node.allowPlugins (--allow-plugin)"
+            f"neither the image nor the cluster contains a schema for {expected}, and nodes do not run "
+            "plugins without a schema; add schema.yaml beside the binary, set spec.schema, or add the "
+            "plugin to node.allowPlugins (--allow-plugin)"
         )
         condition = Desired("SchemaApplied", False, "NoSchema", message)
     return PlannedSchema(condition=condition, verb="delete" if own is not None else "", schema=own)
@@ -474,8 +475,8 @@ def _wrong(plugin: CNIPlugin, schema: CNIPluginSchema) -> str:
     expected = described(plugin.name, is_builtin=False)
     if schema.spec.plugin != expected:
         return (
-            f"its schema describes {schema.spec.plugin}, and the plugin is {expected}: set cniType to the object's "
-            "name, and execution: Binary if netdra has that type built in"
+            f"its schema describes {schema.spec.plugin}, but the plugin is {expected}; set cniType to "
+            "the object's name, and execution: Binary if netdra has a built-in type of this name"
         )
     _, findings = contract.examine(schema)
     return "; ".join(str(finding) for finding in findings)
@@ -492,7 +493,7 @@ def status(plugin: CNIPlugin, seen: PluginState | None, schema: PlannedSchema, n
     before = plugin.status or CNIPluginStatus()
     generation = plugin.metadata.generation
     if seen is None:
-        message = "the controller was started without --image, netdra's own image, so it installs no plugins"
+        message = "the controller was started without --image (the image of netdra); it cannot install plugins"
         only = Desired("Installed", False, "NotConfigured", message)
         return CNIPluginStatus(
             observed_generation=generation, conditions=conditions((only,), before.conditions, generation, now)
@@ -542,15 +543,15 @@ def _installed(plugin: CNIPlugin, seen: PluginState, failures: Sequence[CNIPlugi
         message = f"on {len(failures)} nodes ({named}); {first.node}: {first.message}"
         return Desired("Installed", False, "Failing", message)
     if seen.desired is None:
-        return Desired("Installed", False, "Pending", "the DaemonSet is being made")
+        return Desired("Installed", False, "Pending", "the DaemonSet is being created")
     if removing:
         missing = len(seen.ready) - seen.desired
-        return Desired("Installed", False, "Removing", f"it is being removed; {-missing} nodes are left")
+        return Desired("Installed", False, "Removing", f"it is being removed; {-missing} nodes remain")
     if seen.desired == 0:
-        return Desired("Installed", False, "NoNodes", "no node has the labels of spec.nodeSelector")
+        return Desired("Installed", False, "NoNodes", "spec.nodeSelector does not match any node")
     if not seen.is_complete:
-        return Desired("Installed", False, "Installing", f"{len(seen.ready)} of {seen.desired} nodes have it")
-    return Desired("Installed", True, "Installed", f"{seen.desired} nodes have it")
+        return Desired("Installed", False, "Installing", f"installed on {len(seen.ready)} of {seen.desired} nodes")
+    return Desired("Installed", True, "Installed", f"installed on {seen.desired} nodes")
 
 
 def _clipped(text: str) -> str:

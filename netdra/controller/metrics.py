@@ -8,7 +8,7 @@ CONTROLLER = Catalogue("Controller")
 
 RECONCILE_SECONDS = CONTROLLER.histogram(
     "netdra_controller_reconcile_duration_seconds",
-    "One look at one object, writes included.",
+    "Duration of one reconciliation of an object, including writes.",
     "kind",
     OUTCOME,
     buckets=SLOW,
@@ -19,12 +19,16 @@ CLASS_WRITES = CONTROLLER.counter(
 STATUS_WRITES = CONTROLLER.counter("netdra_controller_status_writes_total", "Statuses written.", "resource")
 DEGRADED = CONTROLLER.gauge(
     "netdra_controller_degraded_objects",
-    "NetworkTopologies and DeviceExposurePolicies whose condition Degraded is True; 0 where the process does not lead.",
+    "NetworkTopologies and DeviceExposurePolicies whose condition Degraded is True; 0 if the process "
+    "is not the leader.",
     "kind",
+)
+ADDRESS_WRITES = CONTROLLER.counter(
+    "netdra_controller_address_writes_total", "PodAddresses written or deleted.", "verb"
 )
 NEUTRON_SECONDS = CONTROLLER.histogram(
     "netdra_controller_neutron_request_duration_seconds",
-    "One request to Keystone or Neutron; the status is 0 where no answer came.",
+    "Duration of one request to Keystone or Neutron; the status is 0 without an answer.",
     "server",
     "method",
     "status",
@@ -34,5 +38,5 @@ NEUTRON_PORTS = CONTROLLER.gauge(
     "netdra_controller_neutron_ports", "NeutronPorts by the reason of their condition Bound.", "reason"
 )
 NEUTRON_ORPHANS = CONTROLLER.counter(
-    "netdra_controller_neutron_orphans_total", "Ports of claims that are gone, deleted from Neutron.", OUTCOME
+    "netdra_controller_neutron_orphans_total", "Ports of deleted claims that were deleted from Neutron.", OUTCOME
 )

@@ -430,7 +430,7 @@ class NeutronPorts:
         try:
             await self._neutron.label(now, await self._request(port))
         except (NeutronError, CloudsError) as problem:
-            log.info("port %s in Neutron is not labelled yet: %s", now.id, problem.what)
+            log.info("port %s in Neutron does not have its tags yet: %s", now.id, problem.what)
 
     def _has(self, port_id: str, host: str, pci_slot: str) -> bool:
         """Whether a VF has a NeutronPort that names a port, and keeps it."""
@@ -497,10 +497,10 @@ class NeutronPorts:
             try:
                 problems = await self._inspection.look_through()
             except NetdraError as problem:
-                log.warning("the cluster's ports in Neutron were not looked through: %s", problem)
+                log.warning("the cluster's ports in Neutron were not checked: %s", problem)
                 continue
             if problems:
-                first = f"{len(problems)} of the cluster's ports in Neutron were not looked through, the first"
+                first = f"{len(problems)} of the cluster's ports in Neutron were not checked, the first"
                 log.warning("%s: %s", first, problems[0])
 
     async def _run_looks(self) -> None:
@@ -514,7 +514,7 @@ class NeutronPorts:
                 for problem in await self._inspection.look_for_changes():
                     log.info("a port in Neutron was not compared: %s", problem)
             except NetdraError as problem:
-                log.info("changes in Neutron were not looked for: %s", problem)
+                log.info("changes in Neutron were not checked: %s", problem)
             wait = max(self._settings.poll_seconds, (time.monotonic() - began) * POLL_SHARE)
 
     async def _cluster_uid(self) -> str:

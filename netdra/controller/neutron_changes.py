@@ -38,7 +38,7 @@ def difference(port: NeutronPort, now: Port, vf_settings: VfSettings | None = No
     ]
     if vf_settings is not None:
         rows += _described(given, neutron_ports.port_settings(vf_settings), is_bound=bool(now.host))
-    return "; ".join(f"{what} {then} became {this or 'none'}" for what, then, this in rows if then != this)
+    return "; ".join(f"{what} {then} changed to {this or 'none'}" for what, then, this in rows if then != this)
 
 
 def _described(given: PortSettings, now: PortSettings, *, is_bound: bool) -> Iterator[tuple[str, str, str]]:
@@ -50,8 +50,8 @@ def _described(given: PortSettings, now: PortSettings, *, is_bound: bool) -> Ite
     yield "name servers", _texts(given.dns), _texts(now.dns)
     if is_bound:  # trust stands in the profile, which goes with the host
         yield "trust", _on(is_on=given.trust), _on(is_on=now.trust)
-    yield "lowest rate", _rate(given.min_tx_rate), _rate(now.min_tx_rate)
-    yield "highest rate", _rate(given.max_tx_rate), _rate(now.max_tx_rate)
+    yield "minimum rate", _rate(given.min_tx_rate), _rate(now.min_tx_rate)
+    yield "maximum rate", _rate(given.max_tx_rate), _rate(now.max_tx_rate)
 
 
 def _texts(texts: Sequence[str]) -> str:

@@ -86,7 +86,7 @@ class Inspection:
             except NetdraError as problem:
                 problems.append(problem)
             else:
-                log.info("deleted port %s from Neutron: the claim that it was for is gone", port_id)
+                log.info("deleted port %s from Neutron: its claim no longer exists", port_id)
         self._suspects = suspects
         for port_id, known in by_id.items():
             if known is not None and _is_compared(known) and port_id not in suspects:

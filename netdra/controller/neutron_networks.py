@@ -16,7 +16,7 @@ from netdra.neutron.errors import NetworkMovedError, NeutronError, UnauthorizedE
 from netdra.neutron.physnets import PhysnetDefault
 from netdra.neutron.tenancy import is_id
 
-_HINT = "give the id of the right network in the topology, or in the controller's map of physical networks"
+_HINT = "set the ID of the right network in the topology, or in the controller's map of physical networks"
 Lookups = dict[str, NeutronNetwork | NeutronError]
 """What Neutron has answered about networks, by id or name."""
 
@@ -105,4 +105,6 @@ def _problem(port: NeutronPort, wanted: str, now: NeutronNetwork | NeutronError)
 
 
 def _moved(network: NeutronNetwork, former: str, of: str) -> str:
-    return f'network "{network.name}" is {network.id} of project {network.project_id} now, and {of} is in {former}'
+    return (
+        f'network "{network.name}" now has the ID {network.id} of project {network.project_id}, but {of} is in {former}'
+    )

@@ -89,10 +89,11 @@ class Ownership:
         words = sorted(record.word for record in records)
         if lease is not None and not {*words} <= {*known}:
             raise OtherClusterError(
-                f"Neutron: security group {records[0].name}: another cluster with the uid {cluster} looks after the "
-                "ports of both; this one is a copy of it, or was restored from a snapshot",
-                hint=f"if the other is gone: kubectl delete lease -n {self._namespace} {LEASE}; if not, give this one "
-                "another project",
+                f"Neutron: security group {records[0].name}: another cluster with the UID {cluster} "
+                "manages the ports of both; this cluster is a copy of it, or was restored from a "
+                "snapshot",
+                hint=f"if the other cluster no longer exists: kubectl delete lease -n {self._namespace} "
+                f"{LEASE}; otherwise configure another project for this cluster",
             )
         if self._is_made and not records:
             return  # this Neutron takes none, or does not show it, or an administrator has deleted it
@@ -103,7 +104,9 @@ class Ownership:
         except (QuotaError, ForbiddenError, NeutronRefusedError) as problem:
             if records:
                 raise
-            log.warning("a copy of this cluster could not be told from it, and would delete its ports: %s", problem)
+            log.warning(
+                "a copy of this cluster cannot be distinguished from it and would delete its ports: %s", problem
+            )
         self._is_made = True
 
     async def _lease(self) -> Lease | None:

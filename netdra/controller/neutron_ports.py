@@ -42,6 +42,7 @@ from netdra.neutron.marks import Label
 from netdra.topology.bind import bind
 from netdra.topology.devices import DeviceKey, from_slices, physnets
 from netdra.topology.surroundings import ELSEWHERE
+from netdra.topology.users import pod_owner
 
 
 class AllocatedNode(msgspec.Struct, frozen=True):
@@ -100,9 +101,10 @@ def _port(
     if not isinstance(physnet, str) or not (device.pci_address or device.pooled):
         lacks = "pciAddress" if isinstance(physnet, str) else names.PHYSNET
         raise InvalidInputError(
-            f'ResourceClaim "{claim.metadata.namespace}/{claim.metadata.name}": device "{device.device}" of pool '
-            f'"{device.pool}" has no {lacks}, so no port of Neutron can be had for it',
-            hint=f'select devices that have one: "{names.PHYSNET}" in device.attributes["{names.DRIVER}"]',
+            f'ResourceClaim "{claim.metadata.namespace}/{claim.metadata.name}": device '
+            f'"{device.device}" of pool "{device.pool}" does not have {lacks}, which a Neutron port '
+            "requires",
+            hint=f'select devices that have it: "{names.PHYSNET}" in device.attributes["{names.DRIVER}"]',
         )
     metadata = claim.metadata
     owner = OwnerReference(api_version=API_VERSION, kind="ResourceClaim", name=metadata.name, uid=metadata.uid)
@@ -139,8 +141,7 @@ def _port(
 
 def pod_of(claim: ClaimUse | None) -> OwnerReference | None:
     """The pod that a claim was made for, by a template or for an extended resource; None if pods share it."""
-    owners = claim.metadata.owner_references if claim is not None else ()
-    return next((owner for owner in owners if (owner.api_version, owner.kind) == ("v1", "Pod")), None)
+    return pod_owner(claim.metadata) if claim is not None else None
 
 
 def label(port: NeutronPort, claim: ClaimUse | None, cluster: str) -> Label:
@@ -184,14 +185,14 @@ def check_choice(port: NeutronPort, slices: Sequence[ResourceSlice]) -> None:
     if pooled is None or not pooled.pooled:
         raise NeutronRefusedError(
             f'device "{spec.device}" of pool "{spec.pool}" is not a device of pooled VFs of node {spec.node_name}',
-            hint="it is tried again; delete the pod and its claim if a policy does not offer it any more",
+            hint="netdra retries; delete the pod and its claim if a policy no longer offers the device",
         )
     for device in devices.values():
         if device.pci_address == port.pci_address and (device.type != "vf" or device.pool != spec.pool):
             raise NeutronRefusedError(
-                f'{port.pci_address} is device "{device.device}" of pool "{device.pool}", not one of the VFs of device '
-                f'"{spec.device}" of pool "{spec.pool}"',
-                hint=f"see the log of the driver on node {spec.node_name}",
+                f'{port.pci_address} is device "{device.device}" of pool "{device.pool}", not one of '
+                f'the VFs of device "{spec.device}" of pool "{spec.pool}"',
+                hint=f"see the log of netdra node on node {spec.node_name}",
             )
 
 
@@ -232,7 +233,10 @@ def bound(
     text = f"port {answer.id} is bound on host {answer.host}"
     if network.physnet is None:
         # Neutron itself binds ports of any physical network that the host's agent has.
-        text += f"; the user may not see whether network {network.name or network.id} is of {port.spec.physnet}"
+        text += (
+            f"; the user is not allowed to read whether network {network.name or network.id} belongs to "
+            f"{port.spec.physnet}"
+        )
     desired = [Desired(BOUND, holds=True, reason="Bound", message=text), *_unenforced(port, vf_settings)]
     return replace(
         _about(port),
@@ -272,7 +276,7 @@ def changed(
     """
     anew = {CURRENT} if vf_settings is None else {CURRENT, ENFORCED}
     others = (condition for condition in _conditions(port) if condition.type not in anew)
-    text = f"{what}: the VF keeps what it was given; a pod with a new claim gets the port's new settings"
+    text = f"{what}: the VF keeps its current settings; a pod with a new claim gets the new settings of the port"
     texts = [*([text] if what else []), *([elsewhere] if elsewhere else [])]
     desired = [Desired(CURRENT, holds=False, reason="ChangedInNeutron", message="\n".join(texts))] if texts else []
     desired += _unenforced(port, vf_settings) if vf_settings is not None else []
@@ -285,7 +289,7 @@ def _unenforced(port: NeutronPort, vf_settings: VfSettings) -> list[Desired]:
     """The condition of a port that has something which no VF can be set up for."""
     groups = ["security groups"] if port.spec.security_groups else []
     parts = [*groups, *vf_settings.unenforced]
-    text = f"{'; '.join(parts)}: not enforced, for a VF cannot be set up for it"
+    text = f"{'; '.join(parts)} are not enforced: a VF does not support them"
     return [Desired(ENFORCED, holds=False, reason="NotEnforced", message=text)] if parts else []
 
 

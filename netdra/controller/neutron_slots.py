@@ -64,7 +64,7 @@ def _keeps_it(own: NeutronPort, port: NeutronPort) -> bool:
 
 def _taken(port: NeutronPort, other: str, device: str, owner: str) -> SlotTakenError:
     return SlotTakenError(
-        f"VF {port.pci_address} of host {port.spec.host} has port {other} already, for device_id {device} of "
-        f"{owner or 'nobody'}",
-        hint="delete that port if nobody uses it any more: openstack port show shows its description",
+        f"VF {port.pci_address} of host {port.spec.host} already has port {other}, for device_id "
+        f"{device} of {owner or 'nobody'}",
+        hint="delete that port if it is no longer used; openstack port show prints its description",
     )

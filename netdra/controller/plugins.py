@@ -152,7 +152,7 @@ class ClusterPlugins:
         )
         self._binaries[plugin.name] = seen.binaries
         if removing and seen.is_complete:
-            log.info('CNIPlugin "%s" is removed from %s nodes', plugin.name, seen.desired)
+            log.info('CNIPlugin "%s" is being removed from %s nodes', plugin.name, seen.desired)
             await finalize(self._client, plugin, wanted=False)
             return
         planned = self._planned_schema(plugin, seen, removing=removing)

@@ -158,7 +158,7 @@ def is_interim(topology: NetworkTopology, seen: TopologyState) -> bool:
 def _compiled(seen: TopologyState) -> Desired:
     if seen.findings:
         return Desired("Compiled", holds=False, reason="Unsound", message="\n".join(seen.findings))
-    return Desired("Compiled", holds=True, reason="Sound", message="the graph and every step's config are sound")
+    return Desired("Compiled", holds=True, reason="Sound", message="the graph and the config of every step are valid")
 
 
 def _ready(topology: NetworkTopology, seen: TopologyState) -> Desired:
@@ -168,11 +168,11 @@ def _ready(topology: NetworkTopology, seen: TopologyState) -> Desired:
         why = f"deletion waits until no claim uses it ({listed}); new claims cannot be allocated"
         return Desired("Ready", holds=False, reason="Deleting", message=why)
     if seen.findings:
-        why = "DeviceClasses are left as they are until the topology is sound"
+        why = "DeviceClasses are not changed until the topology is valid"
         return Desired("Ready", holds=False, reason="Unsound", message=why)
     if seen.changes.foreign:
         named = ", ".join(f'"{name}"' for name in seen.changes.foreign)
-        why = f"DeviceClass {named} is not netdra's and is left as it is; delete it, or rename the step"
+        why = f"DeviceClass {named} is not managed by netdra and not changed; delete it, or rename the step"
         return Desired("Ready", holds=False, reason="ForeignDeviceClass", message=why)
     if seen.problem:
         return Desired("Ready", holds=False, reason="Refused", message=seen.problem)
@@ -181,12 +181,12 @@ def _ready(topology: NetworkTopology, seen: TopologyState) -> Desired:
     if seen.not_allowed:
         why = "; ".join(seen.not_allowed)
         return Desired("Ready", holds=False, reason=_NOT_ALLOWED, message=f"nodes reject new claims: {why}")
-    return Desired("Ready", holds=True, reason="DeviceClassesReady", message="every DeviceClass is as it should be")
+    return Desired("Ready", holds=True, reason="DeviceClassesReady", message="all DeviceClasses are up to date")
 
 
 def _in_use(users: Sequence[str]) -> Desired:
     if users:
-        why = "claims are allocated through its DeviceClasses; while pods are attached, its steps cannot be changed"
+        why = "claims are allocated through its DeviceClasses; its steps cannot be changed while pods are attached"
         return Desired("InUse", holds=True, reason="Allocated", message=why)
     return Desired("InUse", holds=False, reason="NoUsers", message="no claim is allocated through its DeviceClasses")
 
@@ -205,7 +205,9 @@ def _failures(failing: FailingClaims) -> str:
     where = f" on {nodes}" if failing.nodes else ""
     last = failing.last_error
     return (
-        f"{subject}{where}; the last one is {last.claim}: {last.message}" if last is not None else f"{subject}{where}"
+        f"{subject}{where}; the last error is of {last.claim}: {last.message}"
+        if last is not None
+        else f"{subject}{where}"
     )
 
 
@@ -275,12 +277,17 @@ def _problems(reports: PolicyReports) -> tuple[PolicyProblem, ...]:
 def _policy_accepted(wrong: Sequence[str]) -> Desired:
     if wrong:
         return Desired("Accepted", holds=False, reason="Invalid", message="\n".join(wrong))
-    return Desired("Accepted", holds=True, reason="Valid", message="the policy can be used")
+    return Desired("Accepted", holds=True, reason="Valid", message="the policy is valid")
 
 
 def _conflicting(policy: DeviceExposurePolicy, rivals: Rivals) -> Desired:
     if not rivals.names:
-        return Desired("Conflicting", holds=False, reason="NoConflict", message="no other policy is of its rank")
+        return Desired(
+            "Conflicting",
+            holds=False,
+            reason="NoConflict",
+            message="no other policy has the same selector, priority and suffix",
+        )
     named = ", ".join(f'"{name}"' for name in rivals.names)
     subject = f"{named} and more policies have" if rivals.more else f"{named} has"
     winner = min(policy.name, *rivals.names)
@@ -288,13 +295,13 @@ def _conflicting(policy: DeviceExposurePolicy, rivals: Rivals) -> Desired:
     if rivals.more and winner != policy.name:
         use = f"this policy is not used, because {named} sorts before its name"
     else:
-        use = f'"{winner}" alone is used, because its name sorts first'
+        use = f'only "{winner}" is used, because its name sorts first'
     why = f"{subject} the same selector, priority and suffix; {use}"
     return Desired("Conflicting", holds=True, reason="SameRank", message=why)
 
 
 def _degraded(problems: tuple[PolicyProblem, ...], failing: FailingClaims, nodes: int, behind: int) -> Desired:
-    waiting = f"; {behind} of {nodes} nodes still follow an older generation of it" if behind else ""
+    waiting = f"; {behind} of {nodes} nodes still use an older generation of it" if behind else ""
     if problems:
         first = problems[0]
         where = f" (on {first.interfaces} interfaces)" if first.interfaces else ""
@@ -305,7 +312,7 @@ def _degraded(problems: tuple[PolicyProblem, ...], failing: FailingClaims, nodes
         return Desired("Degraded", holds=True, reason=CLAIMS_FAILED, message=f"{_failures(failing)}{waiting}")
     if not nodes:
         return Desired(
-            "Degraded", holds=False, reason="NoNodes", message="no node has reported that it follows the policy"
+            "Degraded", holds=False, reason="NoNodes", message="no node has reported yet that it uses the policy"
         )
     return Desired(
         "Degraded", holds=False, reason="NoProblems", message=f"no node reports a problem, and no claim fails{waiting}"
@@ -319,10 +326,13 @@ def _overlapping(reports: Sequence[tuple[str, PolicyAtNode]]) -> Desired:
         outranked.update(report.report.outranked)
     if not outranked:
         return Desired(
-            "Overlapping", holds=False, reason="NoOverlap", message="no other policy takes what this one matches"
+            "Overlapping",
+            holds=False,
+            reason="NoOverlap",
+            message="no other policy takes interfaces that this policy matches",
         )
     first, *others = (
-        f'policy "{name}" takes {number} device{"s" if number > 1 else ""} that this one matches'
+        f'policy "{name}" takes {number} device{("s" if number > 1 else "")} that this policy also matches'
         for name, number in sorted(outranked.items(), key=lambda entry: (-entry[1], entry[0]))
     )
     more = f"; so do {len(others)} others" if len(others) > 1 else f"; {others[0]}" if others else ""
@@ -353,11 +363,13 @@ def _schema_accepted(schema: CNIPluginSchema, first: str) -> Desired:
         return Desired("Accepted", holds=False, reason="Contradictory", message=why)
     plugin = schema.spec.plugin
     if first != schema.metadata.name:
-        why = f'"{first}" describes plugin "{plugin}" too and counts, because its name sorts first; delete one of them'
+        why = (
+            f'"{first}" also describes plugin "{plugin}" and is used, because its name sorts first; delete one of them'
+        )
         return Desired("Accepted", holds=False, reason="Duplicate", message=why)
-    why = f'topologies are checked against it for plugin "{plugin}"'
+    why = f'topologies are validated against it for plugin "{plugin}"'
     if plugin in shipped.names():
-        why = f"{why}, instead of netdra's own schema"
+        why = f"{why}, instead of netdra's built-in schema"
     if looser := loosened(compiled):
         why = f"{why}; {looser}"
     return Desired("Accepted", holds=True, reason="Valid", message=why)
@@ -397,9 +409,9 @@ def _refusals(reports: DeviceReports) -> tuple[str, ...]:
 
 def _applied(device: CustomDevice, desired: int, applied: int, refusals: tuple[str, ...]) -> Desired:
     if not desired:
-        why = f'no node that is selected reports a device "{device.spec.device}"'
+        why = f'no selected node reports a device "{device.spec.device}"'
         return Desired("Applied", holds=False, reason="NoDevice", message=why)
     if applied < desired:
-        why = f"{applied} of {desired} devices have it" + (f": {refusals[0]}" if refusals else "")
+        why = f"applied to {applied} of {desired} devices" + (f": {refusals[0]}" if refusals else "")
         return Desired("Applied", holds=False, reason="NotEverywhere", message=why)
-    return Desired("Applied", holds=True, reason="Everywhere", message="every device that is meant has it")
+    return Desired("Applied", holds=True, reason="Everywhere", message="applied to every selected device")

@@ -29,6 +29,7 @@ from netdra.kube.resources import (
     DEVICE_CLASSES,
     NEUTRON_PORTS,
     NODE_NETWORKS,
+    POD_ADDRESSES,
     POLICY_ROLLOUTS,
     RESOURCE_SLICES,
     SCHEMAS,
@@ -134,7 +135,10 @@ _SECRETS = Resource("v1", "secrets", BareObject, namespaced=True)
 _OWN_OBJECTS: tuple[tuple[Resource[Any], Callable[[Any], bool]], ...] = (
     (DEVICE_CLASSES, is_generated),
     (SCHEMAS, lambda schema: schema.is_shipped),
-    *((kind, lambda _: True) for kind in (NODE_NETWORKS, TOPOLOGY_USAGES, POLICY_ROLLOUTS, CUSTOM_DEVICE_ROLLOUTS)),
+    *(
+        (kind, lambda _: True)
+        for kind in (NODE_NETWORKS, TOPOLOGY_USAGES, POLICY_ROLLOUTS, CUSTOM_DEVICE_ROLLOUTS, POD_ADDRESSES)
+    ),
     (RESOURCE_SLICES, lambda resource_slice: resource_slice.spec.driver == names.DRIVER),
 )
 """Kinds, and whether an object of the kind is one that only netdra's processes make."""
@@ -192,7 +196,7 @@ def _devices(claim: AllocatedClaim) -> tuple[str, ...]:
 async def clean(client: Client, installation: Installation) -> AsyncIterator[Removed]:
     """Remove the objects that netdra's processes made and only they would have removed; the processes must be gone.
 
-    DeviceClasses of topologies, schemas of former versions, usages, rollouts, reports and slices of
+    DeviceClasses of topologies, schemas of former versions, usages, rollouts, addresses, reports and slices of
     nodes, the lease and the webhook's certificate are deleted, and the DaemonSets of CNIPlugins. Topologies, CNIPlugins
     and NeutronPorts lose their finalizers. An object or a kind that is gone already is passed over.
 

@@ -38,6 +38,7 @@ _ACTIONS: Mapping[str, str] = {
     "Bound": "BindNeutronPort",
     "Current": "CompareNeutronPort",
     "Enforced": "BindNeutronPort",
+    "AddressesAvailable": "AssignAddress",
 }
 _WARNINGS = frozenset(
     {
@@ -60,6 +61,8 @@ _WARNINGS = frozenset(
         ("InUse", "DeletionWaits"),
         ("Current", "ChangedInNeutron"),
         ("Enforced", "NotEnforced"),
+        ("Ready", "Invalid"),
+        ("AddressesAvailable", "RangeFull"),
     }
 )
 
@@ -94,7 +97,7 @@ def notices(
 def drift(regarding: ObjectReference, classes: Sequence[str]) -> Occurrence:
     """The event for DeviceClasses of a topology that another client had changed."""
     named = ", ".join(f'"{name}"' for name in classes)
-    note = f"DeviceClass {named} had been changed and is as the topology says again; change the topology instead"
+    note = f"DeviceClass {named} was changed and has been restored from the topology; change the topology instead"
     return Occurrence(regarding=regarding, type="Warning", reason="DriftCorrected", action=_ACTIONS["Ready"], note=note)
 
 
@@ -247,7 +250,7 @@ async def delete_shipped(client: Client, schema: CNIPluginSchema) -> None:
         ApiError: the object was changed meanwhile, or cannot be deleted just now.
     """
     await client.delete(SCHEMAS, schema)
-    log.info('deleted CNIPluginSchema "%s", which a former version of netdra had made', schema.metadata.name)
+    log.info('deleted CNIPluginSchema "%s" of an older netdra', schema.metadata.name)
 
 
 async def finalize_topology(client: Client, topology: NetworkTopology, *, wanted: bool) -> None:

@@ -32,7 +32,7 @@ def with_uplinks(inventory: Inventory, uplinks: Sequence[str]) -> Inventory:
     Raises:
         InvalidInputError: there is no such interface, or the inventory knows of all of them itself.
     """
-    what = "which interfaces carry the node's own traffic"
+    what = "the interfaces that carry the node's traffic"
     by_name = _checked(inventory, uplinks, field=_FIELD, option="--uplink", what=what, missing="routes are")
     carrying = _carrying([name for name in uplinks if name != NONE], by_name)
     interfaces = tuple(_with_uplink(interface, interface.if_name in carrying) for interface in inventory.interfaces)
@@ -51,7 +51,7 @@ def with_host_use(inventory: Inventory, used: Sequence[str]) -> Inventory:
     Raises:
         InvalidInputError: there is no such interface, or the inventory knows of all of them itself.
     """
-    what = "which interfaces the host uses"
+    what = "the interfaces that the host uses"
     _checked(inventory, used, field=_USE, option="--host-use", what=what, missing="addresses and routes are")
     interfaces = tuple(
         replace(
@@ -84,17 +84,19 @@ def _checked(
     """The interfaces by name, if the given names can be meant."""
     argument = f"{option} {', '.join(named)}"
     if not any(field in interface.unreadable for interface in inventory.interfaces):
-        hint = f"leave {option} out; it is for recorded trees, in which {missing} missing"
-        raise InvalidInputError(f"{argument}: the inventory itself says {what}", hint=hint)
+        hint = f"omit {option}; it is for recorded trees in which {missing} missing"
+        raise InvalidInputError(f"{argument}: the inventory itself contains {what}", hint=hint)
     if NONE in named and len(set(named)) > 1:
-        hint = f"give the {'uplinks' if field == _FIELD else 'interfaces'} alone, or {NONE} alone"
-        raise InvalidInputError(f"{argument}: none, and some", hint=hint)
+        hint = f"use either {('uplinks' if field == _FIELD else 'interfaces')} or {NONE}"
+        raise InvalidInputError(f'{argument}: "none" cannot be combined with names', hint=hint)
     by_name = {interface.if_name: interface for interface in inventory.interfaces if interface.if_name}
     for name in named:
         if name not in by_name and name != NONE:
             close = difflib.get_close_matches(name, by_name, n=3)
-            hint = f"did you mean {' or '.join(close)}?" if close else f'name an interface of the node, or "{NONE}"'
-            raise InvalidInputError(f'{option} {name}: node "{inventory.node.name}" has no such interface', hint=hint)
+            hint = f"did you mean {' or '.join(close)}?" if close else f'use an interface of the node, or "{NONE}"'
+            raise InvalidInputError(
+                f'{option} {name}: node "{inventory.node.name}" does not have this interface', hint=hint
+            )
     return by_name
 
 

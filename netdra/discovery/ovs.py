@@ -43,7 +43,7 @@ def _bridges(reply: Any) -> dict[str, str]:
 
 def _name(row: Any) -> str:
     if not isinstance(row["name"], str):
-        raise TypeError("a name that is not a text")
+        raise TypeError("a name that is not text")
     return row["name"]
 
 

@@ -53,8 +53,8 @@ def scan_recorded(root: str, node: InventoryNode | None = None) -> Inventory:
     sysfs = Sysfs(root)
     if not sysfs.is_folder("class") and not sysfs.is_folder("bus/pci/devices"):
         raise InvalidInputError(
-            f'"{root}" is no sysfs tree: it has neither of the folders "class" and "bus/pci/devices"',
-            hint="name the folder that stands for /sys",
+            f'"{root}" is not a sysfs tree: the directories "class" and "bus/pci/devices" do not exist',
+            hint="use the directory that replaces /sys",
         )
     return inventory(node or InventoryNode(name=RECORDED), recorded.read(sysfs))
 

@@ -174,7 +174,7 @@ class Watcher:
         try:
             self._read_all(self._facts)
         except KernelError as problem:
-            log.warning("the interfaces cannot be read again, what is known is kept: %s", problem.what)
+            log.warning("the interfaces cannot be read again, the known interfaces are kept: %s", problem.what)
             self._facts.stale.add("links")
             self._plan_rescan()
             return self._refresh(update.apply_events(self._kernel, self._facts, events, device_events))
@@ -198,11 +198,12 @@ class Watcher:
     def _plan_rescan(self) -> None:
         if self.stale and not self._retry_seconds:
             log.warning(
-                "not all could be read of one moment (%s): events are followed, and all is read again later",
+                "the interfaces could not be read consistently (%s); events are followed, and all "
+                "interfaces are read again later",
                 ", ".join(sorted(self._facts.stale)),
             )
         elif self._retry_seconds and not self.stale:
-            log.info("all interfaces could be read again")
+            log.info("all interfaces were read again")
         if self.stale:
             self._retry_seconds = min(2 * self._retry_seconds or RETRY_SECONDS, MOST_RETRY_SECONDS)
         else:

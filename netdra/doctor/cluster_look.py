@@ -327,7 +327,9 @@ async def _answer(client: Client) -> str:
             return "asked"
         raise
     except NotFoundError:
-        raise PermanentError("DeviceExposurePolicy is not served, so nothing can be tried on the webhook") from None
+        raise PermanentError(
+            "the API server does not serve DeviceExposurePolicy, so the webhook cannot be tried"
+        ) from None
     except NetdraError as problem:
         return problem.what
     return "unasked"

@@ -27,7 +27,7 @@ API_SINCE, COUNTERS_SINCE = (1, 34), (1, 36, 2)
 SOON = timedelta(days=14)
 NAMED = 5
 NRI_OF_CRIO = "[crio.nri] enable_nri = true"
-AS_ADMINISTRATOR = "ask with a kubeconfig that may read it: netdra doctor --kubeconfig"
+AS_ADMINISTRATOR = "use a kubeconfig that is allowed to read it: netdra doctor --kubeconfig"
 
 
 T = TypeVar("T")
@@ -122,9 +122,9 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = "netdra"
     name: str = "netdra"
     dra: tuple[str, ...] | Unseen = ()
-    features: Features | Unseen = Unseen("not asked")
+    features: Features | Unseen = Unseen("not checked")
     definitions: tuple[Definition, ...] | Unseen = ()
-    webhook: WebhookFacts | Unseen = Unseen("not asked")
+    webhook: WebhookFacts | Unseen = Unseen("not checked")
     lacking: Mapping[str, tuple[str, ...]] | Unseen = {}
     nodes: tuple[ClusterNode, ...] | Unseen = ()
     components: tuple[Component, ...] | Unseen = ()
@@ -150,14 +150,14 @@ class Shortcoming(msgspec.Struct, frozen=True):
 
 
 SHORTCOMINGS = (
-    Shortcoming("containerd", (), (1, 7), "error", "have no NRI", "upgrade containerd to 2.2 or later"),
-    Shortcoming("cri-o", (), (1, 26), "error", "have no NRI", "upgrade CRI-O to 1.30 or later"),
+    Shortcoming("containerd", (), (1, 7), "error", "do not support NRI", "upgrade containerd to 2.2 or later"),
+    Shortcoming("cri-o", (), (1, 26), "error", "do not support NRI", "upgrade CRI-O to 1.30 or later"),
     Shortcoming(
         "containerd",
         (1, 7),
         (2, 0),
         "warning",
-        "have NRI and CDI only where they are switched on",
+        "support NRI and CDI only if they are enabled",
         "[plugins.'io.containerd.nri.v1.nri'] disable = false; [plugins.'io.containerd.grpc.v1.cri'] enable_cdi = true",
     ),
     # The sandbox of a pod that a plugin refuses keeps its name reserved (`RunPodSandbox` in internal/cri/server).
@@ -166,10 +166,10 @@ SHORTCOMINGS = (
         (2, 0),
         (2, 2),
         "warning",
-        "may not start again after a pod was refused: its sandbox is left over",
+        "may not restart after a pod was rejected: its sandbox remains",
         "upgrade containerd to 2.2 or later",
     ),
-    Shortcoming("cri-o", (1, 26), (1, 30), "warning", "have NRI only where it is switched on", NRI_OF_CRIO),
+    Shortcoming("cri-o", (1, 26), (1, 30), "warning", "support NRI only if it is enabled", NRI_OF_CRIO),
 )
 """Which versions of which runtime netdra does not work with as they are; docs/nri.md has those that it is tested on."""
 
@@ -199,28 +199,30 @@ def verdicts(facts: ClusterFacts, own_version: str, now: datetime) -> list[Diagn
 
 def unreachable(why: str) -> list[Diagnosis]:
     """The finding about a cluster that does not answer."""
-    return [_finding("API server", "error", why, "is it up, and is this its kubeconfig? name one with --kubeconfig")]
+    return [
+        _finding("API server", "error", why, "check that it is running and that this is its kubeconfig (--kubeconfig)")
+    ]
 
 
-def not_looked_at(why: str, fix: str = "name a kubeconfig with --kubeconfig") -> list[Diagnosis]:
+def not_looked_at(why: str, fix: str = "specify a kubeconfig with --kubeconfig") -> list[Diagnosis]:
     """The finding where there is no cluster to look at, or nothing to look with."""
-    return [_finding("API server", "warning", f"not looked at: {why}", fix)]
+    return [_finding("API server", "warning", f"not checked: {why}", fix)]
 
 
 def _seen(check: str, part: T | Unseen, judge: Callable[[T], Iterable[Diagnosis]]) -> Iterable[Diagnosis]:
     """The findings about a part, or that it could not be seen."""
     if isinstance(part, Unseen):
-        return [_finding(check, "warning", f"could not be seen: {part.why}", AS_ADMINISTRATOR)]
+        return [_finding(check, "warning", f"could not be read: {part.why}", AS_ADMINISTRATOR)]
     return judge(part)
 
 
 def _server(facts: ClusterFacts) -> Diagnosis:
     version = number(facts.server)
     if version < API_SINCE:
-        return _finding("API server", "error", facts.server, "netdra needs Kubernetes 1.34 or later")
+        return _finding("API server", "error", facts.server, "netdra requires Kubernetes 1.34 or later")
     if version < COUNTERS_SINCE:
-        seen = f"{facts.server}: personas of one NIC exclude each other from 1.36.2 on"
-        return _finding("API server", "warning", seen, "upgrade; until then a NIC has one persona")
+        seen = f"{facts.server}: personas of one NIC exclude each other only since 1.36.2"
+        return _finding("API server", "warning", seen, "upgrade; until then, use one persona per NIC")
     return _finding("API server", "ok", facts.server)
 
 
@@ -234,20 +236,20 @@ def _dra(versions: tuple[str, ...]) -> Iterator[Diagnosis]:
 
 def _gates(features: Features) -> Iterator[Diagnosis]:
     for gate, on, lost in (
-        ("DRAPartitionableDevices", features.partitionable_devices, "a NIC has one persona"),
+        ("DRAPartitionableDevices", features.partitionable_devices, "only one persona per NIC is possible"),
         (
             "DRAConsumableCapacity",
             features.consumable_capacity,
-            "no device can be shared by several claims, and no VFs can be pooled",
+            "devices cannot be shared by several claims, and VFs cannot be pooled",
         ),
-        ("DRADeviceTaints", features.device_taints, "nothing keeps claims off a device without a link or in trouble"),
+        ("DRADeviceTaints", features.device_taints, "claims are not kept off devices without a link or with a problem"),
     ):
         if on:
             yield _finding(gate, "ok", "on")
         else:
             fix = f"--feature-gates={gate}=true on kube-apiserver and kube-scheduler"
-            yield _finding(gate, "warning", f"off: {lost}", fix)
-    listed = "on" if features.list_attributes else "off, as it is by default: supportedCNIs is published as text"
+            yield _finding(gate, "warning", f"disabled: {lost}", fix)
+    listed = "on" if features.list_attributes else "disabled (the default): supportedCNIs is published as text"
     yield _finding("DRAListTypeAttributes", "ok", listed)
 
 
@@ -267,20 +269,23 @@ def _definitions(definitions: Sequence[Definition]) -> Iterator[Diagnosis]:
 def _definition(definition: Definition) -> Diagnosis:
     fix = "netdra crds | kubectl apply --server-side -f -"
     if not definition.there:
-        return _finding(f"CRD {definition.name}", "error", "is not there", fix)
+        return _finding(f"CRD {definition.name}", "error", "not found", fix)
     if not definition.established:
         return _finding(f"CRD {definition.name}", "error", "is not served", f"kubectl describe crd {definition.name}")
     places = listed(definition.differs, NAMED)
-    return _finding(f"CRD {definition.name}", "error", f"is of another version of netdra: {places}", fix)
+    return _finding(f"CRD {definition.name}", "error", f"belongs to another version of netdra: {places}", fix)
 
 
 def _webhook(webhook: WebhookFacts, facts: ClusterFacts, now: datetime) -> Iterator[Diagnosis]:
     for name in webhook.missing:
-        seen = "is not there: nothing is checked when it is written"
+        seen = "not found: objects are not validated when they are written"
         yield _finding(f"webhook configuration {name}", "error", seen, "helm upgrade installs it")
     for name, end in webhook.configurations.items():
         yield _authority(
-            name, end, now, f"does netdra webhook run? kubectl -n {facts.namespace} logs deploy/{facts.name}-webhook"
+            name,
+            end,
+            now,
+            f"check that netdra webhook is running: kubectl -n {facts.namespace} logs deploy/{facts.name}-webhook",
         )
     if webhook.configurations:
         yield _answer(webhook, facts.namespace)
@@ -289,10 +294,10 @@ def _webhook(webhook: WebhookFacts, facts: ClusterFacts, now: datetime) -> Itera
 def _authority(name: str, end: datetime | None, now: datetime, fix: str) -> Diagnosis:
     check = f"webhook configuration {name}"
     if end is None:
-        return _finding(check, "error", "trusts nobody: the API server cannot call the webhook", fix)
-    seen = f"trusts an authority until {end:%Y-%m-%d}"
+        return _finding(check, "error", "does not have a CA: the API server cannot call the webhook", fix)
+    seen = f"trusts a CA until {end:%Y-%m-%d}"
     if end <= now:
-        return _finding(check, "error", f"{seen}, which is over", fix)
+        return _finding(check, "error", f"{seen}, which has expired", fix)
     if end - now < SOON:
         return _finding(check, "warning", f"{seen}, and should have been renewed", fix)
     return _finding(check, "ok", seen)
@@ -300,10 +305,10 @@ def _authority(name: str, end: datetime | None, now: datetime, fix: str) -> Diag
 
 def _answer(webhook: WebhookFacts, namespace: str) -> Diagnosis:
     if webhook.answer == "asked":
-        return _finding("webhook", "ok", "refuses what is wrong")
-    fix = f"kubectl -n {namespace} get pods,endpointslices; is port 8443 open from the API server?"
+        return _finding("webhook", "ok", "rejects invalid objects")
+    fix = f"kubectl -n {namespace} get pods,endpointslices; check that the API server can reach port 8443"
     if webhook.answer == "unasked":
-        return _finding("webhook", "error", "the API server takes a wrong policy without asking it", fix)
+        return _finding("webhook", "error", "the API server accepts an invalid policy without calling it", fix)
     return _finding("webhook", "error", webhook.answer, fix)
 
 
@@ -314,15 +319,15 @@ def _rights(rights: Mapping[str, tuple[str, ...]], facts: ClusterFacts) -> Itera
         without = [option for option, of in options.items() if of <= set(denied)]
         lacking = tuple(right for right in denied if not any(right in options[option] for option in without))
         if process == "webhook" and set(lacking) == to_keep_a_certificate(facts.name):
-            yield _finding(
-                "rights of netdra webhook", "ok", "has all that it needs with --certificates, and not without"
-            )
+            yield _finding("rights of netdra webhook", "ok", "complete with --certificates, incomplete without it")
         elif lacking:
             fix = "helm upgrade installs the roles; kubectl auth can-i VERB KIND --as=system:serviceaccount:"
             account = f"{facts.namespace}:{facts.name}-{process}"
-            yield _finding(f"rights of netdra {process}", "error", f"may not: {listed(lacking, NAMED)}", fix + account)
+            yield _finding(
+                f"rights of netdra {process}", "error", f"not allowed: {listed(lacking, NAMED)}", fix + account
+            )
         else:
-            seen = "has all that it needs" + (f" without {listed(without, NAMED)}" if without else "")
+            seen = "complete" + (f" without {listed(without, NAMED)}" if without else "")
             yield _finding(f"rights of netdra {process}", "ok", seen)
 
 
@@ -333,7 +338,7 @@ def _nodes(nodes: Sequence[ClusterNode]) -> Iterator[Diagnosis]:
         seen = f"of {len(old)} nodes older than 1.34: {listed(old, NAMED)}"
         yield _finding("kubelets", "error", seen, "upgrade them: they do not prepare claims of resource.k8s.io/v1")
     else:
-        yield _finding("kubelets", "ok", _versions(version for _, version in kubelets) or "no nodes")
+        yield _finding("kubelets", "ok", _versions(version for _, version in kubelets) or "no nodes found")
     yield from _runtimes([(node.metadata.name, node.status.node_info.container_runtime_version) for node in nodes])
 
 
@@ -368,16 +373,18 @@ def _components(components: Sequence[Component], namespace: str, own: str) -> It
     versions = {component.version for component in components if component.version}
     if not components:
         seen = f"no pod with the label {NETDRA_PODS} in namespace {namespace}"
-        yield _finding(check, "warning", seen, "is it installed in another one? name it with --namespace")
+        yield _finding(
+            check, "warning", seen, "if netdra is installed in another namespace, specify it with --namespace"
+        )
     elif not all(_is_same_build(version, own) for version in versions):
         told = [
             f"{component.part or component.pod} {component.version}" for component in components if component.version
         ]
         seen = f"{listed(dict.fromkeys(told), NAMED)}; this is {own}"
-        fix = f"roll all out in one version; kubectl -n {namespace} get pods -L {VERSION_LABEL}"
+        fix = f"run the same version everywhere; kubectl -n {namespace} get pods -L {VERSION_LABEL}"
         yield _finding(check, "warning", seen, fix)
     elif silent := [component.pod for component in components if not component.version]:
-        seen = f"not told by the labels of {listed(silent, NAMED)}"
+        seen = f"unknown, because {listed(silent, NAMED)} lack the label"
         yield _finding(check, "warning", seen, f"label the pods with {VERSION_LABEL}")
     else:
         parts = sorted({component.part for component in components if component.part})
@@ -390,18 +397,23 @@ def _reports(reports: Sequence[ReportFacts], facts: ClusterFacts) -> Iterator[Di
     behind = [report.node for report in reports if report.behind]
     troubled = [report.node for report in reports if report.problems]
     if facts.nodes and not reports:
-        fix = f"kubectl -n {facts.namespace} get pods: does netdra node run, and may it write NodeNetworks?"
-        yield _finding(check, "warning", "no node has a NodeNetwork", fix)
+        fix = (
+            f"kubectl -n {facts.namespace} get pods: check that netdra node is running and allowed to "
+            "write NodeNetworks"
+        )
+        yield _finding(check, "warning", "no NodeNetwork found", fix)
     if behind:
-        seen = f"{len(behind)} nodes follow older forms of policies: {listed(behind, NAMED)}"
-        yield _finding(check, "warning", seen, "look at netdra's pod there, unless a policy was changed just now")
+        seen = f"{len(behind)} nodes use older generations of policies: {listed(behind, NAMED)}"
+        yield _finding(
+            check, "warning", seen, "check netdra's pod on these nodes, unless a policy was changed a moment ago"
+        )
     if troubled:
-        seen = f"{len(troubled)} nodes tell of problems: {listed(troubled, NAMED)}"
+        seen = f"{len(troubled)} nodes report problems: {listed(troubled, NAMED)}"
         yield _finding(
             check, "warning", seen, f"kubectl get nodenetwork {troubled[0]} -o jsonpath='{{.status.problems}}'"
         )
     if not behind and not troubled and (reports or not facts.nodes):
-        yield _finding(check, "ok", f"{len(reports)} nodes, no problems" if reports else "no nodes")
+        yield _finding(check, "ok", f"{len(reports)} nodes, no problems" if reports else "no nodes found")
 
 
 def _summaries(summaries: SummaryFacts) -> Iterator[Diagnosis]:
@@ -421,7 +433,7 @@ def _summaries(summaries: SummaryFacts) -> Iterator[Diagnosis]:
     if not failing and not degraded and not unapplied:
         used = [f"{name} ({users})" for name, users in sorted(summaries.users.items())]
         topologies = f"claims use {listed(used, NAMED)}" if used else "no topology is used"
-        yield _finding(check, "ok", f"{summaries.policies} policies, none is degraded; {topologies}")
+        yield _finding(check, "ok", f"{summaries.policies} policies, none of them degraded; {topologies}")
 
 
 def _plugins(not_allowed: Mapping[str, tuple[Finding, ...]]) -> Iterator[Diagnosis]:

@@ -26,11 +26,12 @@ ROLES = ("member", ROLE)
 BINDING = "binding"
 """The extension of Neutron's API by which a port is bound to a host."""
 _TERMINATING = (
-    "they wait for Neutron to delete the port, claims and pods do not; docs/neutron.md says what to do without it"
+    "they wait until Neutron deletes the port; claims and pods do not wait; docs/neutron.md describes "
+    "how to proceed without Neutron"
 )
-_UNSAID = "no controller has said why"
-_CHANGED = "pods that run keep the former settings; pods with new claims get the new ones"
-_NOT_ENFORCED = "remove it in Neutron or from the topology; docs/neutron.md lists what VFs are set up for"
+_UNSAID = "the controller has not reported a reason"
+_CHANGED = "running pods keep the former settings; pods with new claims get the new settings"
+_NOT_ENFORCED = "remove it in Neutron or from the topology; docs/neutron.md lists the settings that VFs support"
 _in_cluster = partial(Diagnosis, "cluster", "ports of Neutron")
 _finding = partial(Diagnosis, "neutron")
 
@@ -117,17 +118,20 @@ def of_ports(facts: PortFacts, namespace: str, name: str, now: datetime) -> list
     """
     parts = (facts.topologies, facts.ports, facts.waiting, facts.controllers)
     unseen = dict.fromkeys(part.why for part in parts if isinstance(part, Unseen))
-    findings = [_in_cluster("warning", f"could not be seen: {why}", AS_ADMINISTRATOR) for why in unseen]
+    findings = [_in_cluster("warning", f"could not be read: {why}", AS_ADMINISTRATOR) for why in unseen]
     ports = () if isinstance(facts.ports, Unseen) else facts.ports
-    is_running = f"is a controller with --neutron-clouds running? kubectl -n {namespace} logs deploy/{name}-controller"
+    is_running = (
+        f"check that a controller with --neutron-clouds is running: kubectl -n {namespace} logs "
+        f"deploy/{name}-controller"
+    )
     findings += [*_served(facts, is_running, now), *_troubled(ports, is_running, now)]
     if findings:
         return findings
     if ports:
         pending = sum(port.bound is None for port in ports)
-        rest = f", {pending} of them made just now" if pending else ", all Bound"
+        rest = f", {pending} of them created a moment ago" if pending else ", all Bound"
         return [_in_cluster("ok", f"{len(ports)} NeutronPorts{rest}")]
-    return [_in_cluster("ok", "none" if facts.topologies else "no topology asks for them")]
+    return [_in_cluster("ok", "none" if facts.topologies else "no topology uses them")]
 
 
 def of_cloud(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> list[Diagnosis]:
@@ -140,7 +144,9 @@ def of_cloud(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> list[Dia
     account = facts.account
     if isinstance(account, Failed):
         return [_finding("login", "error", account.what, account.hint)]
-    who = f'user "{account.user}" of project "{account.project}"' if account.user else "nobody logs in (auth_type none)"
+    who = (
+        f'user "{account.user}" of project "{account.project}"' if account.user else "without a login (auth_type none)"
+    )
     findings = [_finding("login", "ok", who)]
     if isinstance(facts.extensions, Failed):
         return [*findings, _finding("Neutron", "error", facts.extensions.what, facts.extensions.hint)]
@@ -156,7 +162,7 @@ def of_cloud(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> list[Dia
 
 
 def _unseen(check: str, problem: Failed, fix: str = "") -> Diagnosis:
-    return _finding(check, "warning", f"could not be seen: {problem.what}", fix or problem.hint)
+    return _finding(check, "warning", f"could not be read: {problem.what}", fix or problem.hint)
 
 
 # The cluster
@@ -166,14 +172,14 @@ def _served(facts: PortFacts, is_running: str, now: datetime) -> Iterator[Diagno
     """Whether a controller looks after the ports: none is started with a cloud, or none has made them in time."""
     controllers = {} if isinstance(facts.controllers, Unseen) else facts.controllers
     if facts.topologies and not isinstance(facts.topologies, Unseen) and controllers and not any(controllers.values()):
-        seen = f"topologies have `neutron` ({listed(facts.topologies, NAMED)}), and no controller serves Neutron"
-        fix = "start it with --neutron-clouds: the chart's controller.neutron.cloudsSecret"
+        seen = f"topologies use `neutron` ({listed(facts.topologies, NAMED)}), but no controller serves Neutron"
+        fix = "start it with --neutron-clouds: chart value controller.neutron.cloudsSecret"
         yield _in_cluster("error", seen, fix)
     waiting = {} if isinstance(facts.waiting, Unseen) else facts.waiting
     late = {claim: age for claim, since in waiting.items() if (age := _age(since, now)) >= PATIENCE}
     if late:
         claims = listed((f"{claim} for {_span(age)}" for claim, age in late.items()), NAMED)
-        seen = f"{len(late)} allocated claims whose topology has `neutron` have no NeutronPort: {claims}"
+        seen = f"{len(late)} allocated claims whose topology uses `neutron` do not have a NeutronPort: {claims}"
         yield _in_cluster("error", seen, is_running)
 
 
@@ -193,21 +199,22 @@ def _troubles(port: NeutronPort, is_running: str, now: datetime) -> Iterator[_Po
     if deleted:
         if _age(deleted, now) >= PATIENCE:
             why = _parts(bound.message)[0] if bound is not None and bound.status == "False" else ""
-            yield _PortTrouble("warning", "stay Terminating", deleted, why or _UNSAID, _TERMINATING)
+            yield _PortTrouble("warning", "remain in Terminating", deleted, why or _UNSAID, _TERMINATING)
         return
     created = port.metadata.creation_timestamp or ""
     if not port.pci_address:
         if _age(created, now) >= PATIENCE:
             claim, node = f"{port.metadata.namespace}/{port.spec.claim.name}", port.spec.node_name
-            text = f'ResourceClaim "{claim}" is allocated on node {node}, and is not prepared there'
+            text = f'ResourceClaim "{claim}" is allocated on node {node}, but not prepared there'
             fix = (
-                f"see the events of the claim's pod (kubectl -n {port.metadata.namespace} get events), and whether the "
-                f"kubelet and netdra's driver run on node {node}; a pod that is deleted is scheduled anew"
+                f"see the events of the claim's pod (kubectl -n {port.metadata.namespace} get events), "
+                f"and check that the kubelet and netdra's driver run on node {node}; the replacement "
+                "of a deleted pod is scheduled again"
             )
-            yield _PortTrouble("warning", "wait for their nodes to choose a VF", created, text, fix)
+            yield _PortTrouble("warning", "wait for their nodes to select a VF", created, text, fix)
         return
     if bound is None and _age(created, now) >= PATIENCE:
-        yield _PortTrouble("error", "NeutronPorts without an answer of the controller", created, fix=is_running)
+        yield _PortTrouble("error", "NeutronPorts not processed by the controller", created, fix=is_running)
     if bound is not None and bound.status != "True":
         what, step = _parts(bound.message)
         fix = " ".join(step.split()) or f"kubectl -n {port.metadata.namespace} describe neutronport {port.name}"
@@ -260,9 +267,9 @@ def _span(age: timedelta) -> str:
 
 def _neutron(account: Account, extensions: frozenset[str]) -> Diagnosis:
     if BINDING in extensions:
-        return _finding("Neutron", "ok", f"{account.url} answers, and binds ports (extension {BINDING})")
-    seen = f"{account.url} has no extension {BINDING}: no port can be bound to a VF"
-    return _finding("Neutron", "error", seen, "Neutron's core_plugin has to be ml2")
+        return _finding("Neutron", "ok", f"{account.url} is reachable and supports port binding (extension {BINDING})")
+    seen = f"{account.url} does not support the extension {BINDING}: ports cannot be bound to VFs"
+    return _finding("Neutron", "error", seen, "Neutron's core_plugin must be ml2")
 
 
 def _roles(account: Account) -> Iterator[Diagnosis]:
@@ -274,18 +281,18 @@ def _roles(account: Account) -> Iterator[Diagnosis]:
         yield _finding("roles", "ok", has)
         return
     seen = (
-        f"{_plural('role', lacking)} {' and '.join(lacking)} missing (there: {has}): by Neutron's default policies no "
-        "port can be bound to a VF"
+        f"{_plural('role', lacking)} {' and '.join(lacking)} missing (found: {has}): with Neutron's "
+        "default policies, ports cannot be bound to VFs"
     )
     grants = (f"openstack role add --user {account.user} --project {account.project} {role}" for role in lacking)
-    fix = f"{'; '.join(grants)}; an application credential keeps the roles that it was made with: make a new one"
+    fix = f"{'; '.join(grants)}; an application credential keeps the roles of its creation: create a new one"
     yield _finding("roles", "error", seen, fix)
 
 
 def _mechanism(ports: Sequence[Port] | Failed) -> Diagnosis:
     """Whether sriovnicswitch is there. The API does not list mechanism drivers: the bound ports show them."""
     check = "mechanism sriovnicswitch"
-    fix = "[ml2] mechanism_drivers in Neutron's configuration must have sriovnicswitch"
+    fix = "[ml2] mechanism_drivers in Neutron's configuration must contain sriovnicswitch"
     if isinstance(ports, Failed):
         return _unseen(check, ports, fix)
     taken = sum(port.vif_type == HARDWARE_SWITCH for port in ports)
@@ -293,11 +300,9 @@ def _mechanism(ports: Sequence[Port] | Failed) -> Diagnosis:
         return _finding(check, "ok", f"has bound {taken} of netdra's ports")
     others = {port.vif_type for port in ports if port.is_bound}
     if others:
-        seen = f"has bound none of netdra's ports, which are {', '.join(sorted(others))}"
+        seen = f"has not bound any of netdra's ports, which are {', '.join(sorted(others))}"
         return _finding(check, "error", seen, fix)
-    return _finding(
-        check, "warning", "could not be seen: the API names no mechanisms, and no bound port shows one", fix
-    )
+    return _finding(check, "warning", "unknown: the API does not list mechanisms, and no bound port shows one", fix)
 
 
 def _agents(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> list[Diagnosis]:
@@ -306,8 +311,10 @@ def _agents(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> list[Diag
     if isinstance(agents, Failed):
         return [_unseen(check, agents)]
     if not agents and not facts.sees_agents and isinstance(account, Account) and "admin" not in account.roles:
-        seen = "could not be seen: Neutron shows this user no agent; get_agent is an administrator's by default"
-        fix = "ask with an administrator's clouds.yaml, or as one: openstack network agent list --agent-type nic"
+        seen = "unknown: Neutron does not show agents to this user; by default, get_agent requires an administrator"
+        fix = (
+            "use an administrator's clouds.yaml, or run as administrator: openstack network agent list --agent-type nic"
+        )
         return [_finding(check, "warning", seen, fix)]
     if isinstance(nodes, Unseen):
         return [_finding(check, "warning", f"could not be compared with the nodes: {nodes.why}", AS_ADMINISTRATOR)]
@@ -328,16 +335,16 @@ def _missing_agents(check: str, agents: Sequence[Agent], nodes: Sequence[WiredNo
     without = [node for node in nodes if node.host not in there]
     dead = [node for node in nodes if node.host in there - alive]
     if without:
-        hosts = f"agents are on {listed(sorted(there), NAMED)}" if there else "there is none at all"
+        hosts = f"agents are on {listed(sorted(there), NAMED)}" if there else "no agents found"
         fix = (
-            f"run neutron-sriov-nic-agent there; one that calls itself otherwise: kubectl annotate node "
+            "run neutron-sriov-nic-agent there; if it uses another host name: kubectl annotate node "
             f"{without[0].name} {HOST_ANNOTATION}=HOST"
         )
-        seen = f"{len(without)} nodes have none, so their VFs get no ports: {_nodes(without)}; {hosts}"
+        seen = f"{len(without)} nodes do not have an agent, so their VFs do not get ports: {_nodes(without)}; {hosts}"
         yield _finding(check, "error", seen, fix)
     if dead:
-        seen = f"not alive on the hosts of {len(dead)} nodes, whose VFs get no ports: {_nodes(dead)}"
-        fix = f"openstack network agent list --host {dead[0].host}; it must run and reach Neutron's message bus"
+        seen = f"not alive on the hosts of {len(dead)} nodes, whose VFs do not get ports: {_nodes(dead)}"
+        fix = f"openstack network agent list --host {dead[0].host}; the agent must run and reach Neutron's message bus"
         yield _finding(check, "error", seen, fix)
 
 
@@ -345,16 +352,16 @@ _SETTING = "[sriov_nic] physical_device_mappings of the agent"
 _MISMATCHES: Mapping[str, tuple[Level, str, str]] = {
     "unmapped": (
         "error",
-        "have no device for physical networks of VFs, which get no ports",
-        f"{_SETTING} must name each",
+        "lack a device for physical networks of VFs, which do not get ports",
+        f"{_SETTING} must contain each of them",
     ),
     "crossed": (
         "error",
-        "name other physical networks than the nodes",
+        "differ from the physical networks of the nodes",
         f"correct {_SETTING}, or the physnet of the node's devices",
     ),
-    "passed over": ("warning", "do not have all NICs that VFs are of", f"add them to {_SETTING}"),
-    "strange": ("warning", "have devices that the nodes do not have", f"correct {_SETTING}"),
+    "skipped": ("warning", "lack NICs that VFs belong to", f"add them to {_SETTING}"),
+    "strange": ("warning", "contain devices that the nodes do not have", f"correct {_SETTING}"),
 }
 
 
@@ -374,9 +381,12 @@ def _mismatches(node: WiredNode, agent: Agent) -> Iterator[tuple[str, str]]:
         for nic in sorted(nics - mapped.get(physnet, frozenset())):
             elsewhere = sorted(other for other, devices in mapped.items() if nic in devices)
             if elsewhere:
-                yield "crossed", f"{nic} of {node.name} is of {physnet} here, of {elsewhere[0]} there"
+                yield (
+                    "crossed",
+                    f"{nic} of {node.name} belongs to {physnet} on the node, but to {elsewhere[0]} in the agent",
+                )
             elif physnet in mapped:
-                yield "passed over", f"{physnet}:{nic} on {node.name}"
+                yield "skipped", f"{physnet}:{nic} on {node.name}"
         if physnet not in mapped:
             yield "unmapped", ", ".join(f"{physnet}:{nic} on {node.name}" for nic in sorted(nics) or ["NIC"])
     if node.interfaces is not None:
@@ -403,20 +413,20 @@ def _networks(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> Iterato
         return
     if not networks:
         fix = "openstack network create, or share one with the project: openstack network rbac create"
-        yield _finding(check, "error", "none that netdra may use", fix)
+        yield _finding(check, "error", "none of the networks may be used by netdra", fix)
         return
     if all(network.physnet is None for network in networks):
         seen = (
-            f"{len(networks)}; of which physical networks they are could not be seen: "
-            "get_network:provider:physical_network is an administrator's by default"
+            f"{len(networks)}; their physical networks are unknown: by default, "
+            "get_network:provider:physical_network requires an administrator"
         )
-        fix = "name networks in topologies or in --neutron-physnets; an administrator's clouds.yaml sees more here"
+        fix = "set networks in topologies or in --neutron-physnets; an administrator's clouds.yaml shows more here"
         yield _finding(check, "warning", seen, fix)
         return
     of_devices = () if isinstance(nodes, Unseen) else _of_devices(nodes)
     lacking = sorted(set(of_devices) - {network.physnet for network in networks})
     if lacking:
-        seen = f"none that netdra may use is on {_plural('physical network', lacking)} {listed(lacking, NAMED)}"
+        seen = f"no network that netdra may use is on {_plural('physical network', lacking)} {listed(lacking, NAMED)}"
         fix = f"openstack network create --provider-network-type vlan --provider-physical-network {lacking[0]} ..."
         yield _finding(check, "warning", seen, fix)
     else:
@@ -430,7 +440,7 @@ def _defaults(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> Iterato
     for physnet, network in sorted(facts.defaults.items()):
         yield _default(physnet, network)
         if physnets is not None and physnet not in physnets:
-            fix = hint(physnet, physnets) or "docs/physnets.md says how devices get one"
+            fix = hint(physnet, physnets) or "docs/physnets.md describes how devices get one"
             yield _finding(f"network of {physnet}", "warning", f"no node has devices of {physnet}", fix)
 
 
@@ -438,15 +448,17 @@ def _default(physnet: str, network: NeutronNetwork | Failed) -> Diagnosis:
     check = f"network of {physnet}"
     if isinstance(network, Failed):
         if network.reason in (NoNetworkError.reason, AmbiguousError.reason, OtherProjectError.reason):
-            fix = network.hint or "correct the name, or share it with the project: openstack network rbac create"
+            fix = (
+                network.hint or "correct the name, or share the network with the project: openstack network rbac create"
+            )
             return _finding(check, "error", network.what, fix)
         return _unseen(check, network)
     shown = network.name or network.id
     if network.physnet is None:
-        return _finding(check, "ok", f"{shown}; whether it is on {physnet} could not be seen")
+        return _finding(check, "ok", f"{shown}; its physical network could not be compared with {physnet}")
     if network.physnet != physnet:
-        seen = f'{shown} is of physical network "{network.physnet or "none"}"'
-        return _finding(check, "error", seen, f"give {physnet} a network of its own in --neutron-physnets")
+        seen = f'{shown} belongs to physical network "{network.physnet or "none"}"'
+        return _finding(check, "error", seen, f"set a network for {physnet} in --neutron-physnets")
     return _finding(check, "ok", shown)
 
 

@@ -158,15 +158,18 @@ def verdicts(facts: NodeFacts) -> list[Diagnosis]:
 
 def _rights(facts: NodeFacts) -> Diagnosis:
     if facts.privileged:
-        return _finding("rights", "ok", f"Linux {facts.kernel}, asked as root")
-    seen = f"Linux {facts.kernel}, not asked as root: kinds of links are told from module lists alone"
+        return _finding("rights", "ok", f"Linux {facts.kernel}, checked as root")
+    seen = f"Linux {facts.kernel}, not checked as root: link kinds are only known from module lists"
     return _finding("rights", "warning", seen, "run netdra doctor as root, or in netdra's own pod on the node")
 
 
 def _interfaces(facts: NodeFacts) -> Diagnosis:
     if facts.interfaces < 0:
         return _finding(
-            "interfaces", "error", "cannot be listed", "netdra needs rtnetlink: is this Linux, unsandboxed?"
+            "interfaces",
+            "error",
+            "cannot be listed",
+            "netdra requires rtnetlink; check that this is an unsandboxed Linux",
         )
     return _finding("interfaces", "ok", f"{facts.interfaces} in this network namespace")
 
@@ -180,21 +183,23 @@ def _kinds(facts: NodeFacts) -> Iterator[Diagnosis]:
     if usable:
         yield _finding("link kinds", "ok", ", ".join(usable))
     if by_presence["unknown"]:
-        yield _finding("link kinds", "warning", f"unknown: {', '.join(by_presence['unknown'])}", "ask as root")
+        yield _finding(
+            "link kinds", "warning", f"unknown: {', '.join(by_presence['unknown'])}", "run netdra doctor as root"
+        )
     for kind, needed in KINDS.items():
         if facts.kinds.get(kind) == "absent":
             fix = f"install the kernel's module: modprobe rtnl-link-{kind} (RHEL: kernel-modules-extra)"
-            yield _finding(f"link kind {kind}", "warning", f"this kernel has none; {needed} will fail", fix)
+            yield _finding(f"link kind {kind}", "warning", f"not supported by this kernel; {needed} will fail", fix)
 
 
 def _sriov(facts: NodeFacts) -> Diagnosis:
     if not facts.sriov:
-        return _finding("SR-IOV", "ok", "no NIC that can make VFs")
+        return _finding("SR-IOV", "ok", "no NIC supports VFs")
     seen = ", ".join(f"{nic.name} {nic.vfs} of {nic.total} VFs" for nic in facts.sriov)
     idle = [nic.name for nic in facts.sriov if not nic.vfs]
     if idle:
         fix = "; ".join(f"echo N >/sys/class/net/{name}/device/sriov_numvfs" for name in idle)
-        why = "if pods are to have VFs, make them while nothing uses the NIC, as its link may go down for a moment"
+        why = "to offer VFs to pods, create them while the NIC is not in use, because its link may go down for a moment"
         return _finding("SR-IOV", "warning", seen, f"{why}: {fix}")
     return _finding("SR-IOV", "ok", seen)
 
@@ -202,14 +207,14 @@ def _sriov(facts: NodeFacts) -> Diagnosis:
 def _iommu(facts: NodeFacts) -> Diagnosis:
     if facts.iommu_groups:
         return _finding("IOMMU", "ok", f"{facts.iommu_groups} groups")
-    fix = "switch it on in the firmware, and boot with intel_iommu=on iommu=pt (AMD: on by itself)"
-    return _finding("IOMMU", "warning", "no groups: devices cannot be given away by vfio-pci", fix)
+    fix = "enable it in the firmware, and boot with intel_iommu=on iommu=pt (AMD: enabled by default)"
+    return _finding("IOMMU", "warning", "no groups: vfio-pci cannot be used", fix)
 
 
 def _vfio(facts: NodeFacts) -> Diagnosis:
     if facts.vfio in ("there", "loadable"):
-        return _finding("vfio-pci", "ok", "there" if facts.vfio == "there" else "a module that can be loaded")
-    seen = "unknown" if facts.vfio == "unknown" else "this kernel has none; the step vfio-pci will fail"
+        return _finding("vfio-pci", "ok", "there" if facts.vfio == "there" else "available as a module")
+    seen = "unknown" if facts.vfio == "unknown" else "not supported by this kernel; the step vfio-pci will fail"
     return _finding("vfio-pci", "warning", seen, "modprobe vfio-pci")
 
 
@@ -219,27 +224,27 @@ def _rdma(facts: NodeFacts) -> Diagnosis:
     seen = f"{', '.join(facts.rdma_devices)}; namespace mode {facts.rdma_mode or 'unknown'}"
     if facts.rdma_mode == "exclusive":
         return _finding("RDMA", "ok", seen)
-    why = "every pod sees all RDMA devices" if facts.rdma_mode else "asked as root it could be told"
-    fix = "before any pod runs: rdma system set netns exclusive (for good: options ib_core netns_mode=0)"
+    why = "every pod sees all RDMA devices" if facts.rdma_mode else "run as root to find out"
+    fix = "before any pod runs: rdma system set netns exclusive (permanently: options ib_core netns_mode=0)"
     return _finding("RDMA", "warning", f"{seen}: {why}", fix)
 
 
 def _nri(facts: NodeFacts) -> Diagnosis:
     if facts.nri == "listens":
-        return _finding("NRI", "ok", f"{facts.nri_socket} takes connections")
+        return _finding("NRI", "ok", f"{facts.nri_socket} accepts connections")
     fix = (
         "containerd 2: on by default; 1.7: [plugins.'io.containerd.nri.v1.nri'] disable = false; "
         "CRI-O from 1.30: on by default; before: [crio.nri] enable_nri = true"
     )
-    what = "is not there" if facts.nri == "absent" else f"does not answer: {facts.nri}"
-    return _finding("NRI", "error", f"{facts.nri_socket} {what}; no pod can be given a network", fix)
+    what = "does not exist" if facts.nri == "absent" else f"does not answer: {facts.nri}"
+    return _finding("NRI", "error", f"{facts.nri_socket} {what}; networks cannot be attached to pods", fix)
 
 
 def _kubelet(facts: NodeFacts) -> Iterator[Diagnosis]:
     for folder in facts.kubelet:
         if not folder.exists:
-            fix = "is this the kubelet's --root-dir? name it with --kubelet-root"
-            yield _finding("kubelet", "error", f"{folder.path} is not there", fix)
+            fix = "check that this is the kubelet's --root-dir (--kubelet-root)"
+            yield _finding("kubelet", "error", f"{folder.path} does not exist", fix)
         elif not folder.writable:
             yield _unwritable("kubelet", folder, facts)
         else:
@@ -249,8 +254,8 @@ def _kubelet(facts: NodeFacts) -> Iterator[Diagnosis]:
 def _unwritable(check: str, folder: NodeFolder, facts: NodeFacts) -> Diagnosis:
     """The finding of a folder in which this process cannot write; root can, but on a read-only file system."""
     if facts.privileged:
-        seen = f"{folder.path} cannot be written, also by root"
-        return _finding(check, "error", seen, f"see whether its file system is read-only: findmnt -T {folder.path}")
+        seen = f"{folder.path} cannot be written, not even by root"
+        return _finding(check, "error", seen, f"check whether its filesystem is read-only: findmnt -T {folder.path}")
     return _finding(check, "warning", f"{folder.path} cannot be written by this user", "run netdra doctor as root")
 
 
@@ -259,16 +264,16 @@ def _cdi(facts: NodeFacts) -> Diagnosis:
     if folder.exists and folder.writable:
         return _finding("CDI", "ok", folder.path)
     if not folder.exists and folder.writable:
-        return _finding("CDI", "ok", f"{folder.path} is not there yet; it will be made")
+        return _finding("CDI", "ok", f"{folder.path} does not exist yet; netdra creates it")
     return _unwritable("CDI", folder, facts)
 
 
 def _plugins(facts: NodeFacts) -> Iterator[Diagnosis]:
     where = ":".join(facts.cni_path)
     if not facts.plugins:
-        seen = f"none in {where}; netdra's own steps need none"
+        seen = f"none in {where}; netdra's own steps do not need any"
         yield _finding(
-            "CNI plugins", "warning", seen, "install the containernetworking plugins there, or name --cni-path"
+            "CNI plugins", "warning", seen, "install the containernetworking plugins there, or set --cni-path"
         )
         return
     answering = [f"{plugin.name} {plugin.version}" for plugin in facts.plugins if plugin.version]
@@ -277,10 +282,10 @@ def _plugins(facts: NodeFacts) -> Iterator[Diagnosis]:
     for plugin in facts.plugins:
         if not plugin.version:
             seen = plugin.problem or "does not answer VERSION"
-            fix = f"if topologies use it, install a {plugin.name} that works; the pod network may need this one"
+            fix = f"if topologies use it, install a working {plugin.name}; the pod network may need this one"
             yield _finding(f"CNI plugin {plugin.name}", "warning", seen, fix)
         elif number(plugin.version) < NEWEST_NEEDED:
-            seen = f"speaks CNI {plugin.version} at most, which knows no CHECK"
+            seen = f"supports CNI {plugin.version} at most, which does not define CHECK"
             fix = f"if topologies use it, install a newer {plugin.name}"
             yield _finding(f"CNI plugin {plugin.name}", "warning", seen, fix)
 
@@ -291,15 +296,15 @@ def _kept_plugins(facts: NodeFacts) -> Iterator[Diagnosis]:
         check = f"CNI plugin {plugin.name}"
         match plugin.keeper:
             case "running":
-                yield _finding(check, "ok", f"installed by netdra in {plugin.folder}, and kept by a pod")
+                yield _finding(check, "ok", f"installed by netdra in {plugin.folder}, and maintained by a pod")
             case "unknown":
-                seen = f"installed by netdra in {plugin.folder}; whether a pod keeps it cannot be seen from here"
+                seen = f"installed by netdra in {plugin.folder}; it is unknown whether a pod maintains it"
                 yield _finding(check, "ok", seen)
             case "absent":
-                seen = f"installed by netdra in {plugin.folder}, and no pod of a CNIPlugin keeps it"
+                seen = f"installed by netdra in {plugin.folder}, but no pod of a CNIPlugin maintains it"
                 fix = (
-                    f"if there is no CNIPlugin {plugin.name} any more, remove it: "
-                    f"netdra cni-plugin remove {plugin.name} --cni-folder {plugin.folder}"
+                    f"if CNIPlugin {plugin.name} no longer exists, remove it: netdra cni-plugin remove "
+                    f"{plugin.name} --cni-folder {plugin.folder}"
                 )
                 yield _finding(check, "warning", seen, fix)
 
@@ -312,27 +317,27 @@ def _troubles(facts: NodeFacts) -> Iterator[Diagnosis]:
 def _descriptors(facts: NodeFacts) -> Iterator[Diagnosis]:
     if facts.descriptors is None:
         return
-    seen = f"netdra's daemon has {facts.descriptors.used} of {facts.descriptors.limit}"
+    seen = f"netdra's daemon uses {facts.descriptors.used} of {facts.descriptors.limit}"
     if not facts.descriptors.is_short:
         yield _finding("file descriptors", "ok", seen)
         return
-    fix = "raise the hard limit of open files (LimitNOFILE of the container runtime's service), and restart the daemon"
-    yield _finding("file descriptors", "warning", f"{seen}: without a free one no pod can be attached", fix)
+    fix = "raise the limit of open files (LimitNOFILE of the container runtime's service), and restart the daemon"
+    yield _finding("file descriptors", "warning", f"{seen}: without an unused one, pods cannot be attached", fix)
 
 
 def _cgroup(facts: NodeFacts) -> Diagnosis:
     if facts.cgroup == 2:
         return _finding("cgroup", "ok", "version 2")
     if not facts.cgroup:
-        return _finding("cgroup", "warning", "none is mounted on /sys/fs/cgroup", "mount cgroup2 there")
-    fix = "boot with systemd.unified_cgroup_hierarchy=1; until then the kubelet needs failCgroupV1: false"
-    return _finding("cgroup", "warning", "version 1, which the kubelet refuses by default since 1.35", fix)
+        return _finding("cgroup", "warning", "not mounted on /sys/fs/cgroup", "mount cgroup2 there")
+    fix = "boot with systemd.unified_cgroup_hierarchy=1; until then, the kubelet needs failCgroupV1: false"
+    return _finding("cgroup", "warning", "version 1, which the kubelet rejects by default since 1.35", fix)
 
 
 def _user_namespaces(facts: NodeFacts) -> Diagnosis:
-    inside = "; this process is in one of its own" if facts.in_user_namespace else ""
+    inside = "; this process runs in a nested one" if facts.in_user_namespace else ""
     if facts.user_namespaces > 0:
         return _finding("user namespaces", "ok", f"up to {facts.user_namespaces}{inside}")
-    seen = "unknown" if facts.user_namespaces < 0 else "none may be made"
+    seen = "unknown" if facts.user_namespaces < 0 else "not allowed"
     fix = "sysctl -w user.max_user_namespaces=15000"
     return _finding("user namespaces", "warning", f"{seen}: pods with hostUsers: false cannot run{inside}", fix)

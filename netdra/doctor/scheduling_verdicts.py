@@ -84,7 +84,7 @@ class SchedulingFacts(msgspec.Struct, frozen=True, kw_only=True):
 def verdicts(facts: SchedulingFacts | Unseen) -> list[Diagnosis]:
     """One finding for each object that the scheduler may leave Pending although devices are free."""
     if isinstance(facts, Unseen):
-        return [_finding(CHECK, "warning", f"could not be seen: {facts.why}", AS_ADMINISTRATOR)]
+        return [_finding(CHECK, "warning", f"could not be read: {facts.why}", AS_ADMINISTRATOR)]
     classes = known_classes(facts.topologies, facts.classes)
     # Objects that ask for the same have one finding, also if some of them are made of a template.
     asking: dict[tuple[bytes, ...], tuple[Claims, list[str]]] = {}

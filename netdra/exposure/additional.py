@@ -50,7 +50,7 @@ def errors(exposure: Exposure) -> Iterator[str]:
     for name in exposure.additional_facts:
         if names.qualified(name) not in _WITHHELD:
             facts = ", ".join(sorted(fact.removeprefix(f"{names.DRIVER}/") for fact in _WITHHELD))
-            yield f'spec.exposure.additionalFacts: "{name}" is no fact beside those that all devices carry: {facts}'
+            yield f'spec.exposure.additionalFacts: "{name}" is not one of the optional facts: {facts}'
     yield from _choice_errors(exposure)
     seen: dict[str, AttributeValue] = {}
     for name, value in exposure.additional_attributes.items():
@@ -62,14 +62,17 @@ def errors(exposure: Exposure) -> Iterator[str]:
         else:
             yield from _value_errors(path, value)
             if qualified == _PHYSNET and not isinstance(value, str):
-                yield f"{path}: {value} is no text: it is the name of a physical network"
+                yield f"{path}: {value} is not text; it must be the name of a physical network"
             if qualified in _PUBLISHED:
-                yield f"{path}: is the name of a fact that netdra finds out itself; choose another one"
+                yield f"{path}: this is the name of a fact that netdra determines; choose another name"
         if qualified in seen:
-            yield f"{path}: is given twice, with the domain {names.DRIVER} and without"
+            yield f"{path}: set twice, with the domain {names.DRIVER} and without"
         seen[qualified] = value
     if len({seen[root] for root in PCIE_ROOTS if root in seen}) > 1:
-        yield f"spec.exposure.additionalAttributes: {' and '.join(PCIE_ROOTS)} are two names of one thing, and differ"
+        yield (
+            f"spec.exposure.additionalAttributes: {' and '.join(PCIE_ROOTS)} are two names of one "
+            "attribute, but their values differ"
+        )
 
 
 def _choice_errors(exposure: Exposure) -> Iterator[str]:
@@ -78,12 +81,12 @@ def _choice_errors(exposure: Exposure) -> Iterator[str]:
     for name in exposure.facts or ():
         plain = name.removeprefix(f"{names.DRIVER}/")
         if names.qualified(name) in _WITHHELD:
-            yield f'spec.exposure.facts: "{name}" is carried only if it is asked for: move it to additionalFacts'
+            yield f'spec.exposure.facts: "{name}" is optional: move it to additionalFacts'
         elif names.qualified(name) in IDENTIFYING or plain == names.SUPPORTED_CNIS:
-            yield f'spec.exposure.facts: "{name}" is always carried: remove it'
+            yield f'spec.exposure.facts: "{name}" is always published: remove it'
         elif plain not in known:
             hint = suggestions.hint(plain, sorted(known), "facts:")
-            yield f'spec.exposure.facts: "{name}" is no fact that devices carry; {hint}'
+            yield f'spec.exposure.facts: "{name}" is not a known fact; {hint}'
 
 
 def room(exposure: Exposure) -> int:
@@ -102,8 +105,9 @@ def room_errors(exposure: Exposure) -> Iterator[str]:
     used, there = len(capacity) + len(_own(published(exposure))), room(exposure)
     if used >= there:
         yield (
-            f"spec.exposure: {used} capacities and additional attributes beside bandwidth; "
-            f"a device has room for {there - 1}{'' if exposure.facts is not None else ', and for more with few facts'}"
+            f"spec.exposure: {used} capacities and additional attributes beside bandwidth; a device "
+            "supports "
+            f"{there - 1}{('' if exposure.facts is not None else ', and for more with few facts')}"
         )
 
 
@@ -136,8 +140,8 @@ def united(devices: Iterable[Adding], *, physnets: bool) -> tuple[dict[str, Attr
             giver, kind = givers.setdefault(name, (policy, type(value)))
             if kind is not type(value):
                 problems.setdefault(policy, []).append(
-                    f'additionalAttributes["{name}"] is {_TYPES[type(value)]}, and {_TYPES[kind]} in policy "{giver}": '
-                    f"a selector that compares it fails on one of them"
+                    f'additionalAttributes["{name}"] is {_TYPES[type(value)]}, but {_TYPES[kind]} in '
+                    f'policy "{giver}": a selector that compares it fails on one of them'
                 )
     # Where there is no room for all, the physical network comes first: it is the node's, and concerns each device.
     in_order = sorted(givers, key=lambda name: (bool(givers[name][0]), name))
@@ -150,8 +154,8 @@ def united(devices: Iterable[Adding], *, physnets: bool) -> tuple[dict[str, Attr
         others = ", ".join(f'"{policy}"' for policy in dict.fromkeys(policies))
         source = f'additionalAttributes["{name}"]' if givers[name][0] else f"--{names.PHYSNET}: {names.PHYSNET}"
         problems.setdefault(givers[name][0], []).append(
-            f"{source} is not on the devices of {others}, which have no room for it: "
-            "a class that netdra has not made must ask for it before it reads it"
+            f"{source} is not published on the devices of {others}, for lack of space: a DeviceClass "
+            "that netdra has not created must test whether it exists before reading it"
         )
     return neutral, {policy: list(dict.fromkeys(texts)) for policy, texts in problems.items()}
 
@@ -168,9 +172,9 @@ def name_errors(path: str, name: str) -> Iterator[str]:
     """What is wrong with the name of an attribute or a capacity."""
     domain, slash, identifier = name.rpartition("/")
     if slash and not names.is_attribute_domain(domain):
-        yield f'{path}: "{domain}" is no domain of up to {names.MAX_LABEL} characters'
+        yield f'{path}: "{domain}" is not a domain of at most {names.MAX_LABEL} characters'
     if not names.is_identifier(identifier):
-        yield f'{path}: "{identifier}" must be up to 32 letters, digits and _, and not begin with a digit'
+        yield f'{path}: "{identifier}" must have at most 32 letters, digits and _, and must not start with a digit'
 
 
 def _own(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
@@ -181,7 +185,7 @@ def _own(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
 def _root_errors(path: str, value: AttributeValue) -> Iterator[str]:
     if not isinstance(value, str) or not names.is_pcie_root(value):
         quoted = f'"{value}"' if isinstance(value, str) else value
-        yield f"{path}: {quoted} is no PCIe root, which is written as pci0000:00"
+        yield f"{path}: {quoted} is not a PCIe root, such as pci0000:00"
 
 
 def _value_errors(path: str, value: AttributeValue) -> Iterator[str]:
@@ -189,13 +193,13 @@ def _value_errors(path: str, value: AttributeValue) -> Iterator[str]:
         yield from _text_errors(path, value)
     elif isinstance(value, tuple):
         if not 0 < len(value) <= MAX_PLUGINS:
-            yield f"{path}: a list has 1 to {MAX_PLUGINS} entries, not {len(value)}"
+            yield f"{path}: a list must have 1 to {MAX_PLUGINS} entries, not {len(value)}"
         for entry in value:
             yield from _text_errors(path, entry)
             if "," in entry or not entry:
-                yield f"{path}: an entry of a list must not be empty or hold a comma"
+                yield f"{path}: an entry of a list must not be empty or contain a comma"
     elif not -MAX_INTEGER - 1 <= value <= MAX_INTEGER:
-        yield f"{path}: {value} is no 64-bit integer"
+        yield f"{path}: {value} is not a 64-bit integer"
 
 
 def _text_errors(path: str, text: str) -> Iterator[str]:

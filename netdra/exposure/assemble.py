@@ -177,8 +177,8 @@ def _within_link(
             fitting.append(persona)
             continue
         message = (
-            f"{persona.name} is left out: its bandwidth of {template.lends} Mbit/s is more than its link has, "
-            f"{link_speed}; lower it, or set allowBandwidthOvercommit"
+            f"{persona.name} is not offered: its bandwidth of {template.lends} Mbit/s exceeds the link "
+            f"speed, {link_speed}; lower it, or set allowBandwidthOvercommit"
         )
         identity = offer.interface.identity
         problems.append(Problem(policy=template.policy, message=message, interface=identity, left_out="limit"))
@@ -209,7 +209,7 @@ def _decision(offer: Offer, personas: tuple[Persona, ...], pool: tuple[int, tupl
     exposed = tuple(persona.name for persona in personas)
     if pooled:
         devices = ", ".join(pooled) if len(pooled) <= 2 else f"{pooled[0]} … {pooled[-1]} ({len(pooled)} devices)"
-        reason = f"{POOLED}one of the {count} VFs of {devices}; a claim gets any of them, which the node chooses"
+        reason = f"{POOLED}one of the {count} VFs of {devices}; the node selects any of them for a claim"
     elif exposed:
         winners = ", ".join(f'"{policy}"' for policy in sorted({persona.template.policy for persona in personas}))
         reason = f"exposed as {', '.join(exposed)} by {winners}"

@@ -49,14 +49,14 @@ def number(text: QuantityText | None) -> Decimal | None:
 def number_errors(path: str, text: QuantityText | None) -> Iterator[str]:
     """What is wrong with an amount; a missing amount is right."""
     if text is not None and number(text) is None:
-        yield f'{path}: "{text}" is no quantity from 0 to {MAX_QUANTITY}'
+        yield f'{path}: "{text}" is not a quantity from 0 to {MAX_QUANTITY}'
 
 
 def written_errors(path: str, capacity: CapacityCounter) -> Iterator[str]:
     """Whether a policy says a capacity's value in exactly one way."""
     if (capacity.value == "") == (capacity.value_from is None):
         count = "neither" if capacity.value_from is None else "both"
-        yield f"{path}: has {count} of value and valueFrom; give one of the two"
+        yield f"{path}: has {count} of value and valueFrom; set exactly one"
 
 
 def value_errors(path: str, capacity: CapacityCounter | DeviceCapacity) -> Iterator[str]:
@@ -81,13 +81,13 @@ def policy_errors(path: str, capacity: DeviceCapacity) -> Iterator[str]:
         return
     if policy.default is None:
         if policy.valid_values or policy.valid_range:
-            yield f"{path}.requestPolicy: needs a default beside validValues or validRange"
+            yield f"{path}.requestPolicy: default is required with validValues or validRange"
         return
     default = number(policy.default)
     if default is None:
         return
     if default > value:
-        yield f"{path}.requestPolicy.default: {policy.default} is more than the device has"
+        yield f"{path}.requestPolicy.default: {policy.default} exceeds the capacity of the device"
     elif rule := _broken_rule(default, policy, value):
         yield f"{path}.requestPolicy.default: {policy.default} is {rule}"
 
@@ -103,25 +103,37 @@ def bandwidth_errors(exposure: Exposure) -> Iterator[str]:
         default = capacity.request_policy.default
         if default is not None and number(default) != number(capacity.value):
             path = f'spec.exposure.capacity["{name}"].requestPolicy.default'
-            yield f"{path}: a claim has an exclusive device's bandwidth whole, so it is {capacity.value}, not {default}"
+            yield (
+                f"{path}: a claim gets the whole bandwidth of an exclusive device; this must be "
+                f"{capacity.value}, not {default}"
+            )
 
 
 def pooling_errors(exposure: Exposure) -> Iterator[str]:
     """What stands against offering VFs together, if the policy does: a claim has its VF for itself."""
     if exposure.allow_multiple_allocations:
-        yield "spec.exposure.allowMultipleAllocations: true, but each of the pooledVFs is one claim's; remove it"
+        yield (
+            "spec.exposure.allowMultipleAllocations: must not be true, because each of the pooledVFs "
+            "belongs to one claim; remove it"
+        )
     if exposure.exclusion_group:
-        yield "spec.exposure.exclusionGroup: is for shared devices, and each of the pooledVFs is one claim's; remove it"
+        yield (
+            "spec.exposure.exclusionGroup: only for shared devices, but each of the pooledVFs belongs to "
+            "one claim; remove it"
+        )
     if sharing(exposure) == "both":
-        yield "spec.exposure.supportedCNIPlugins: exclusive: true for some; a claim has its VF whole with any of them"
+        yield (
+            "spec.exposure.supportedCNIPlugins: exclusive: true on some plugins; with pooledVFs, every "
+            "plugin gets a whole VF"
+        )
     for plugin in exposure.supported_cni_plugins:
         if plugin.consume_per_allocation:
             path = f'spec.exposure.supportedCNIPlugins["{plugin.name}"].consumePerAllocation'
-            yield f"{path}: has no meaning with pooledVFs; give the capacity a requestPolicy.default"
+            yield f"{path}: not supported with pooledVFs; set requestPolicy.default of the capacity"
     for name, capacity in exposure.capacity.items():
         path = f'spec.exposure.capacity["{name}"]'
         if names.qualified(name) != names.qualified(names.BANDWIDTH):
-            yield f"{path}: pooledVFs have the capacities {names.VFS} and {names.BANDWIDTH} alone; remove it"
+            yield f"{path}: pooledVFs only support the capacities {names.VFS} and {names.BANDWIDTH}; remove it"
         else:
             yield from policy_errors(path, DeviceCapacity(value=capacity.value, request_policy=capacity.request_policy))
 
@@ -140,7 +152,10 @@ def sharing_errors(exposure: Exposure) -> Iterator[str]:
         usable = usable or bool(number(capacity.value) and number(amounts(exposure, name)[0]))
     if not usable:
         why = "lists exclusive and shared plugins" if kind == "both" else "allows multiple allocations"
-        yield f"spec.exposure.capacity: a policy that {why} needs a capacity above 0 of which a claim takes some"
+        yield (
+            f"spec.exposure.capacity: a policy that {why} requires a capacity above 0 of which each claim "
+            "consumes a part"
+        )
 
 
 def _choice_errors(path: str, texts: tuple[QuantityText, ...], value: Decimal) -> Iterator[str]:
@@ -150,9 +165,9 @@ def _choice_errors(path: str, texts: tuple[QuantityText, ...], value: Decimal) -
         yield from number_errors(path, text)
     choices = [choice for choice in map(number, texts) if choice is not None]
     if choices != sorted(set(choices)):
-        yield f"{path}: must rise, each value once"
+        yield f"{path}: must be in ascending order without duplicates"
     if choices and choices[-1] > value:
-        yield f"{path}: {texts[-1]} is more than the device has"
+        yield f"{path}: {texts[-1]} exceeds the capacity of the device"
 
 
 def _range_errors(path: str, span: CapacityRequestPolicyRange, value: Decimal) -> Iterator[str]:
@@ -164,20 +179,23 @@ def _range_errors(path: str, span: CapacityRequestPolicyRange, value: Decimal) -
     if not least <= most <= value:
         yield f"{path}: must be min <= max <= the capacity's value"
     if step == 0:
-        yield f"{path}.step: must be more than 0"
+        yield f"{path}.step: must be greater than 0"
     if step and span.max is not None and (most - least) % step:
-        yield f"{path}: max is no whole number of steps above min"
+        yield f"{path}: max must be min plus a multiple of step"
 
 
 def _default_errors(path: str, exposure: Exposure, name: str) -> Iterator[str]:
     """What is wrong with the consumption of a claim without an amount: the scheduler decides it, not the plugin."""
     texts = amounts(exposure, name)
     if any(text is None for text in texts):
-        yield f"{path}: needs requestPolicy.default or consumePerAllocation, or the first claim takes all of it"
+        yield (
+            f"{path}: requires requestPolicy.default or consumePerAllocation; otherwise, the first claim "
+            "consumes all of it"
+        )
         return
     defaults = {number(text) for text in texts}
     if len(defaults) > 1:
-        yield f"{path}: the shared plugins disagree on how much of it an allocation consumes"
+        yield f"{path}: the shared plugins set different values for consumePerAllocation"
         return
     (default,) = defaults
     capacity = exposure.capacity[name]
@@ -185,7 +203,7 @@ def _default_errors(path: str, exposure: Exposure, name: str) -> Iterator[str]:
     if default is None or value is None:
         return
     if default > value:
-        yield f"{path}: a claim would consume {texts[0]}, more than the device has"
+        yield f"{path}: a claim would consume {texts[0]}, which exceeds the capacity of the device"
     rule = _broken_rule(default, capacity.request_policy or CapacityRequestPolicy(), value)
     if rule:
         yield f"{path}: a claim would consume {texts[0]}, which is {rule}"
@@ -195,13 +213,13 @@ def _broken_rule(default: Decimal, policy: CapacityRequestPolicy, value: Decimal
     span = policy.valid_range
     if span is None:
         choices = {number(text) for text in policy.valid_values}
-        return "none of requestPolicy.validValues" if choices and default not in choices else ""
+        return "not one of requestPolicy.validValues" if choices and default not in choices else ""
     least, most, step = number(span.min), _most(span, value), number(span.step)
     if least is None or most is None:
         return ""
     if not least <= default <= most:
         return "outside requestPolicy.validRange"
-    return "no whole number of steps above requestPolicy.validRange.min" if step and (default - least) % step else ""
+    return "not requestPolicy.validRange.min plus a multiple of step" if step and (default - least) % step else ""
 
 
 def _most(span: CapacityRequestPolicyRange, value: Decimal) -> Decimal | None:

@@ -40,7 +40,7 @@ def check(policy: DeviceExposurePolicy) -> tuple[str, ...]:
     """What is wrong with a policy, each with the field that is meant; nothing if it can be used."""
     exposure = policy.spec.exposure
     if policy.spec.action == "exclude":
-        unused = ("spec.exposure: has no meaning with action: exclude",) if exposure else ()
+        unused = ("spec.exposure: not supported with action: exclude",) if exposure else ()
         return (*check_targets(policy), *unused)
     exposure = exposure or Exposure()
     written = [
@@ -68,7 +68,7 @@ def unread(policy: DeviceExposurePolicy, node: InventoryNode) -> Iterator[str]:
         if capacity.value_from is not None:
             path = f'spec.exposure.capacity["{name}"].valueFrom.nodeAllocatable'
             resource = capacity.value_from.node_allocatable
-            yield f'{path}: node "{node.name}" has no "{resource}" among its allocatable resources'
+            yield f'{path}: node "{node.name}" does not have "{resource}" among its allocatable resources'
 
 
 def check_targets(policy: DeviceExposurePolicy) -> tuple[str, ...]:
@@ -142,7 +142,7 @@ def node_errors(path: str, selector: LabelSelector | None) -> Iterator[str]:
     for index, wanted in enumerate(selector.match_expressions if selector else ()):
         needs_values = wanted.operator in {"In", "NotIn"}
         if needs_values != bool(wanted.values):
-            rule = "needs values" if needs_values else "takes no values"
+            rule = "requires values" if needs_values else "must not have values"
             yield f"{path}.matchExpressions[{index}]: operator {wanted.operator} {rule}"
         yield from _label_errors(f"{path}.matchExpressions[{index}]", wanted.key, wanted.values)
 
@@ -150,17 +150,22 @@ def node_errors(path: str, selector: LabelSelector | None) -> Iterator[str]:
 def _label_errors(path: str, key: str, values: Iterable[str]) -> Iterator[str]:
     """Keys and values that no label has."""
     if not names.is_label_key(key):
-        rule = f"up to {names.MAX_LABEL} letters, digits, -, _ and ., and before them a DNS domain and / or nothing"
-        yield f'{path}: "{key[:80]}" is no key of a label: {rule}'
+        rule = (
+            f"it must have at most {names.MAX_LABEL} letters, digits, -, _ and ., optionally after a DNS domain and /"
+        )
+        yield f'{path}: "{key[:80]}" is not a valid label key; {rule}'
     for value in values:
         if not names.is_label_value(value):
-            rule = f"up to {names.MAX_LABEL} letters, digits, -, _ and ., the first and last a letter or digit"
-            yield f'{path}: "{value[:80]}" of "{key[:80]}" is no value of a label: {rule}'
+            rule = (
+                f"it must have at most {names.MAX_LABEL} letters, digits, -, _ and ., and start and end "
+                "with a letter or digit"
+            )
+            yield f'{path}: "{value[:80]}" of "{key[:80]}" is not a valid label value; {rule}'
 
 
 def _suffix_errors(suffix: str) -> Iterator[str]:
     if suffix and (_SUFFIX.match(suffix) is None or len(suffix) > MAX_SUFFIX):
-        rule = f"must be up to {MAX_SUFFIX} of a-z, 0-9 and -, and not end in -"
+        rule = f"must have at most {MAX_SUFFIX} of a-z, 0-9 and -, and must not end with -"
         yield f'spec.exposure.deviceNameSuffix: "{suffix}" {rule}'
 
 
@@ -172,7 +177,7 @@ def _plugin_errors(exposure: Exposure) -> Iterator[str]:
     seen: set[str] = set()
     for plugin in plugins:
         if _PLUGIN.match(plugin.name) is None:
-            yield f'{path}: "{plugin.name}" is no CNI plugin name'
+            yield f'{path}: "{plugin.name}" is not a valid CNI plugin name'
         if plugin.name in seen:
             yield f'{path}: "{plugin.name}" is listed twice'
         seen.add(plugin.name)
@@ -185,13 +190,13 @@ def _keep_errors(exposure: Exposure) -> Iterator[str]:
     moving = [plugin.name for plugin in exposure.supported_cni_plugins if plugin.name in KEEPING_TYPES]
     if exposure.keep and exposure.supported_cni_plugins and not moving:
         yield (
-            "spec.exposure.keep: has no meaning: none of supportedCNIPlugins moves the device into the pod; list one "
-            f"of {', '.join(KEEPING_TYPES)}, or remove keep"
+            "spec.exposure.keep: has no effect, because no plugin in supportedCNIPlugins moves the "
+            f"device into the pod; list one of {', '.join(KEEPING_TYPES)}, or remove keep"
         )
     if exposure.pooled_vfs is not None and exposure.allow_host_addresses:
         yield (
-            "spec.exposure.allowHostAddresses: has no meaning with pooledVFs: a VF that the host uses is never among "
-            "pooled ones; remove one of the two"
+            "spec.exposure.allowHostAddresses: not supported with pooledVFs, which never contain a VF "
+            "that the host uses; remove one of the two"
         )
 
 
@@ -201,11 +206,11 @@ def _consumption_errors(exposure: Exposure, plugin: SupportedCNIPlugin) -> Itera
         yield from number_errors(path, text)
         capacity = exposure.capacity.get(name)
         if capacity is None:
-            yield f"{path}: spec.exposure.capacity has no such entry"
+            yield f"{path}: not found in spec.exposure.capacity"
             continue
         amount, value = number(text), number(capacity.value)
         if amount is not None and value is not None and amount > value:
-            yield f"{path}: {text} is more than the device has, {capacity.value}"
+            yield f"{path}: {text} exceeds the capacity of the device, {capacity.value}"
 
 
 def _capacity_errors(exposure: Exposure) -> Iterator[str]:
@@ -215,5 +220,5 @@ def _capacity_errors(exposure: Exposure) -> Iterator[str]:
         yield from additional.name_errors(path, name)
         yield from value_errors(path, capacity)
         if names.qualified(name) in seen:
-            yield f"{path}: is given twice, with the domain {names.DRIVER} and without"
+            yield f"{path}: set twice, with the domain {names.DRIVER} and without"
         seen.add(names.qualified(name))

@@ -44,8 +44,9 @@ def single_vf(expression: str, policies: Iterable[DeviceExposurePolicy]) -> str:
         asked = [name for name in _ATTRIBUTE.findall(part) if name in SINGLE]
         if asked and len(asked) == len(_ATTRIBUTE.findall(part)) and not _holds(part):
             return (
-                f"asks for {asked[0]} of a single VF, so it never selects the devices of pooledVFs (policy {pools}): "
-                "these stand for several VFs; for a certain VF, offer each VF as a device of its own"
+                f"requires {asked[0]} of a single VF and therefore never selects devices of pooledVFs "
+                f"(policy {pools}), which represent several VFs; to select a certain VF, offer each VF "
+                "as its own device"
             )
     return ""
 
@@ -65,8 +66,8 @@ def left_out_fact(expression: str, policies: Iterable[DeviceExposurePolicy]) -> 
         if lacking:
             told = listed((f'"{policy}"' for policy in lacking), 3)
             return (
-                f"reads {name}, which devices of policy {told} do not carry: on one of them the allocation fails",
-                f'ask for it first: "{name}" in device.attributes["{names.DRIVER}"] && ...',
+                f"reads {name}, which devices of policy {told} do not have: if it fails on any device, the claim fails",
+                f'test whether it exists first: "{name}" in device.attributes["{names.DRIVER}"] && ...',
             )
     return None
 

@@ -72,7 +72,10 @@ def of_device(
     for name, value in ((SUPPORTED_CNIS, plugins), *template.additional.items()):
         fitting = value if lists or not isinstance(value, tuple) else _fitting(value)
         if fitting != value:
-            left_out.append(f"{name} is cut to {fitting}: the API server takes no lists, and a string has {MAX_STRING}")
+            left_out.append(
+                f"{name} is truncated to {fitting}: the API server does not support lists, and a string "
+                f"has at most {MAX_STRING} characters"
+            )
         fitting_facts[name] = fitting
     if template.additional.get(PHYSNET) == "":
         fitting_facts[PHYSNET] = interface.physnet
@@ -104,12 +107,14 @@ def with_lacked(
     if not lacked:
         return published, ()
     if room < 1:
-        what = f"{LACKED_CNIS} ({', '.join(lacked)}) is left out: the device has no room for another attribute"
+        what = (
+            f"{LACKED_CNIS} ({', '.join(lacked)}) is omitted: the maximum number of attributes of the device is reached"
+        )
         return published, (what,)
     entries = tuple(lacked[:_MOST_LACKED])
     entries = entries if lists else _fitting(entries)
     more = lacked[len(entries) :]
-    cut = (f"{LACKED_CNIS} is cut by {', '.join(more)}: it has no room for more names",) if more else ()
+    cut = (f"{LACKED_CNIS} is truncated by {', '.join(more)}: the maximum length is reached",) if more else ()
     return {**published, LACKED_CNIS: entries}, cut
 
 

@@ -299,7 +299,7 @@ def _interface(seen: SimilarInterfaces) -> Interface:
     interface = replace(_NEUTRAL, **fields, unreadable=tuple(unreadable))
     # The path of a file is reported only as long as the file is there and allowed.
     away = interface.type == DEVICE_FILE and not interface.device_file
-    return replace(interface, file_problem="the file is not given to anybody") if away else interface
+    return replace(interface, file_problem="the file is not available to any pod") if away else interface
 
 
 def _templates(interface: Interface, facts: dict[str, AttributeValue], chosen: Sequence[Rule]) -> Sequence[Template]:

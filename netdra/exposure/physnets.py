@@ -29,7 +29,7 @@ def read(texts: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
         if wired.setdefault(nic, physnet) != physnet:
             raise InvalidInputError(
                 f'--physnet: "{nic}" is in {wired[nic]} and in {physnet}',
-                hint="a NIC is wired to one physical network; leave it out of the other",
+                hint="a NIC is connected to one physical network; remove it from the other",
             )
         nics_of[physnet] = tuple(dict.fromkeys((*nics_of.get(physnet, ()), nic)))
     return nics_of
@@ -49,9 +49,9 @@ def _pairs(text: str) -> list[tuple[str, str]]:
         pairs = [(name.strip(), nic.strip()) for name, _, nic in (part.partition(":") for part in text.split(","))]
     if not all(names.is_physnet(name) and _is_nic(nic) and (equals or _is_mapped(nic)) for name, nic in pairs):
         raise InvalidInputError(
-            f'--physnet "{text}" is not understood',
-            hint="write PHYSNET=NIC or PHYSNET=NIC,NIC, with interface names or PCI addresses: physnet2=enp1s0f0; or "
-            "PHYSNET:NIC,PHYSNET:NIC, as in Neutron's physical_device_mappings",
+            f'--physnet "{text}" is not valid',
+            hint="use PHYSNET=NIC or PHYSNET=NIC,NIC, with interface names or PCI addresses: "
+            "physnet2=enp1s0f0; or PHYSNET:NIC,PHYSNET:NIC, as in Neutron's physical_device_mappings",
         )
     return pairs
 
@@ -75,8 +75,9 @@ def _missing(physnets: Mapping[str, tuple[str, ...]], here: set[str], nics: list
             if nic not in here:
                 hint = suggestions.hint(nic, nics, "its NICs are")
                 yield (
-                    f'--physnet {physnet}={nic}: the node has no interface "{nic}", so none of its devices is of '
-                    f"{physnet} by it; {hint or 'netdra discover shows what it has'}"
+                    f'--physnet {physnet}={nic}: the node does not have an interface "{nic}", so '
+                    f"{physnet} does not apply to its devices; "
+                    f"{hint or 'netdra discover shows what it has'}"
                 )
 
 
@@ -87,8 +88,8 @@ def _twice(inventory: Inventory) -> Iterator[str]:
         other = wired.get(interface.pci_address, interface.physnet)
         if interface.if_name in wired and other != interface.physnet:
             yield (
-                f'--physnet: "{interface.if_name}" is in {interface.physnet} by its name and in {other} by its PCI '
-                f"address {interface.pci_address}; its name counts"
+                f'--physnet: "{interface.if_name}" is in {interface.physnet} by its name and in '
+                f"{other} by its PCI address {interface.pci_address}; the name is used"
             )
 
 

@@ -28,7 +28,7 @@ from netdra.model.resource import CapacityRequestPolicy, CapacityRequestPolicyRa
 BANDWIDTH = names.qualified(names.BANDWIDTH)
 VFS = names.qualified(names.VFS)
 _OF_A_STEP = "vfio-pci"
-UNDOING = "a pod's network could not be undone on it, so no other claim gets it"
+UNDOING = "the network of an earlier pod could not be undone on it; it is not available to other claims"
 _ONE = CapacityRequestPolicy(default="1", valid_range=CapacityRequestPolicyRange(min="1", max="1"))
 _WHAT_IS_ASKED_FOR = CapacityRequestPolicy(default="0", valid_range=CapacityRequestPolicyRange(min="0"))
 """A claim that asks for no bandwidth has none for itself, and no bound."""
@@ -96,7 +96,7 @@ def with_lanes(nic: NicOffers) -> tuple[NicOffers, dict[str, Lane], list[Problem
     offers = [(_offer(made), MemberPlace(frozenset(), on_root=True)) for made in lanes]
     pooled = {identity for made in lanes for identity in made.lane.vfs}
     reasons = {vf.identity: _left_out(vf) for _, vfs in groups.values() for vf in vfs if vf.identity not in pooled} | {
-        identity: f'a claim has it as device "{device}"' if device else UNDOING
+        identity: f'a claim uses it as device "{device}"' if device else UNDOING
         for identity, device in held.items()
         if identity not in pooled
     }
@@ -185,8 +185,8 @@ def _too_little(made: _Lane) -> Problem | None:
     name = f"{made.lane.interface.called}{made.template.suffix}"
     return Problem(
         policy=made.template.policy,
-        message=f"{name} is left out: a claim that names no amount gets {default} Mbit/s of bandwidth, and the device "
-        f"has {made.template.lends}; lower requestPolicy.default, or lanes",
+        message=f"{name} is not offered: a claim without a bandwidth request gets {default} Mbit/s, but the "
+        f"device has {made.template.lends}; lower requestPolicy.default, or lanes",
         interface=made.lane.interface.identity,
         left_out="limit",
         device=name,
@@ -196,9 +196,9 @@ def _too_little(made: _Lane) -> Problem | None:
 def _left_out(vf: Interface) -> str:
     """Why a VF of a policy is in none of its devices."""
     if not vf.driver and not vf.no_carrier:
-        return "it has no driver, and other VFs of its PF have one: no claim gets it"
+        return "it does not have a driver, although other VFs of its PF have one; it is not available to claims"
     if vf.no_carrier:
-        return "it has no carrier, and its PF has one: no claim gets it"
+        return "it does not have a carrier, although its PF has one; it is not available to claims"
     return ""
 
 

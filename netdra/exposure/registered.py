@@ -36,7 +36,7 @@ _WORD = r"(0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*)"
 _VERSION = re.compile(
     rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(-{_WORD}(\.{_WORD})*)?(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?\Z", re.ASCII
 )
-_NO_LISTS = "the API server takes no lists of attributes (gate DRAListTypeAttributes)"
+_NO_LISTS = "the API server does not support lists of attributes (feature gate DRAListTypeAttributes)"
 
 
 def errors(
@@ -58,7 +58,7 @@ def errors(
     used = len(attributes) + len(capacity)
     if used > MAX_ATTRIBUTES_AND_CAPACITIES:
         place = f"{within.rstrip('.')}: " if within else ""
-        yield f"{place}{used} attributes and capacities; a device has room for {MAX_ATTRIBUTES_AND_CAPACITIES}"
+        yield f"{place}{used} attributes and capacities; a device supports {MAX_ATTRIBUTES_AND_CAPACITIES}"
     for name, attribute in attributes.items():
         path = f'{within}attributes["{_shortened(name)}"]'
         yield from _name_errors(path, name)
@@ -73,7 +73,7 @@ def errors(
 def provider_errors(provider: str, *, within: str = "") -> Iterator[str]:
     """What is wrong with a provider's name."""
     if not names.is_attribute_domain(provider):
-        yield f'{within}provider: "{_shortened(provider)}" is no domain of up to {names.MAX_LABEL} characters'
+        yield f'{within}provider: "{_shortened(provider)}" is not a domain of at most {names.MAX_LABEL} characters'
     if _RESERVED.match(provider):
         yield f'{within}provider: "{_shortened(provider)}" is reserved; use a domain of your own'
 
@@ -84,13 +84,15 @@ def _shortened(text: str) -> str:
 
 def _name_errors(path: str, name: str) -> Iterator[str]:
     if not names.is_identifier(name):
-        yield f'{path}: "{_shortened(name)}" must be up to 32 letters, digits and _, and not begin with a digit'
+        yield (
+            f'{path}: "{_shortened(name)}" must have at most 32 letters, digits and _, and must not start with a digit'
+        )
 
 
 def _attribute_errors(path: str, attribute: DeviceAttribute) -> Iterator[str]:
     values = {field: value for field in attribute.__struct_fields__ if (value := getattr(attribute, field)) is not None}
     if len(values) != 1:
-        yield f"{path}: {len(values)} values; an attribute has exactly one, e.g. string"
+        yield f"{path}: {len(values)} values; an attribute must have exactly one, e.g. string"
         return
     ((field, value),) = values.items()
     entries = value if isinstance(value, tuple) else (value,)
@@ -105,9 +107,9 @@ def _value_errors(path: str, field: str, value: bool | int | str) -> Iterator[st
         if len(value.encode(errors="replace")) > MAX_STRING:
             yield f'{path}: "{_shortened(value)}" is longer than {MAX_STRING} bytes'
         if field.startswith("version") and _VERSION.match(value) is None:
-            yield f'{path}: "{_shortened(value)}" is no semantic version, e.g. 1.2.3'
+            yield f'{path}: "{_shortened(value)}" is not a semantic version, e.g. 1.2.3'
     elif not -MAX_INTEGER - 1 <= value <= MAX_INTEGER:
-        yield f"{path}: {value} is no 64-bit integer"
+        yield f"{path}: {value} is not a 64-bit integer"
 
 
 def of_custom_device(device: CustomDevice, node: str, labels: Mapping[str, str]) -> Registration | None:
@@ -202,7 +204,7 @@ class Registered:
             paths.add(path)
             problem = file.text
             if registration.device in interface_names:
-                problem = f'"{registration.device}" is the name of an interface; register {path} by a name of its own'
+                problem = f'"{registration.device}" is the name of an interface; register {path} under another name'
             elif file.number is not None:
                 first = numbers.setdefault(file.number, registration)
                 if first is not registration:
@@ -304,15 +306,16 @@ def applied(part: ExposureResult, registered: Sequence[Sequence[Registration]], 
 
 
 def _hidden(registration: Registration, decision: Decision) -> RegistrationOutcome:
-    offers = f'a policy offers it that selects registeredBy == "{registration.provider}"'
+    offers = f'offered by a policy that selects registeredBy == "{registration.provider}"'
     hint = f"; {offers}" if registration.adds else "; addIfNotExist registers it, and a policy must match it"
-    problem = f"no device: {decision.reason}{hint if decision.hidden in ('no-match', 'no-answer') else ''}"
+    problem = f"not a device: {decision.reason}{(hint if decision.hidden in ('no-match', 'no-answer') else '')}"
     if decision.pooled:
         first, *others = decision.pooled
         devices = f'"{first}"' + (f" and {len(others)} more" if others else "")
         problem = (
-            f'VF "{registration.device}" is one of the pooled VFs of device {devices}, and is not a device itself; '
-            f"register the device of pooled VFs by its name, or offer the VF by a policy without pooledVFs"
+            f'VF "{registration.device}" is one of the pooled VFs of device {devices} and not a device '
+            "itself; register the device of pooled VFs by its name, or offer the VF with a policy "
+            "without pooledVFs"
         )
     return RegistrationOutcome(
         provider=registration.provider,
@@ -327,10 +330,10 @@ def _problem(outcome: RegistrationOutcome, device: ExposedDevice, decision: Deci
     source = f'CustomDevice "{outcome.custom_device}"' if outcome.custom_device else f'provider "{outcome.provider}"'
     return Problem(
         policy="",
-        message=f"{device.name}: of what {source} says, {outcome.problem}",
+        message=f"{device.name}: from {source}: {outcome.problem}",
         interface=device.interface,
         device=decision.device_name,
-        cause=f"of what {source} says, {outcome.problem}",
+        cause=f"from {source}: {outcome.problem}",
     )
 
 
@@ -359,9 +362,9 @@ def _added(
             before = sources.get(key)
             needs = _count(value.value) if isinstance(value, DeviceAttribute) else 0
             if before is not None:
-                refused.setdefault(f"{before.source} says it, which comes first", []).append(name)
+                refused.setdefault(f"{before.source} sets it with precedence", []).append(name)
             elif name in device.attributes or name in device.capacity:
-                refused.setdefault("a policy publishes it, which comes first", []).append(name)
+                refused.setdefault("a policy sets it with precedence", []).append(name)
             elif room <= 0 or needs > values:
                 refused.setdefault(_no_room(device), []).append(name)
             else:
@@ -380,7 +383,7 @@ def _added(
                 custom_device=registration.custom_device,
                 attributes=tuple(entry.name for entry in own if isinstance(entry.value, DeviceAttribute)),
                 capacity=tuple(entry.name for entry in own if isinstance(entry.value, DeviceCapacity)),
-                problem="; ".join(f"{', '.join(listed)} is left out: {why}" for why, listed in refused.items()),
+                problem="; ".join(f"{', '.join(listed)} is omitted: {why}" for why, listed in refused.items()),
             )
         )
     return msgspec.structs.replace(device, registered=attributes, capacity=capacity), outcomes
@@ -424,6 +427,6 @@ def _count(value: object) -> int:
 def _no_room(device: ExposedDevice) -> str:
     used = len(device.attributes) + len(device.capacity)
     return (
-        f"a device has room for {MAX_ATTRIBUTES_AND_CAPACITIES} attributes and capacities, {used} are netdra's and "
-        "the policy's, and the rest is taken"
+        f"a device supports {MAX_ATTRIBUTES_AND_CAPACITIES} attributes and capacities; {used} are set "
+        "by netdra and the policy, and the rest is used"
     )

@@ -27,25 +27,19 @@ ALL_ATTRIBUTES = frozenset(attributes(Interface()))
 """The attributes that a selector can ask for; an attribute of these that an interface lacks could not be read."""
 TYPE = names.qualified("type")
 REGISTERED_BY = names.qualified("registeredBy")
-UPLINK = "it carries the node's own traffic, and no policy that matches it sets allowHostUplink"
+UPLINK = "it carries the node's traffic, and no matching policy sets allowHostUplink"
 UPLINK_BY_RULES = (
-    "a default route leaves through it in a table of its own, which policy rules lead to, and no policy that matches "
-    "it sets allowHostAddresses or allowHostUplink"
+    "a default route uses it in a table of policy rules, and no matching policy sets "
+    "allowHostAddresses or allowHostUplink"
 )
-UPLINK_UNKNOWN = (
-    "whether it carries the node's own traffic is unknown, so it is kept: no policy that matches it sets "
-    "allowHostUplink"
-)
-LOOPBACK = "it is the loopback interface, which is no network device"
+UPLINK_UNKNOWN = "it is unknown whether it carries the node's traffic, and no matching policy sets allowHostUplink"
+LOOPBACK = "it is the loopback interface, which is not a network device"
 REPRESENTOR = (
-    "it represents another function on the switch of its NIC, and no policy that matches it selects by "
-    'type == "representor"'
+    'it represents another function on the switch of its NIC, and no matching policy selects by type == "representor"'
 )
-ONLY_A_FILE = (
-    f'it is a device file, and no policy that matches it selects by registeredBy, or by type == "{DEVICE_FILE}"'
-)
-NO_VF = "it is not a VF, and every policy that matches it has pooledVFs, which is for VFs only"
-_OTHER_TYPES = ("", "some other type")
+ONLY_A_FILE = f'it is a device file, and no matching policy selects by registeredBy, or by type == "{DEVICE_FILE}"'
+NO_VF = "it is not a VF, and every matching policy has pooledVFs, which only supports VFs"
+_OTHER_TYPES = ("", "another type")
 _NOBODY = ("",)
 _PROTECTIONS: dict[str, Hidden] = {
     LOOPBACK: "loopback",
@@ -111,7 +105,10 @@ def resolve(
             verdicts[rule.policy] = rule.verdict("failed", failure.what)
             if suggestion:
                 kind = kind if hiding else "exclude-failed"
-                hiding = hiding or f'exclude policy "{rule.policy}" fails on it, and may mean it: {suggestion}'
+                hiding = hiding or (
+                    f'the expression of exclude policy "{rule.policy}" fails on it; to be safe it is '
+                    f"excluded: {suggestion}"
+                )
             continue
         if rule.selector not in answers.matching:
             continue
@@ -191,14 +188,14 @@ def _ranked(matching: list[Rule], used: str, uses: Sequence[str], verdicts: dict
     for suffix, rivals in sorted(by_suffix.items()):
         best = min(rivals, key=lambda rule: (-rule.priority, rule.policy))
         if len(rivals) > 1:
-            reason = f'policy "{best.policy}" of priority {best.priority} comes first for the suffix "{suffix}"'
+            reason = f'policy "{best.policy}" with priority {best.priority} takes precedence for the suffix "{suffix}"'
             _mark(verdicts, [rule for rule in rivals if rule is not best], "outranked", reason, best.policy)
         verdicts[best.policy] = best.won
         offered = best.templates
         if used:
             offered = tuple(beside for template in best.templates if (beside := template.beside(uses)) is not None)
             if offered != best.templates:
-                verdicts[best.policy] = best.verdict("wins", f"without what takes it away from the host: {used}")
+                verdicts[best.policy] = best.verdict("wins", f"without removing it from the host: {used}")
         winners += offered
     return _one_mode(winners, verdicts, matching) if any(template.lanes for template in winners) else winners
 
@@ -211,8 +208,8 @@ def _one_mode(winners: list[Template], verdicts: dict[str, PolicyVerdict], match
     first = min(winners, key=lambda template: (-template.priority, template.lanes > 0, template.policy))
     kept = [first] if first.lanes else [template for template in winners if not template.lanes]
     reason = (
-        f'policy "{first.policy}" of priority {first.priority} comes first: '
-        f"it {'pools the VF' if first.lanes else 'makes the VF a device of its own'}"
+        f'policy "{first.policy}" with priority {first.priority} takes precedence: it '
+        f"{('pools the VF' if first.lanes else 'makes the VF a device of its own')}"
     )
     left = {template.policy for template in kept}
     won = {template.policy for template in winners}
@@ -269,22 +266,18 @@ def _host_use(interface: Interface) -> str:
             "sets allowHostAddresses or allowHostUse" if ADDRESSING.issuperset(interface.uses) else "sets allowHostUse"
         )
         return (
-            f"the host uses it ({', '.join(interface.uses)}), and no policy that matches it offers shares of it or "
-            f"{allowing}"
+            f"the host uses it ({', '.join(interface.uses)}), and no matching policy offers shares of it or {allowing}"
         )
     if interface.host_use_unknown:
-        return (
-            "whether the host uses it is unknown, so it is kept: no policy that matches it offers shares of it or sets "
-            "allowHostUse"
-        )
+        return "it is unknown whether the host uses it, and no matching policy offers shares of it or sets allowHostUse"
     return ""
 
 
 def _unmatched(verdicts: Iterable[PolicyVerdict]) -> str:
     unknown = sum(verdict.outcome in {"failed", "invalid"} for verdict in verdicts)
     if not unknown:
-        return "no policy matches it"
-    return f"no policy matches it, and {unknown} {'have' if unknown > 1 else 'has'} no answer"
+        return "not matched by any policy"
+    return f"not matched by any policy; {unknown} {'policies' if unknown > 1 else 'policy'} could not be evaluated"
 
 
 def _mark(
@@ -300,15 +293,15 @@ def _may_mean(selector: CompiledSelector, facts: Mapping[str, AttributeValue], f
     if not failure.missing or not missing:
         return ""
     if missing & ALL_ATTRIBUTES:
-        return f"{failure.missing} could not be read of it"
+        return f"{failure.missing} could not be read"
     for likely in _likely(failure.missing):
         short = likely.removeprefix(f"{names.DRIVER}/")
         if likely not in facts:
-            return f'"{failure.missing}" is likely {short}, which could not be read of it'
+            return f'"{failure.missing}" probably refers to {short}, which could not be read'
         corrected = {**facts, **dict.fromkeys(missing, facts[likely])}
         with suppress(CelEvaluationError):
             if selector.matches(device_variables(names.DRIVER, corrected)):
-                return f'with {short} in the place of "{failure.missing}" it matches'
+                return f'with {short} instead of "{failure.missing}" it matches'
     return ""
 
 

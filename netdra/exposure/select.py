@@ -16,10 +16,13 @@ from netdra.model.device import Features, LeftOut, Problem
 from netdra.model.inventory import Interface
 from netdra.model.resource import MAX_COUNTERS
 
-NO_SHARING = "the API server does not let devices be shared (gate DRAConsumableCapacity)"
-NO_COUNTERS = "the API server has no counters to keep several devices of one NIC apart (gate DRAPartitionableDevices)"
+NO_SHARING = "the API server does not support shared devices (feature gate DRAConsumableCapacity)"
+NO_COUNTERS = (
+    "the API server does not support counters, which separate several devices of one NIC (feature gate "
+    "DRAPartitionableDevices)"
+)
 
-NAME_TAKEN = "another device of the NIC has its name; change the suffix"
+NAME_TAKEN = "another device of the NIC has this name; change the suffix"
 
 
 class CandidateInterface(msgspec.Struct, frozen=True):
@@ -90,7 +93,7 @@ def select(
         room = MAX_SHARED_OF_NIC if narrowed.is_root else MAX_SHARED_OF_VF
         too_many = sorted((template for template in narrowed.templates if template.shared), key=_rank)[room:]
         fitting = [template for template in narrowed.templates if template not in too_many]
-        narrowed = _only(narrowed, fitting, "limit", f"an interface can have {room} shared devices", problems)
+        narrowed = _only(narrowed, fitting, "limit", f"an interface supports {room} shared devices", problems)
         chosen.append(_named(narrowed, used, problems))
     return chosen, problems
 
@@ -101,7 +104,7 @@ def _uncovered(
     above = covered.get(candidate.interface.if_name)
     if not above:
         return candidate
-    reason = f"{above} stands on it and on other NICs, and counters keep apart only what is in one pool"
+    reason = f"{above} is on top of it and of other NICs, but counters only work within one pool"
     return _only(
         candidate, [template for template in candidate.templates if template.shared], "limit", reason, problems
     )
@@ -113,7 +116,7 @@ def _fitting(candidates: Sequence[CandidateInterface], problems: list[Problem]) 
     for branch in branches([other.member() for other in others]):
         if fits([others[place].member() for place in branch], branch):
             continue
-        reason = f"what stands on it needs more counters than the {MAX_COUNTERS} of a set"
+        reason = f"the interfaces on top of it require more counters than the {MAX_COUNTERS} of a set"
         for place in branch:
             if any(place in others[other].on for other in branch):
                 shared = [template for template in others[place].templates if template.shared]
@@ -163,9 +166,9 @@ def _named(candidate: CandidateInterface, used: set[str], problems: list[Problem
 def _left_out(interface: Interface, template: Template, kind: LeftOut, reason: str) -> Problem:
     return Problem(
         policy=template.policy,
-        message=f"{interface.device_name}{template.suffix} is left out: {reason}",
+        message=f"{interface.device_name}{template.suffix} is not offered: {reason}",
         interface=interface.identity,
         left_out=kind,
         device=interface.device_name,
-        cause=f"its device is left out: {NAME_TAKEN if kind == 'name-taken' else reason}",
+        cause=f"its device is not offered: {(NAME_TAKEN if kind == 'name-taken' else reason)}",
     )

@@ -165,7 +165,7 @@ def rules(
     problems: list[Problem] = []
     for policy in sorted(policies, key=lambda policy: policy.name):
         if made and made[-1].policy == policy.name:
-            raise InvalidInputError(f'DeviceExposurePolicy "{policy.name}" is there twice', hint="rename one of them")
+            raise InvalidInputError(f'DeviceExposurePolicy "{policy.name}" occurs twice', hint="rename one of them")
         rule, errors = make(policy, node)
         made.append(rule)
         if rule.fixed_verdict.outcome != "other-node":

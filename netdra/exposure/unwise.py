@@ -38,18 +38,21 @@ def warnings(policy: DeviceExposurePolicy, rivals: Rivals = NO_RIVALS) -> Iterat
         return
     exposure = policy.spec.exposure or Exposure()
     if not exposure.supported_cni_plugins:
-        yield "spec.exposure.supportedCNIPlugins: is empty, so no DeviceClass of a NetworkTopology selects its devices"
+        yield (
+            "spec.exposure.supportedCNIPlugins: empty, so DeviceClasses of NetworkTopologies do not select its devices"
+        )
     plugins = [plugin.name for plugin in exposure.supported_cni_plugins]
     if (size := len(",".join(("", *plugins, "")))) > MAX_STRING:
         yield (
-            f"spec.exposure.supportedCNIPlugins: the names take {size} bytes as a text, an attribute has {MAX_STRING}; "
-            "an API server without list attributes (the default of Kubernetes 1.37) is given the first ones alone; "
-            "list fewer plugins, or enable the feature gate DRAListTypeAttributes"
+            f"spec.exposure.supportedCNIPlugins: the names have {size} bytes as text, but an attribute "
+            f"supports {MAX_STRING}; an API server without list attributes (the default of Kubernetes "
+            "1.37) gets only the first ones; list fewer plugins, or enable the feature gate "
+            "DRAListTypeAttributes"
         )
     if exposure.allow_host_uplink:
-        yield "spec.exposure.allowHostUplink: true, so a pod can be given the interface that the node is reached by"
+        yield "spec.exposure.allowHostUplink: true, so a pod can get the interface through which the node is reached"
     if exposure.allow_host_use:
-        yield "spec.exposure.allowHostUse: true, so a pod can be given an interface that the node uses at that moment"
+        yield "spec.exposure.allowHostUse: true, so a pod can get an interface that the node is using"
     yield from _lost(exposure)
     yield from _pooled(policy.spec.selector.cel, exposure)
     yield from _moved(exposure)
@@ -70,8 +73,9 @@ def _lost(exposure: Exposure) -> Iterator[str]:
     ]
     if moving and allowed and "addresses" not in exposure.keep:
         yield (
-            f"spec.exposure.{allowed[0]}: is set without keep: [addresses], so a device with an address on the node "
-            "has none in the pod unless a step gives it one; add keep: [addresses, routes]"
+            f"spec.exposure.{allowed[0]}: set without keep: [addresses], so a device with an address "
+            "on the node does not have one in the pod unless a step adds one; add keep: [addresses, "
+            "routes]"
         )
 
 
@@ -88,7 +92,10 @@ def hidden(policies: Iterable[DeviceExposurePolicy]) -> Iterator[tuple[DeviceExp
         if policy.spec.action == "expose" and other is not None:
             nodes = other.spec.node_selector
             if nodes is None or nodes == policy.spec.node_selector:
-                what = f'is also the selector of exclude policy "{other.name}", which hides all that this policy offers'
+                what = (
+                    f'is also the selector of exclude policy "{other.name}", which hides everything that '
+                    "this policy offers"
+                )
                 yield policy, f"spec.selector.cel: {what}; change one of the two"
 
 
@@ -102,8 +109,9 @@ def of_lanes(result: ExposureResult) -> Iterator[str]:
         first = devices[0]
         if len(devices) == len(vfs) > 1:
             yield (
-                f'policy "{policy}": {first.name} … {devices[-1].name} are as many devices as there are VFs '
-                f"({len(vfs)}); set fewer pooledVFs.lanes, the scheduler searches as long as with a device per VF"
+                f'policy "{policy}": {first.name} … {devices[-1].name} are as many devices as VFs '
+                f"({len(vfs)}); reduce pooledVFs.lanes, because the scheduler searches as long as with "
+                "one device per VF"
             )
         bandwidth = first.capacity.get(BANDWIDTH)
         default = _default(bandwidth)
@@ -111,9 +119,9 @@ def of_lanes(result: ExposureResult) -> Iterator[str]:
         if bandwidth is not None and default and default * count > int(quantity.parse(bandwidth.value)):
             served = int(quantity.parse(bandwidth.value)) // default
             yield (
-                f'policy "{policy}": {first.name}: after {served} claims with the default of {default} Mbit/s nothing '
-                f"of its bandwidth of {bandwidth.value} is left, and {count - served} of its {count} VFs remain "
-                "unused; lower requestPolicy.default"
+                f'policy "{policy}": {first.name}: {served} claims with the default of {default} '
+                f"Mbit/s consume its whole bandwidth of {bandwidth.value}, and {count - served} of its "
+                f"{count} VFs remain unused; lower requestPolicy.default"
             )
 
 
@@ -129,8 +137,8 @@ def _pooled(selector: str, exposure: Exposure) -> Iterator[str]:
     named = _ONE_VF.search(selector)
     if named is not None:
         yield (
-            f"spec.selector.cel: selects a VF by {named[1]}, but with pooledVFs a claim gets any VF that the policy "
-            "selects; for claims of a certain VF, remove pooledVFs"
+            f"spec.selector.cel: selects a VF by {named[1]}, but with pooledVFs a claim gets any VF "
+            "that the policy selects; for claims of a certain VF, remove pooledVFs"
         )
     lanes = exposure.pooled_vfs.lanes
     for name, capacity in exposure.capacity.items():
@@ -138,9 +146,9 @@ def _pooled(selector: str, exposure: Exposure) -> Iterator[str]:
         default = _whole(capacity.request_policy.default) if capacity.request_policy is not None else None
         if value and default and value // lanes < default:
             yield (
-                f'spec.exposure.capacity["{name}"]: where a PF has VFs for {lanes} lanes, each has {value // lanes} of '
-                f"{value}, less than the default of {default}, so none is offered; lower requestPolicy.default or "
-                "pooledVFs.lanes"
+                f'spec.exposure.capacity["{name}"]: if a PF has VFs for {lanes} lanes, each has '
+                f"{value // lanes} of {value}, less than the default of {default}, and is not offered; "
+                "lower requestPolicy.default or pooledVFs.lanes"
             )
 
 
@@ -168,8 +176,8 @@ def _moved(exposure: Exposure) -> Iterator[str]:
     for plugin in exposure.supported_cni_plugins:
         if plugin.name in MOVING_TYPES and not plugin.exclusive:
             yield (
-                f'spec.exposure.supportedCNIPlugins["{plugin.name}"]: moves the device into the pod, and other claims '
-                "that share it are left without; set exclusive: true"
+                f'spec.exposure.supportedCNIPlugins["{plugin.name}"]: moves the device into the pod, '
+                "and other claims that share it lose it; set exclusive: true"
             )
 
 
@@ -208,10 +216,10 @@ def _never_had(exposure: Exposure) -> Iterator[str]:
         together = share.had(limits[scarce]) if scarce else share.value
         if alone < share.value:
             rest = f"{share.value - alone} of {share.value}"
-            yield f"{path}: {rest} can never be had: no sum of amounts that can be asked for comes to more than {alone}"
+            yield f"{path}: {rest} can never be allocated: no sum of possible requests exceeds {alone}"
         elif together < share.value:
             rest = f"{share.value - together} of {share.value}"
-            yield f"{path}: {rest} can never be had: after {limits[scarce]} claims nothing of {scarce} is left"
+            yield f"{path}: {rest} can never be allocated: {limits[scarce]} claims consume all of {scarce}"
 
 
 def _shares(exposure: Exposure, name: str) -> _Shares | None:
@@ -243,10 +251,10 @@ def _whole(text: QuantityText | None) -> int | None:
 def _shadows(policy: DeviceExposurePolicy, rivals: Rivals) -> Iterator[str]:
     """Policies of the same persona and rank for the same devices: only one of all is used."""
     for name in rivals.names:
-        same = f'spec: has the selector, priority and suffix of "{name}"'
+        same = f'spec: the same selector, priority and suffix as "{name}"'
         if rivals.more:
             same += " and of more policies"
         if name < policy.name and rivals.more:
             yield f"{same}, so this policy is not used; change it"
         else:
-            yield f'{same}, so "{min(name, policy.name)}" alone is used; change one of them'
+            yield f'{same}, so only "{min(name, policy.name)}" is used; change one of them'

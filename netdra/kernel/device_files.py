@@ -25,7 +25,7 @@ _NEVER_MAJORS = frozenset({21, 90, 162, 202})
 """Disks and flash as character devices (sg, mtd, raw), and the registers of CPUs (msr)."""
 _NEVER_SUBSYSTEMS = frozenset({"nvme", "nvme-generic", "scsi_generic", "bsg", "msr", "raw"})
 """The same for devices without fixed numbers: they give the whole disk, or the whole CPU."""
-_ALLOW = "the node's operator allows it: netdra node --allow-device-file GLOB, in the chart node.allowDeviceFiles"
+_ALLOW = "to allow it: netdra node --allow-device-file GLOB, chart value node.allowDeviceFiles"
 
 
 def glob_error(glob: str) -> str:
@@ -62,7 +62,7 @@ class DeviceFiles:
         """Look at a file now: its numbers, or why it is not given."""
         wrong = path_error(path)
         if wrong:
-            return DeviceFile(problem=f"device file {wrong}", hint="give the path of a character device")
+            return DeviceFile(problem=f"device file {wrong}", hint="use the path of a character device")
         if not self._allows(path):
             return DeviceFile(problem=f"device file {path} is not allowed on this node{self._shown()}", hint=_ALLOW)
         real = os.path.realpath(path)
@@ -76,22 +76,20 @@ class DeviceFiles:
             seen = os.lstat(real)
         except (FileNotFoundError, NotADirectoryError):
             return DeviceFile(
-                problem=f"device file {path} is not there", hint="it is taken when it comes", missing=True
+                problem=f"device file {path} does not exist", hint="netdra offers it once it exists", missing=True
             )
         except OSError as problem:
-            return DeviceFile(
-                problem=f"device file {path} cannot be looked at: {problem.strerror}", hint="mend the path"
-            )
+            return DeviceFile(problem=f"device file {path} cannot be read: {problem.strerror}", hint="fix the path")
         if not stat.S_ISCHR(seen.st_mode):
             return DeviceFile(
-                problem=f"device file {path}{led} is {_kind(seen.st_mode)}, and only character devices are given",
+                problem=f"device file {path}{led} is {_kind(seen.st_mode)}; only character devices are supported",
                 hint="register the device's character device",
             )
         number = os.major(seen.st_rdev), os.minor(seen.st_rdev)
         if self._never(*number):
             return DeviceFile(
-                problem=f"device file {path}{led} is device {number[0]}:{number[1]}, which is never given to pods: it "
-                "opens the node's memory, processors or disks",
+                problem=f"device file {path}{led} is device {number[0]}:{number[1]}, which pods never get, "
+                "because it opens the node's memory, processors or disks",
                 hint="register another device",
             )
         return DeviceFile(number=number)
@@ -104,7 +102,7 @@ class DeviceFiles:
         )
 
     def _shown(self) -> str:
-        return f", which allows {', '.join(self._allowed)}" if self._allowed else ", which allows none"
+        return f", which allows {', '.join(self._allowed)}" if self._allowed else ", which does not allow any"
 
     def _never(self, major: int, minor: int) -> bool:
         if major == _MEMORY:
@@ -117,4 +115,4 @@ class DeviceFiles:
 
 def _kind(mode: int) -> str:
     kinds = ((stat.S_ISBLK, "a block device"), (stat.S_ISDIR, "a folder"), (stat.S_ISREG, "a plain file"))
-    return next((name for matches, name in kinds if matches(mode)), "no device")
+    return next((name for matches, name in kinds if matches(mode)), "not a device")

@@ -16,11 +16,11 @@ _BUSY = _USED_UP | {errno.EBUSY, errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT}
 _HINTS = {
     errno.EPERM: "run as root, or with CAP_NET_ADMIN in the namespace's user namespace",
     errno.EACCES: "run as root, or with CAP_NET_ADMIN in the namespace's user namespace",
-    errno.EOPNOTSUPP: "this kernel or driver does not have it; look for the module in the kernel's configuration",
-    errno.EEXIST: "something is there already under that name or address: use another one",
-    errno.EBUSY: "it is in use; try again when what holds it is gone",
+    errno.EOPNOTSUPP: "not supported by this kernel or driver; check the kernel's configuration for the module",
+    errno.EEXIST: "this name or address already exists; use another one",
+    errno.EBUSY: "the object is in use; try again after it is released",
     errno.EMFILE: "raise the limit of open files of this process: prlimit --nofile",
-    errno.ENFILE: "the machine has no free file: see fs.file-nr, and raise fs.file-max",
+    errno.ENFILE: "the system limit of open files is reached; see fs.file-nr, and raise fs.file-max",
 }
 
 

@@ -189,8 +189,8 @@ def change_features(sock: Socket, index: int, wanted: Mapping[str, bool]) -> Non
     unchanged = sorted(name for name, value in wanted.items() if name not in now or now[name].active != value)
     if unchanged:
         raise InvalidInputError(
-            f"link {index}: its driver does not change feature {', '.join(unchanged)}",
-            hint="`ethtool -k` marks what is fixed; a feature can also depend on another one",
+            f"link {index}: its driver does not support changing feature {', '.join(unchanged)}",
+            hint="`ethtool -k` marks fixed features; a feature can also depend on another one",
         )
 
 

@@ -43,7 +43,7 @@ def unshare(kinds: int) -> None:
     Raises:
         KernelError: the kernel refused.
     """
-    _check(_libc.unshare(kinds), "cannot make a namespace")
+    _check(_libc.unshare(kinds), "cannot create a namespace")
 
 
 def mount(source: str, target: str, kind: str, flags: int) -> None:

@@ -109,7 +109,7 @@ class _EventSocket:
             except OSError as problem:
                 # The kernel never waits for a reader: an event without room is dropped, and the next read says so once.
                 if problem.errno == errno.ENOBUFS:
-                    raise EventsLostError("more events of the kernel than the socket's buffer holds") from None
+                    raise EventsLostError("the socket's buffer overflowed with kernel events") from None
                 error = from_os_error(problem, "cannot read events of the kernel")
                 if isinstance(error, KernelBusyError):  # what has been read of this call is lost
                     raise EventsLostError(error.what) from None

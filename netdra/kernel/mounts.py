@@ -26,8 +26,8 @@ def sysctl_trouble() -> PermanentError | None:
     if not os.statvfs(_SYSCTLS).f_flag & os.ST_RDONLY:
         return None
     return PermanentError(
-        f"no step can set a sysctl: {_SYSCTLS} is mounted read-only",
-        hint="give netdra node's pod CAP_SYS_ADMIN without an AppArmor profile, or privileged: true",
+        f"sysctls cannot be set: {_SYSCTLS} is mounted read-only",
+        hint="run netdra node's pod with CAP_SYS_ADMIN without an AppArmor profile, or privileged: true",
     )
 
 

@@ -167,7 +167,7 @@ def status_at(path: str) -> os.stat_result | None:
     except OSError as problem:
         if is_missing(problem):
             return None
-        raise from_os_error(problem, f'cannot look at network namespace "{path}"') from None
+        raise from_os_error(problem, f'cannot access network namespace "{path}"') from None
     return status if status.st_dev == _file_system() else None
 
 
@@ -177,7 +177,7 @@ def _file_system() -> int:
     try:
         return os.stat(_OWN).st_dev  # noqa: PTH116
     except OSError as problem:
-        raise from_os_error(problem, f"cannot look at {_OWN}") from None
+        raise from_os_error(problem, f"cannot access {_OWN}") from None
 
 
 def delete(name: str, folder: str = NAMED) -> None:
@@ -273,7 +273,7 @@ def cookie(sock: Socket) -> int:
     try:
         return int.from_bytes(sock.handle.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8), sys.byteorder)
     except OSError as problem:
-        raise from_os_error(problem, "cannot tell network namespaces apart") from None
+        raise from_os_error(problem, "cannot compare network namespaces") from None
 
 
 def _make(path: str = "") -> int:
@@ -304,5 +304,5 @@ def _prepare_folder(folder: str) -> None:
 
 def _checked(name: str) -> str:
     if not name or "/" in name or name in {".", ".."} or "\0" in name:
-        raise InvalidInputError(f'"{name}" cannot name a network namespace')
+        raise InvalidInputError(f'"{name}" is not a valid name of a network namespace')
     return name

@@ -147,7 +147,7 @@ def bind(sysfs: Sysfs, address: str, driver: str) -> None:
     # (Documentation/ABI/testing/sysfs-bus-pci).
     if driver_of(sysfs, address) != driver:
         sysfs.write(f"{device}/driver_override", "\n")
-        raise KernelMissingError(19, f'driver "{driver}" does not take PCI device {address}')
+        raise KernelMissingError(19, f'driver "{driver}" does not accept PCI device {address}')
 
 
 def unbind(sysfs: Sysfs, address: str) -> None:

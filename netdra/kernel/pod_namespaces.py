@@ -76,7 +76,7 @@ def id_of(sock: Socket, descriptor: int) -> int:
         KernelError: the descriptor is of no network namespace.
     """
     body = _HEADER + attribute(uapi.NETNSA_FD, u32(descriptor))
-    (reply,) = sock.request(uapi.RTM_GETNSID, body, doing="cannot read the id of a network namespace")
+    (reply,) = sock.request(uapi.RTM_GETNSID, body, doing="cannot read the ID of a network namespace")
     return to_i32(attributes(reply, len(_HEADER))[uapi.NETNSA_NSID])
 
 

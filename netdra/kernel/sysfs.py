@@ -121,7 +121,7 @@ class Sysfs:
         except OSError as problem:
             if problem.errno in _GONE:
                 return Liveness("gone")
-            return Liveness("unknown", f"cannot look at {self.root}/{path}: {errno_name(problem.errno or errno.EIO)}")
+            return Liveness("unknown", f"cannot read {self.root}/{path}: {errno_name(problem.errno or errno.EIO)}")
         return Liveness("present")
 
     def is_folder(self, path: str) -> bool:

@@ -72,7 +72,7 @@ def one(resource: Resource[T], body: bytes | msgspec.Raw) -> T:
     except UNREADABLE as problem:
         raise InvalidInputError(
             f"API server: an object of {resource.plural} cannot be read: {problem}",
-            hint="is the CustomResourceDefinition of another version of netdra?",
+            hint="check whether the CustomResourceDefinition belongs to another version of netdra",
         ) from None
     return decoded
 

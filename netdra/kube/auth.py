@@ -106,7 +106,9 @@ def auth_of(config: Config) -> CredentialSource:
         raise InvalidInputError(f"{config.where}: {_of_certificates(problem)}") from None
     base = Credentials(_impersonation(user), context)
     if any(_CONTROL.search(value) for _, value in (*base.headers, ("", user.token))):
-        raise InvalidInputError(f"{config.where}: a token, or what `as` names, has a line break or control character")
+        raise InvalidInputError(
+            f"{config.where}: a token, or a value of `as`, contains a line break or control character"
+        )
     if user.token_file:
         return _TokenFile(config, base)
     if user.token:
@@ -188,16 +190,16 @@ def _pem(data: str, path: str) -> bytes:
         try:
             return base64.b64decode("".join(data.split()), validate=True)
         except (binascii.Error, ValueError):
-            raise ValueError("certificate or key data is no Base64") from None
+            raise ValueError("certificate or key data is not Base64") from None
     return Path(path).read_bytes() if path else b""
 
 
 def _of_certificates(problem: Exception) -> str:
     if isinstance(problem, ssl.SSLError):
-        return f"its certificates or key cannot be used: {problem.reason or 'they are no PEM'}"
+        return f"its certificates or key are invalid: {problem.reason or 'they are no PEM'}"
     if isinstance(problem, OSError):
         return f"{problem.filename or 'a certificate'}: {problem.strerror or 'cannot be read'}"
-    return "a certificate is no PEM" if isinstance(problem, UnicodeError) else str(problem)
+    return "a certificate is not in PEM format" if isinstance(problem, UnicodeError) else str(problem)
 
 
 class _TokenFile(CredentialSource):
@@ -228,12 +230,12 @@ class _TokenFile(CredentialSource):
             token = self._path.read_text()[:_MAX_TOKEN].strip()
             reason = "is empty"
         except (OSError, UnicodeError) as problem:
-            token, reason = "", getattr(problem, "strerror", None) or "is no text"
+            token, reason = "", getattr(problem, "strerror", None) or "is not text"
         token = token or self._token or self._fallback
         if not token:
             raise InvalidInputError(f"{self._where}: token file {self._path}: {reason}")
         if not token.isascii() or not token.isprintable():
-            raise InvalidInputError(f"{self._where}: token file {self._path}: must hold one line of ASCII")
+            raise InvalidInputError(f"{self._where}: token file {self._path}: must contain one line of ASCII")
         self._until = time.monotonic() + TOKEN_SECONDS
         if token != self._token:
             self._token = token
@@ -318,7 +320,7 @@ class _Exec(CredentialSource):
             credential = _printed.decode(printed)
         except UNREADABLE:
             content = "nothing" if not printed.strip() else "something else"
-            raise self._fault(f"it must print an ExecCredential, and printed {content}") from None
+            raise self._fault(f"it must print an ExecCredential, but printed {content}") from None
         fresh = self._checked(credential)
         before = self._printed
         if before is not None and before.status == fresh.status:
@@ -329,9 +331,7 @@ class _Exec(CredentialSource):
     def _checked(self, printed: _ExecCredential) -> _Printed:
         wanted = self._plugin.api_version
         if printed.kind != "ExecCredential" or printed.api_version != wanted:
-            raise self._fault(
-                f"it must print an ExecCredential of {wanted}, and printed one of another kind or version"
-            )
+            raise self._fault(f"it must print an ExecCredential of {wanted}, but printed another kind or version")
         status = printed.status or _ExecStatus()
         pair = status.client_certificate_data, status.client_key_data
         if bool(pair[0]) != bool(pair[1]):
@@ -345,7 +345,7 @@ class _Exec(CredentialSource):
             try:
                 made = Credentials(made.headers, self._tls.context((pair[0].encode(), pair[1].encode())))
             except OSError as problem:
-                raise self._fault(f"it printed a pair that is of no use: {_of_certificates(problem)}") from None
+                raise self._fault(f"it printed an invalid certificate or key: {_of_certificates(problem)}") from None
         until = status.expiration_timestamp
         return _Printed(made, until.replace(tzinfo=until.tzinfo or UTC) if until else None, status)
 
@@ -353,7 +353,9 @@ class _Exec(CredentialSource):
         mode = self._plugin.interactive_mode or "IfAvailable"
         terminal = sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
         if mode == "Always" and not terminal:
-            raise self._fault("interactiveMode Always: it needs a terminal, and there is none", hint="run it by hand")
+            raise self._fault(
+                "interactiveMode Always requires a terminal, which is not available", hint="run it in a terminal"
+            )
         return terminal and mode != "Never"
 
     async def _output(self, interactive: bool) -> bytes:
@@ -375,7 +377,7 @@ class _Exec(CredentialSource):
                 start_new_session=not interactive,
             )
         except (OSError, ValueError) as problem:
-            reason = getattr(problem, "strerror", None) or "its name or arguments hold a zero byte"
+            reason = getattr(problem, "strerror", None) or "its name or arguments contain a zero byte"
             raise self._fault(f"it cannot be run: {reason}") from None
         seconds = PERSON_SECONDS if interactive else PLUGIN_SECONDS
         try:
@@ -383,7 +385,7 @@ class _Exec(CredentialSource):
                 printed, stderr, code = await asyncio.gather(_all(process.stdout), _all(process.stderr), process.wait())
         except TimeoutError:
             await _end(process, whole=not interactive)
-            raise self._away(f"it gave no answer within {seconds:g} s") from None
+            raise self._away(f"it timed out after {seconds:g} s") from None
         except BaseException:
             await _end(process, whole=not interactive)
             raise

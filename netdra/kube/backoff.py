@@ -80,5 +80,5 @@ async def patiently(attempt: Callable[[], Awaitable[T]], seconds: float) -> T:
             wait = backoff.next(problem.retry_after if isinstance(problem, ApiError) else 0.0)
             if clock() + wait > deadline:
                 raise
-            log.info("tried again in %.1f s: %s", wait, problem.what)
+            log.info("retrying in %.1f s: %s", wait, problem.what)
             await asyncio.sleep(wait)

@@ -246,11 +246,11 @@ def reason(problem: Exception) -> str:
     if isinstance(problem, TimeoutError):
         return _LATE
     if isinstance(problem, aiohttp.ClientConnectorCertificateError):
-        return f"the server's certificate is not accepted: {problem.certificate_error}"
+        return f"the server's certificate is not valid: {problem.certificate_error}"
     if isinstance(problem, aiohttp.ClientProxyConnectionError):
         return f"the proxy cannot be reached: {_words(problem.os_error)}"
     if isinstance(problem, aiohttp.ClientHttpProxyError):
-        return f"the proxy refuses: {problem.status} {problem.message}"
+        return f"the proxy rejected the request: {problem.status} {problem.message}"
     if isinstance(problem, aiohttp.ClientConnectorDNSError):
         return f'host "{problem.host}": {_words(problem.os_error)}'
     if isinstance(problem, aiohttp.ClientConnectorError):
@@ -258,9 +258,9 @@ def reason(problem: Exception) -> str:
     if isinstance(problem, aiohttp.ServerDisconnectedError):
         return "the server closed the connection without sending a response"
     if isinstance(problem, aiohttp.ClientPayloadError):
-        return "the connection was cut within an answer"
+        return "the connection closed before the response was complete"
     if isinstance(problem, aiohttp.ClientResponseError):
-        return f"what comes is no HTTP: {problem.message}"
+        return f"the response is not HTTP: {problem.message}"
     return _words(problem)
 
 
@@ -298,7 +298,7 @@ def proxy_of(config: Config) -> str:
         proxy = proxy if "://" in proxy else f"http://{proxy}"
     if not is_url(proxy, ("http", "https")):
         raise InvalidInputError(
-            f"{config.where}: the proxy must be a URL of http:// or https://", hint="set proxy-url, or HTTPS_PROXY"
+            f"{config.where}: the proxy must be an http:// or https:// URL", hint="set proxy-url, or HTTPS_PROXY"
         )
     return proxy
 

@@ -115,7 +115,7 @@ def no_answer(what: str, problem: Exception | str) -> UnavailableError:
 
 def _hint(code: int) -> str:
     if code == HTTPStatus.FORBIDDEN:
-        return "grant the right to netdra's service account: `helm upgrade` installs the roles that it needs"
+        return "grant the permission to netdra's service account: `helm upgrade` installs the required roles"
     if code == HTTPStatus.UNAUTHORIZED:
-        return "the server does not accept the token or certificate: is it of this cluster, and not expired?"
+        return "the server rejects the token or certificate; check that it belongs to this cluster and has not expired"
     return ""

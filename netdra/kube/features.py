@@ -105,8 +105,8 @@ async def probe(client: Client, node: str) -> Features:
         stored = await client.create(RESOURCE_SLICES, sent, dry_run=True)
     except NotFoundError as problem:
         raise PermanentError(
-            f"API server: {problem.status.message or 'not found'}: it does not serve resource.k8s.io/v1",
-            hint="netdra needs Kubernetes 1.34 or later; node names must be those of existing nodes",
+            f"API server: {problem.status.message or 'not found'}: resource.k8s.io/v1 is not served",
+            hint="netdra requires Kubernetes 1.34 or later; node names must be those of existing nodes",
         ) from None
     features = without(Features(list_attributes=True), dropped(sent.spec, stored.spec))
     listed = _slice_of(node, _LISTED)

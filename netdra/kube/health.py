@@ -16,7 +16,7 @@ def synced(client: Client) -> Check:
         missing = sorted({following.plural for following in client.following if not following.synced})
         if missing:
             return CheckResult(ok=False, detail=f"not yet listed: {', '.join(missing)}")
-        return CheckResult(bool(client.following), detail=f"{len(client.following)} copies")
+        return CheckResult(bool(client.following), detail=f"{len(client.following)} caches")
 
     return check
 

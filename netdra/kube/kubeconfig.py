@@ -23,7 +23,7 @@ from netdra.model.errors import InvalidInputError
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 HOME = "~/.kube/config"
-_NAME_ONE = "name one with --kubeconfig or $KUBECONFIG"
+_NAME_ONE = "specify it with --kubeconfig or $KUBECONFIG"
 _EXEC_EXTENSION = "client.authentication.k8s.io/exec"
 
 
@@ -216,7 +216,7 @@ def _unread(problem: Exception) -> str:
         return problem.strerror or "cannot be read"
     if isinstance(problem, msgspec.ValidationError):
         return f"not a kubeconfig: {_kind_of_fault(str(problem))}"
-    return "not a kubeconfig: clusters, users and contexts are not there, or not as they should be"
+    return "not a kubeconfig: clusters, users and contexts are missing or invalid"
 
 
 def _kind_of_fault(text: str) -> str:
@@ -267,7 +267,7 @@ def _first(lists: Iterable[tuple[ConfigEntry, ...]]) -> tuple[ConfigEntry, ...]:
 def _chosen(merged: Kubeconfig, wanted: str | None) -> Config:
     name = merged.current_context if wanted is None else wanted
     if not name:
-        raise InvalidInputError("kubeconfig: No current context", hint="name one with --context")
+        raise InvalidInputError("kubeconfig: No current context", hint="specify it with --context")
     context = _named(merged.contexts, name, "context").context
     cluster = _named(merged.clusters, context.cluster, f'context "{name}": cluster').cluster
     user = _named(merged.users, context.user, f'context "{name}": user').user if context.user else User()
@@ -282,7 +282,7 @@ def _named(entries: Sequence[ConfigEntry], name: str, what: str) -> ConfigEntry:
         if entry.name == name:
             return entry
     there = ", ".join(sorted(entry.name for entry in entries)) or "none"
-    raise InvalidInputError(f"kubeconfig: {what} '{name}' not found", hint=f"there are: {there}")
+    raise InvalidInputError(f"kubeconfig: {what} '{name}' not found", hint=f"it contains {there}")
 
 
 def _url_of(config: Config) -> str:
@@ -314,17 +314,17 @@ def is_url(text: str, schemes: Sequence[str]) -> bool:
 def _contradictions(config: Config) -> Iterable[str]:
     cluster, user = config.cluster, config.user
     if not cluster.server:
-        yield f"the cluster has no server: {_NAME_ONE}"
+        yield f"the cluster does not have a server: {_NAME_ONE}"
     if cluster.insecure_skip_tls_verify and (cluster.certificate_authority or cluster.certificate_authority_data):
-        yield "insecure-skip-tls-verify and a certificate-authority exclude each other"
+        yield "insecure-skip-tls-verify and certificate-authority cannot be combined"
     if bool(user.client_certificate or user.client_certificate_data) != bool(user.client_key or user.client_key_data):
-        yield "a client-certificate needs a client-key, and the other way round"
+        yield "client-certificate requires client-key, and client-key requires client-certificate"
     if (user.token or user.token_file) and user.username:
-        yield "a token and a username exclude each other"
+        yield "token and username cannot be combined"
     if (user.as_uid or user.as_groups or user.as_user_extra) and not user.as_:
-        yield "as-uid, as-groups and as-user-extra need `as`"
+        yield "as-uid, as-groups and as-user-extra require `as`"
     if user.auth_provider is not None:
-        yield "auth-provider is no way to log in any more (Kubernetes 1.26): use an exec plugin"
+        yield "auth-provider is no longer supported (Kubernetes 1.26): use an exec plugin"
     if user.exec_ is not None:
         yield from _faults_of_plugin(user.exec_)
 
@@ -332,12 +332,12 @@ def _contradictions(config: Config) -> Iterable[str]:
 def _faults_of_plugin(plugin: ExecPlugin) -> Iterable[str]:
     versions = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
     if not plugin.command:
-        yield "exec: it has no command"
+        yield "exec: command is missing"
     if plugin.api_version not in versions:
-        yield f'exec: apiVersion "{plugin.api_version}" is none of {", ".join(versions)}'
+        yield f'exec: apiVersion "{plugin.api_version}" is not supported; use one of {", ".join(versions)}'
     elif plugin.api_version.endswith("/v1") and not plugin.interactive_mode:
         yield "exec: interactiveMode must be Never, IfAvailable or Always"
     if any(
         not variable.name or "=" in variable.name or "\0" in variable.name + variable.value for variable in plugin.env
     ):
-        yield "exec: env: a variable needs a name without `=`"
+        yield "exec: env: name is missing or contains `=`"

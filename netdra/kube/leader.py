@@ -105,7 +105,7 @@ class Election:
         holder = self._lease.spec.holder_identity if self._lease is not None else ""
         fresh = self.clock() - self._asked < self.terms.duration
         if holder and holder != self.identity and fresh:
-            return CheckResult(ok=True, detail=f"waits for {self.namespace}/{self.name}, which {holder} holds")
+            return CheckResult(ok=True, detail=f"waits for {self.namespace}/{self.name}, which is held by {holder}")
         return CheckResult(ok=False, detail=f"the lease {self.namespace}/{self.name} cannot be read or renewed")
 
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:

@@ -11,45 +11,47 @@ KUBE = Catalogue("API server")
 
 REQUESTS = KUBE.counter(
     "netdra_api_requests_total",
-    "Requests to the API server; code is the HTTP status, or none where no answer came.",
+    "Requests to the API server; code is the HTTP status, or none without an answer.",
     "verb",
     "resource",
     "code",
 )
 REQUEST_SECONDS = KUBE.histogram(
     "netdra_api_request_duration_seconds",
-    "How long the API server takes to answer; a watch until it begins.",
+    "Duration of requests to the API server; of a watch until it starts.",
     "verb",
     buckets=SLOW,
 )
-LISTS = KUBE.counter("netdra_reflector_lists_total", "Lists begun; after the first, each is a relist.", "resource")
-WATCHES = KUBE.counter("netdra_reflector_watches_total", "Watches begun; after the first, a restart each.", "resource")
-EVENTS = KUBE.counter("netdra_reflector_events_total", "Events that watches brought, bookmarks included.", "resource")
+LISTS = KUBE.counter("netdra_reflector_lists_total", "Lists started; after the first, each is a relist.", "resource")
+WATCHES = KUBE.counter(
+    "netdra_reflector_watches_total", "Watches started; after the first, each is a restart.", "resource"
+)
+EVENTS = KUBE.counter("netdra_reflector_events_total", "Events received from watches, including bookmarks.", "resource")
 FAILURES = KUBE.counter("netdra_reflector_failures_total", "Lists and watches that failed.", "resource")
-OBJECTS = KUBE.gauge("netdra_reflector_objects", "Objects in this process's copy.", "resource")
+OBJECTS = KUBE.gauge("netdra_reflector_objects", "Objects in the cache of this process.", "resource")
 UNREADABLE = KUBE.gauge(
     "netdra_reflector_unreadable_objects", "Objects of the API server that this netdra cannot read.", "resource"
 )
 LAST_EVENT = KUBE.gauge(
     "netdra_reflector_last_event_timestamp_seconds",
-    "When the API server was last heard from about a kind; bookmarks come about once a minute.",
+    "Time of the last message of the API server about a kind; bookmarks arrive about once a minute.",
     "resource",
 )
-LEADS = KUBE.gauge("netdra_leader", "1 while this process holds the lease, else 0.", "lease")
-LEADERSHIPS = KUBE.counter("netdra_leader_elections_total", "How often this process was elected.", "lease")
+LEADS = KUBE.gauge("netdra_leader", "1 while this process holds the lease, otherwise 0.", "lease")
+LEADERSHIPS = KUBE.counter("netdra_leader_elections_total", "Number of times that this process was elected.", "lease")
 EVENTS_WRITTEN = KUBE.counter("netdra_kubernetes_events_total", "Kubernetes events written.", "outcome")
 
 # Work queues have client-go's metrics under our prefix (k8s.io/component-base/metrics/prometheus/workqueue).
-QUEUE_DEPTH = KUBE.gauge("netdra_workqueue_depth", "Keys that are to be worked on now.", "queue")
+QUEUE_DEPTH = KUBE.gauge("netdra_workqueue_depth", "Keys that wait to be processed.", "queue")
 QUEUE_ADDS = KUBE.counter(
-    "netdra_workqueue_adds_total", "Keys added; one that was there already is not counted.", "queue"
+    "netdra_workqueue_adds_total", "Keys added; a key that is already queued is not counted.", "queue"
 )
 QUEUE_RETRIES = KUBE.counter(
-    "netdra_workqueue_retries_total", "Keys that are worked on again after a back-off.", "queue"
+    "netdra_workqueue_retries_total", "Keys that are processed again after a back-off.", "queue"
 )
 QUEUE_SECONDS = KUBE.histogram(
-    "netdra_workqueue_queue_duration_seconds", "How long a key waits for a worker.", "queue", buckets=FAST
+    "netdra_workqueue_queue_duration_seconds", "Time that a key waits for a worker.", "queue", buckets=FAST
 )
 WORK_SECONDS = KUBE.histogram(
-    "netdra_workqueue_work_duration_seconds", "How long a worker has a key.", "queue", buckets=FAST
+    "netdra_workqueue_work_duration_seconds", "Time that a worker processes a key.", "queue", buckets=FAST
 )

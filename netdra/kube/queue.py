@@ -231,11 +231,11 @@ class WorkQueue(Generic[K]):
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            log.warning("%s: %s: what it waited for was cancelled", self._name, key)
+            log.warning("%s: %s: cancelled while waiting", self._name, key)
             self.retry(key, whole=True)
         except Exception:
             # A defect in the work of one key must not keep all other keys from being worked on.
-            log.exception("%s: %s: a defect of netdra", self._name, key)
+            log.exception("%s: %s: internal error of netdra", self._name, key)
             self.retry(key, self._refused)
         else:
             if wait is None:

@@ -167,7 +167,7 @@ class Reflector(Generic[T]):
         if lasted >= self.timing.healthy:
             self.backoff.reset()
         elif trouble is None and silent:
-            trouble = no_answer(self._what, ConnectionError("the server ended the watch at once"))
+            trouble = no_answer(self._what, ConnectionError("the server ended the watch immediately"))
         if trouble is None:
             return
         # A server that refuses may not like the version. A server that is silent where bookmarks are due may have been
@@ -206,7 +206,7 @@ class Reflector(Generic[T]):
         metrics.EVENTS.labels(self.plural).inc()
         metadata = _head.decode(event.object).metadata
         if order(metadata.resource_version) < order(self.store.version):
-            raise GoneError(f"API server: {self._what}: versions went back", Status(reason="Expired"))
+            raise GoneError(f"API server: {self._what}: resource versions went backwards", Status(reason="Expired"))
         if event.type in {"ADDED", "MODIFIED"}:
             self._take(event.object)
         elif event.type == "DELETED":

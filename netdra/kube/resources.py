@@ -9,11 +9,13 @@ import msgspec
 
 from netdra.model import claim, crd, kinds, resource
 from netdra.model.cni_plugin import CNIPlugin
-from netdra.model.core import BareObject, ClusterNode
+from netdra.model.core import BareObject, ClusterNode, NodeReadiness
 from netdra.model.custom_device import CustomDevice
 from netdra.model.meta import ObjectMeta
 from netdra.model.neutron_port import NeutronPort
 from netdra.model.node_network import NodeInterfaces, NodeNetwork, NodeNetworkReport
+from netdra.model.pod_address import PodAddress, WatchedPodAddress
+from netdra.model.pod_network import PodNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.rollout import CustomDeviceRollout, DeviceExposurePolicyRollout, NetworkTopologyUsage
 from netdra.model.schema import CNIPluginSchema
@@ -94,6 +96,7 @@ def _custom(kind: crd.CustomKind, type_: type[T]) -> Resource[T]:
 
 
 NODES = Resource("v1", "nodes", ClusterNode)
+NODE_READINESS = Resource("v1", "nodes", NodeReadiness)
 NODE_NAMES = Resource("v1", "nodes", BareObject)
 NAMESPACES = Resource("v1", "namespaces", BareObject)
 TOKEN_REVIEWS = Resource("authentication.k8s.io/v1", "tokenreviews", TokenReview)
@@ -109,10 +112,13 @@ SCHEMAS = _custom(kinds.SCHEMA, CNIPluginSchema)
 CUSTOM_DEVICES = _custom(kinds.CUSTOM_DEVICE, CustomDevice)
 CNI_PLUGINS = _custom(kinds.CNI_PLUGIN, CNIPlugin)
 NEUTRON_PORTS = _custom(kinds.NEUTRON_PORT, NeutronPort)
+POD_NETWORKS = _custom(kinds.POD_NETWORK, PodNetwork)
+POD_ADDRESSES = _custom(kinds.POD_ADDRESS, PodAddress)
 NODE_NETWORKS = _custom(kinds.NODE_NETWORK, NodeNetwork)
 TOPOLOGY_USAGES = _custom(kinds.TOPOLOGY_USAGE, NetworkTopologyUsage)
 POLICY_ROLLOUTS = _custom(kinds.POLICY_ROLLOUT, DeviceExposurePolicyRollout)
 CUSTOM_DEVICE_ROLLOUTS = _custom(kinds.CUSTOM_DEVICE_ROLLOUT, CustomDeviceRollout)
+WATCHED_ADDRESSES = Resource(POD_ADDRESSES.group_version, POD_ADDRESSES.plural, WatchedPodAddress)
 NODE_REPORTS = Resource(NODE_NETWORKS.group_version, NODE_NETWORKS.plural, NodeNetworkReport)
 NODE_INTERFACES = Resource(NODE_NETWORKS.group_version, NODE_NETWORKS.plural, NodeInterfaces)
 """NodeNetworks, as far as the controller and the webhook need them."""

@@ -101,4 +101,4 @@ async def lines(chunks: AsyncIterator[bytes], what: str) -> AsyncGenerator[bytes
         if len(rest) > MAX_LINE:
             raise no_answer(what, ValueError(f"an event of more than {MAX_LINE} bytes"))
     if rest.strip():
-        raise no_answer(what, ValueError("the connection was cut within an event"))
+        raise no_answer(what, ValueError("the connection closed within an event"))

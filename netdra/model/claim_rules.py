@@ -226,7 +226,7 @@ def _names(entries: list[str], called: str, path: Path) -> Iterator[Finding]:
             rule = "a name is a DNS label: up to 63 of a-z, 0-9 and -, letters or digits at both ends"
             yield Finding(f'{called} "{quoted}": none can have this name', rule, place)
         elif name in entries[:at]:
-            yield Finding(f'{called} "{name}" is there twice', "give each a name of its own", place)
+            yield Finding(f'{called} "{name}" occurs twice', "give each a name of its own", place)
 
 
 def too_many(claim: ResourceClaim | ResourceClaimTemplate) -> Finding | None:

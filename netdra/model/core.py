@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from netdra.model.meta import ObjectMeta
 from netdra.model.resource import Wire
 
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+"""The taint of a node that an administrator has shut down."""
+
 
 class BareObject(Wire, frozen=True):
     """An object of any kind, of which the metadata is enough."""
@@ -84,3 +87,46 @@ class ClusterNode(BareObject, frozen=True):
     """A Node: its uid, which owns slices, its labels and annotations, and its status."""
 
     status: ClusterNodeStatus = ClusterNodeStatus()
+
+
+class NodeCondition(Wire, frozen=True):
+    """One aspect of a node's state."""
+
+    type: str
+    status: str
+
+
+class NodeTaint(Wire, frozen=True):
+    """Keeps pods that do not tolerate it off a node."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+
+
+class NodeState(Wire, frozen=True):
+    """What a node's kubelet and its administrators say of it."""
+
+    conditions: tuple[NodeCondition, ...] = ()
+
+
+class NodeStateSpec(Wire, frozen=True):
+    """A node's taints."""
+
+    taints: tuple[NodeTaint, ...] = ()
+
+
+class NodeReadiness(BareObject, frozen=True):
+    """A Node: whether its kubelet answers, or an administrator has declared it out of service."""
+
+    spec: NodeStateSpec = NodeStateSpec()
+    status: NodeState = NodeState()
+
+    @property
+    def may_run_pods(self) -> bool:
+        """Whether pods may run on it that its kubelet cannot end now.
+
+        An administrator sets the taint once the machine is shut down (Kubernetes' non-graceful node shutdown).
+        """
+        is_ready = any((entry.type, entry.status) == ("Ready", "True") for entry in self.status.conditions)
+        return not is_ready and not any(taint.key == OUT_OF_SERVICE for taint in self.spec.taints)

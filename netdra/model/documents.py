@@ -20,6 +20,8 @@ from netdra.model.inventory import INVENTORY_VERSION, Inventory
 from netdra.model.neutron_port import NeutronPort
 from netdra.model.node_network import NodeNetwork
 from netdra.model.plan import Plan
+from netdra.model.pod_address import PodAddress
+from netdra.model.pod_network import PodNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.reasons import fitted, reason
 from netdra.model.resource import ResourceSlice
@@ -35,6 +37,8 @@ Document = (
     | CNIPlugin
     | NodeNetwork
     | NeutronPort
+    | PodNetwork
+    | PodAddress
     | NetworkTopologyUsage
     | DeviceExposurePolicyRollout
     | CustomDeviceRollout
@@ -53,6 +57,8 @@ KINDS: dict[str, type[Document]] = {
         CNIPlugin,
         NodeNetwork,
         NeutronPort,
+        PodNetwork,
+        PodAddress,
         NetworkTopologyUsage,
         DeviceExposurePolicyRollout,
         CustomDeviceRollout,

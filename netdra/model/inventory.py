@@ -43,7 +43,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     `registered_by` is the provider that registered it as a device, which the kernel does not know.
     VFs that are offered together are an interface of the type `vf` with the name of their device in `called`.
     A device that is only a character device has the type `device-file`, the path in `device_file`, the name that its
-    provider gave it in `called`, no `if_name`, and in `file_problem` why the file is not given to anybody now.
+    provider gave it in `called`, no `if_name`, and in `file_problem` why the file is not available to any pod now.
     `bus` and `bus_address` are the place of a device that is no PCI function ("usb", "vmbus", "auxiliary", "virtio").
     Units: `link_speed` in Mbit/s, `mtu` in bytes. `ifindex` is the kernel's handle of the moment and never identity.
     Its hash is kept, because what exposure remembers is keyed by the interface as it was.

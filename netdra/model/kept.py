@@ -27,7 +27,7 @@ def faults(keep: Sequence[Keep]) -> Iterator[tuple[str, str]]:
     """What is wrong with a list by itself, each with the next step."""
     for at, word in enumerate(keep):
         if word in keep[:at]:
-            yield f'"{word}" is there twice', "remove one of them"
+            yield f'"{word}" occurs twice', "remove one of them"
     for word, needed, why in _NEEDS:
         if word in keep and needed not in keep:
             yield f'"{word}" without "{needed}": {why}', f"add {needed}, or remove {word}"

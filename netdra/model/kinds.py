@@ -14,6 +14,8 @@ from netdra.model.custom_device import CustomDevice
 from netdra.model.names import MAX_LABEL, SCHEMA_GROUP_VERSION
 from netdra.model.neutron_port import NeutronPort
 from netdra.model.node_network import NodeNetwork
+from netdra.model.pod_address import PodAddress
+from netdra.model.pod_network import PodNetwork
 from netdra.model.policy import MAX_PLUGINS, MAX_SUFFIX, DeviceExposurePolicy
 from netdra.model.resource import MAX_ATTRIBUTES_AND_CAPACITIES, MAX_STRING
 from netdra.model.rollout import CustomDeviceRollout, DeviceExposurePolicyRollout, NetworkTopologyUsage
@@ -392,7 +394,92 @@ NEUTRON_PORT = CustomKind(
     selectable=(".spec.nodeName",),
 )
 
+_ADDRESS: Extension = {"maxLength": 45}
+_SUBNET: Extension = {"maxLength": 49}
+
+POD_NETWORK = CustomKind(
+    type=PodNetwork,
+    plural="podnetworks",
+    short_names=("pnet",),
+    columns=(
+        Column(name="Ranges", path=".spec.ranges[*].cidr"),
+        Column(name="Total", path=".status.total", type="integer"),
+        Column(name="Used", path=".status.used", type="integer"),
+        Column(name="Reserved", path=".status.reserved", type="integer"),
+        Column(name="Users", path=".status.users", type="integer"),
+        _condition("Ready", "Ready"),
+        _condition("Available", "AddressesAvailable"),
+        Column(name="VLAN", path=".spec.vlan", type="integer", priority=1),
+        Column(name="Physnet", path=".spec.physnet", priority=1),
+    ),
+    extensions={
+        "": rules(
+            rule(
+                f"size(self.metadata.name) <= {MAX_LABEL} && !self.metadata.name.contains('.')",
+                f"the object's name is the network's, as steps write it: a DNS label of up to {MAX_LABEL} characters",
+            )
+        ),
+        "spec.ranges[].cidr": {
+            **_SUBNET,
+            **rules(rule("isCIDR(self) && cidr(self) == cidr(self).masked()", "must be a subnet, e.g. 10.77.0.0/16")),
+        },
+        **{
+            f"spec.ranges[].{field}": {
+                **_ADDRESS,
+                **rules(rule("self == '' || isIP(self)", f"{field} must be an IP address")),
+            }
+            for field in ("first", "last", "gateway")
+        },
+        "spec.ranges[].exclude": SET,
+        "spec.ranges[].exclude[]": {"maxLength": 91},
+        **{
+            path.replace("spec", "spec.ranges[]", 1): extension
+            for path, extension in _node_selector("spec.nodeSelector").items()
+        },
+        "spec.routes[].destination": {**_SUBNET, **rules(rule("isCIDR(self)", "must be a subnet, e.g. 10.0.0.0/8"))},
+        "spec.routes[].gateway": {
+            **_ADDRESS,
+            **rules(rule("self == '' || isIP(self)", "gateway must be an IP address")),
+        },
+        "spec.dns[]": {**_ADDRESS, **rules(rule("isIP(self)", "must be an IP address"))},
+        "spec.namespaces": SET,
+        "spec.namespaces[]": LABEL,
+        "spec.reservations": by("address"),
+        "spec.reservations[].address": {**_ADDRESS, **rules(rule("isIP(self)", "must be an IP address"))},
+        "spec.reservations[].namespace": LABEL,
+        "spec.reservations[].name": {**SUBDOMAIN, "maxLength": 253},
+        **CONDITIONS,
+    },
+)
+
+POD_ADDRESS = CustomKind(
+    type=PodAddress,
+    plural="podaddresses",
+    short_names=("paddr",),
+    columns=(
+        Column(name="Network", path=".spec.network"),
+        Column(name="Address", path=".spec.address"),
+        Column(name="Namespace", path=".spec.owner.namespace"),
+        Column(name="Claim", path=".spec.claim.name"),
+        Column(name="Node", path=".spec.nodeName"),
+        Column(name="Pod", path=".spec.owner.pod", priority=1),
+        Column(name="Step", path=".spec.owner.step", priority=1),
+        Column(name="Kept", path=".spec.keptSince", type="date", priority=1),
+    ),
+    extensions={
+        "spec": rules(
+            rule(
+                "self.network == oldSelf.network && self.address == oldSelf.address && self.owner == oldSelf.owner",
+                "an address stays one owner's: netdra deletes it and makes another one",
+            ),
+            rule("has(self.claim) != has(self.keptSince)", "an address has a claim, or is kept: set one of the two"),
+        ),
+    },
+    selectable=(".spec.nodeName",),
+    has_subresource=False,
+)
+
 KINDS: tuple[CustomKind, ...] = (
-    *(POLICY, TOPOLOGY, SCHEMA, CUSTOM_DEVICE, CNI_PLUGIN, NODE_NETWORK, NEUTRON_PORT),
+    *(POLICY, TOPOLOGY, SCHEMA, CUSTOM_DEVICE, CNI_PLUGIN, NODE_NETWORK, NEUTRON_PORT, POD_NETWORK, POD_ADDRESS),
     *(TOPOLOGY_USAGE, POLICY_ROLLOUT, CUSTOM_DEVICE_ROLLOUT),
 )

@@ -46,7 +46,7 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
         type: The aspect, in CamelCase, e.g. `Ready`.
         status: Whether it holds, e.g. `True`; `Unknown` while that is not known.
         reason: The cause, as one CamelCase word for programs, e.g. `DeviceClassesReady`.
-        message: The cause, as text for people, e.g. `every DeviceClass is as it should be`. If absent, the reason
+        message: The cause, as text for people, e.g. `all DeviceClasses are up to date`. If absent, the reason
             explains it.
         last_transition_time: When `status` last changed, in RFC 3339, e.g. `2026-11-22T10:00:00Z`. If absent, that is
             not known.

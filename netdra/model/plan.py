@@ -131,8 +131,9 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     """One step, ready but for the references in `config`, which are resolved when its ancestors have run.
 
     `if_name` is CNI_IFNAME; `network` is the `name` in the CNI configuration. With `neutron`, the device's port in
-    Neutron says what `config` does not; `port` is that port, which the claim's record has. `keep` is None where the
-    device's policy says what it keeps.
+    Neutron says what `config` does not; `port` is that port, which the claim's record has. `pod_network` is the
+    PodNetwork that the addresses in `config` come from: `ipam` has them since the claim was prepared. `keep` is None
+    where the device's policy says what it keeps.
     """
 
     name: str
@@ -145,6 +146,7 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     device: PlannedDevice | None = None
     neutron: NeutronRequest | None = None
     port: PlannedPort | None = None
+    pod_network: str = ""
     keep: tuple[Keep, ...] | None = None
     default_route: bool = False
 

@@ -157,7 +157,7 @@ def route_fault(destination: str, gateway: str, source: str, scope: int | str | 
         scope: the scope's name or number; None lets it follow from the gateway.
     """
     if gateway and (kind := of_no_interface(gateway)):
-        return f'gateway "{gateway[:80]}" is {kind}', "write the router's address, or leave gateway out"
+        return f'gateway "{gateway[:80]}" is {kind}', "use the router's address, or leave gateway out"
     if ":" in destination:
         return "", ""
     if ":" in source:
@@ -166,7 +166,7 @@ def route_fault(destination: str, gateway: str, source: str, scope: int | str | 
             "write an IPv4 address of the interface, or leave source out",
         )
     if gateway and scope in {"host", _BEYOND_ROUTERS}:
-        return f'scope {scope} does not go with gateway "{gateway[:80]}"', "leave one of the two out"
+        return f'scope {scope} does not go with gateway "{gateway[:80]}"', "remove one of them"
     return "", ""
 
 

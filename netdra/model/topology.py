@@ -14,6 +14,7 @@ import msgspec
 from netdra.model.inventory import DEVICE_FILE
 from netdra.model.kept import KeepList
 from netdra.model.meta import Condition, ObjectMeta
+from netdra.model.pod_network import IPAM_TYPE
 from netdra.model.policy import PolicySelector
 
 MAX_STEPS = 64
@@ -34,6 +35,12 @@ MOVING_TYPES = frozenset({"sriov", "host-device", "vfio-pci", "rdma", "ib-sriov"
 def described(kind: str, *, is_builtin: bool) -> str:
     """By what a plugin's schema is looked up: its type; the program of a type that is built in is another plugin."""
     return kind if is_builtin or kind not in BUILTIN_TYPES else f"{kind} (Binary)"
+
+
+def is_addressed(config: Mapping[str, Any]) -> bool:
+    """Whether a step's addresses come from the PodNetwork of its network."""
+    ipam = config.get("ipam")
+    return isinstance(ipam, Mapping) and ipam.get("type") == IPAM_TYPE
 
 
 class NeutronRequest(
@@ -84,8 +91,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
         execution: How the step runs, e.g. `Binary`: as the plugin's program even if netdra has the type built in.
             `Auto` runs the built-in type, and the program of every other type.
         network: The network of the step, by a name of the author's choice, e.g. `storage`: all steps of one network
-            share the leases of their IPAM plugins, also those of other topologies. If absent, the step is a network of
-            its own.
+            share the leases of their IPAM plugins, also those of other topologies. With `ipam: {type: network}`, it is
+            the PodNetwork that the step's addresses come from. If absent, the step is a network of its own.
         default_route: Whether the step may give the pod a default route of the same priority as that of `eth0`, e.g.
             `true` for a pod whose traffic leaves by this interface. With `false`, such a route is rejected: the pod
             could no longer reach the cluster's services.
@@ -114,6 +121,11 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     def is_builtin(self) -> bool:
         """Whether netdra itself carries the step out."""
         return self.execution == "Auto" and self.type in BUILTIN_TYPES
+
+    @property
+    def pod_network(self) -> str:
+        """The PodNetwork that the step's addresses come from; "" if they do not come from one."""
+        return self.network if is_addressed(self.config) else ""
 
     @property
     def is_root(self) -> bool:
@@ -184,7 +196,7 @@ class NetworkTopologyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="c
     Attributes:
         observed_generation: The generation of the topology that this status describes, e.g. `3`.
         conditions: The topology's state, e.g. `[{type: Ready, status: "True"}]`. `Compiled`: the graph is sound.
-            `Ready`: every DeviceClass is as it should be, and nodes run the topology's plugins. If absent, the
+            `Ready`: all DeviceClasses are up to date, and nodes run the topology's plugins. If absent, the
             controller has not checked the topology yet.
         device_classes: The DeviceClasses of the root steps, e.g. `[net-vf0, net-vf1]`. If absent, there are none yet.
     """
@@ -219,6 +231,11 @@ class NetworkTopology(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     def asks_neutron(self) -> bool:
         """Whether it has steps whose devices get ports of Neutron."""
         return any(step.neutron is not None for step in self.spec.steps)
+
+    @property
+    def asks_addresses(self) -> bool:
+        """Whether it has steps whose addresses come from PodNetworks."""
+        return any(step.pod_network for step in self.spec.steps)
 
 
 class NetworkTopologyReference(msgspec.Struct, frozen=True, kw_only=True):

@@ -160,7 +160,7 @@ def _refuse_repeated(text: str, key: str, origin: str) -> None:
     Raises:
         InvalidInputError: always.
     """
-    place, what = "", f"the key {_quoted(key)} is there twice in an object"
+    place, what = "", f"the key {_quoted(key)} occurs twice in an object"
     try:
         yaml.load(text, Loader=StrictLoader)  # noqa: S506 (a SafeLoader)
     except KeyProblem as problem:

@@ -158,6 +158,7 @@ class Pods:
                     tasks.create_task(namespaces.follow(self.hooks.signals.ended_unseen.emit))
         finally:
             await asyncio.shield(self.hooks.aclose())
+            await self.claims.aclose()
 
     def _on_pod_change(self, change: Change[WatchedPod]) -> None:
         if change.old is not None and (change.new is None or change.new.metadata.uid != change.old.metadata.uid):

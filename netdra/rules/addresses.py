@@ -16,7 +16,7 @@ from netdra.model.findings import Finding, Path, about
 from netdra.model.topology import NetworkTopology, Step
 from netdra.rules.networks import host_local
 
-IPAM_PLUGINS = ("dhcp", "host-local", "static", "whereabouts")
+IPAM_PLUGINS = ("dhcp", "host-local", "network", "static", "whereabouts")
 """Those that are known; a type that is almost one of them is a mistake."""
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -65,8 +65,8 @@ def default_routes(topology: NetworkTopology) -> Iterator[Finding]:
             yield about(
                 topology.name,
                 step.name,
-                "a second default route takes the traffic of eth0, so the pod cannot reach the cluster's services",
-                hint="name the networks behind this interface, or set a metric, or request it: defaultRoute: true",
+                "a second default route replaces that of eth0, so the pod cannot reach the cluster's services",
+                hint="list the networks behind this interface, or set a metric, or set defaultRoute: true",
                 path=("spec", "steps", at, "config", *path),
             )
 
@@ -96,7 +96,7 @@ def _nothing(_: Mapping[str, Any]) -> Iterator[_Remark]:
 def _static(ipam: Mapping[str, Any]) -> Iterator[_Remark]:
     listed = ipam.get("addresses")
     if not listed:
-        yield _Remark("ipam static hands out no address", "list one in addresses", ("addresses",))
+        yield _Remark("ipam static does not contain an address", "add one to addresses", ("addresses",))
         return
     networks: list[_Network] = []
     is_whole = isinstance(listed, Sequence) and not isinstance(listed, str)
@@ -112,18 +112,18 @@ def _static(ipam: Mapping[str, Any]) -> Iterator[_Remark]:
         if gateway is None:
             continue
         if gateway == interface.ip:
-            yield _Remark(f"gateway {gateway} is the address itself", "write the router's address", (*place, "gateway"))
+            yield _Remark(f"gateway {gateway} is the address itself", "use the router's address", (*place, "gateway"))
         elif gateway not in interface.network:
             yield _outside("gateway", gateway, [interface.network], (*place, "gateway"))
         elif not ipam.get("routes"):
-            what = f"gateway {gateway} is used by routes alone, and there is none"
+            what = f"gateway {gateway} has no effect without routes"
             yield _Remark(what, "add routes: the networks behind it, as [{dst: 10.0.0.0/8}]", (*place, "gateway"))
     yield from _routes(ipam, networks if is_whole else [])
 
 
 def _host_local(ipam: Mapping[str, Any]) -> Iterator[_Remark]:
     if not ipam.get("subnet") and not ipam.get("ranges"):
-        yield _Remark("ipam host-local has no range", "write subnet, or ranges", ())
+        yield _Remark("ipam host-local does not have a range", "set subnet, or ranges", ())
         return
     networks: list[_Network] = []
     ranges: list[_Placed] = []
@@ -132,7 +132,7 @@ def _host_local(ipam: Mapping[str, Any]) -> Iterator[_Remark]:
         place = path if path[0] == "ranges" else ()
         network, host = _network(entry.get("subnet"))
         if not entry.get("subnet"):
-            yield _Remark("the range has no subnet", "write subnet, as 10.0.0.0/24", place)
+            yield _Remark("the range does not have a subnet", "set subnet, e.g. 10.0.0.0/24", place)
         if network is None:
             is_whole = False
             continue
@@ -141,8 +141,8 @@ def _host_local(ipam: Mapping[str, Any]) -> Iterator[_Remark]:
         if first.version == last.version:
             ranges.append(_Placed(first.version, int(first), int(last), f"{first} to {last}", (*place, "subnet")))
         if host:
-            what = f"subnet {entry['subnet']} has an address for its network, and host-local refuses it"
-            yield _Remark(what, f"write {network}", (*place, "subnet"))
+            what = f"subnet {entry['subnet']} is a host address instead of a network, and host-local rejects it"
+            yield _Remark(what, f"use {network}", (*place, "subnet"))
         gateway = _address(entry.get("gateway"))
         if gateway is not None and gateway not in network:
             yield _outside("gateway", gateway, [network], (*place, "gateway"))
@@ -155,15 +155,15 @@ def _overlapping(ranges: Sequence[_Placed]) -> Iterator[_Remark]:
     last: _Placed | None = None
     for entry in sorted(ranges):
         if last is not None and entry.version == last.version and entry.first <= last.last:
-            what = f"range {entry.shown} overlaps with {last.shown}, and host-local refuses both"
-            yield _Remark(what, "write each address in one range", entry.path)
+            what = f"range {entry.shown} overlaps with {last.shown}, and host-local rejects both"
+            yield _Remark(what, "list each address in only one range", entry.path)
         if last is None or (entry.version, entry.last) > (last.version, last.last):
             last = entry
 
 
 def _whereabouts(ipam: Mapping[str, Any]) -> Iterator[_Remark]:
     if not ipam.get("range") and not ipam.get("ipRanges"):
-        yield _Remark("ipam whereabouts has no range", "write range, as 10.0.0.0/24", ())
+        yield _Remark("ipam whereabouts does not have a range", "set range, e.g. 10.0.0.0/24", ())
         return
     text = ipam.get("range")
     if not isinstance(text, str) or "{{" in text:
@@ -171,7 +171,7 @@ def _whereabouts(ipam: Mapping[str, Any]) -> Iterator[_Remark]:
     # `first-last/prefix` is a range of it as well.
     network, _ = _network(text.rpartition("-")[2])
     if network is None:
-        yield _Remark(f'range "{text}" is no network', "write it with its prefix length, as 10.0.0.0/24", ("range",))
+        yield _Remark(f'range "{text}" is not a network', "include the prefix length, e.g. 10.0.0.0/24", ("range",))
         return
     for key in ("range_start", "range_end", "gateway"):
         address = _address(ipam.get(key))
@@ -183,11 +183,11 @@ def _whereabouts(ipam: Mapping[str, Any]) -> Iterator[_Remark]:
         if left_out is None or left_out.version != network.version:
             continue
         if not left_out.overlaps(network):
-            what = f"exclude {left_out} is no part of range {network}"
+            what = f"exclude {left_out} is not part of range {network}"
             yield _Remark(what, "remove it, or correct one of them", ("exclude", at))
         elif network.subnet_of(left_out):  # type: ignore[arg-type]
-            what = f"exclude {left_out} leaves no address of range {network}"
-            yield _Remark(what, "exclude a part of it", ("exclude", at))
+            what = f"exclude {left_out} does not leave any address of range {network}"
+            yield _Remark(what, "exclude a smaller part of it", ("exclude", at))
     yield from _routes(ipam, [network])
 
 
@@ -198,11 +198,17 @@ def _of_nobody(interface: ipaddress.IPv4Interface | ipaddress.IPv6Interface, pat
     """An address that is its network's own, or everybody's, or never leaves a host."""
     network = interface.network
     if interface.ip.is_loopback:
-        yield _Remark(f"address {interface} never leaves a pod", "write one of the wire's network", path)
+        yield _Remark(
+            f"address {interface} cannot be reached from outside the pod",
+            "use an address of the connected network",
+            path,
+        )
     elif interface.version == 4 and network.num_addresses > _POINT_TO_POINT:
         names = {network.network_address: "network", network.broadcast_address: "broadcast"}
         if name := names.get(interface.ip):
-            yield _Remark(f"address {interface} is the {name} address of {network}", "write one between", path)
+            yield _Remark(
+                f"address {interface} is the {name} address of {network}", "use an address between them", path
+            )
 
 
 def _routes(ipam: Mapping[str, Any], networks: Sequence[_Network]) -> Iterator[_Remark]:
@@ -219,8 +225,8 @@ def _routes(ipam: Mapping[str, Any], networks: Sequence[_Network]) -> Iterator[_
         network, host = _network(entry.get("dst"))
         gateway = _address(entry.get("gw"))
         if network is not None and host:
-            what = f"route {entry['dst']} has an address for its network"
-            yield _Remark(what, f"write {network}", (*place, "dst"))
+            what = f"route {entry['dst']} is a host address instead of a network"
+            yield _Remark(what, f"use {network}", (*place, "dst"))
         if gateway is not None and networks and not any(gateway in each for each in networks):
             yield _outside("gw", gateway, networks, (*place, "gw"))
 
@@ -228,7 +234,7 @@ def _routes(ipam: Mapping[str, Any], networks: Sequence[_Network]) -> Iterator[_
 def _outside(name: str, address: _Address, networks: Sequence[_Network], path: Path) -> _Remark:
     listed = suggestions.listed(map(str, networks))
     reached = ", so it cannot be reached" if name in {"gateway", "gw"} else ""
-    return _Remark(f"{name} {address} is not in {listed}{reached}", "write an address of it", path)
+    return _Remark(f"{name} {address} is not in {listed}{reached}", "use an address of it", path)
 
 
 def _dns(ipam: Mapping[str, Any]) -> Iterator[_Remark]:
@@ -237,7 +243,7 @@ def _dns(ipam: Mapping[str, Any]) -> Iterator[_Remark]:
     for at, text in enumerate(servers if isinstance(servers, list | tuple) else ()):
         if isinstance(text, str) and "{{" not in text and _address(text) is None:
             path = ("dns", "nameservers", at)
-            yield _Remark(f'nameserver "{text}" is no address', "write one, as 10.0.0.53", path)
+            yield _Remark(f'nameserver "{text}" is not an address', "use an address, e.g. 10.0.0.53", path)
 
 
 def _interface(text: object) -> ipaddress.IPv4Interface | ipaddress.IPv6Interface | None:

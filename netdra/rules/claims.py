@@ -144,9 +144,9 @@ def _per_pod(claim: ResourceClaim | ResourceClaimTemplate, given: Sequence[_Give
     for entry in given:
         for name, every in entry.values.per_pod.items():
             if not every:
-                what = f'{claim.kind} "{claim.metadata.name}": perPod has no values of parameter "{name}"'
+                what = f'{claim.kind} "{claim.metadata.name}": perPod does not have values of parameter "{name}"'
                 place = (*entry.path, "opaque", "parameters", "perPod", name)
-                yield Finding(what=what, hint="add a value for each pod, the first is that of pod 0", path=place)
+                yield Finding(what=what, hint="add one value per pod; the first is for pod 0", path=place)
 
 
 def check_repeated(
@@ -169,7 +169,7 @@ def check_repeated(
                 if value in every[:at]:
                     what = f'{named}: perPod gives {value} of parameter "{name}" to pods {every.index(value)} and {at}'
                     place = (*entry.path, "opaque", "parameters", "perPod", name, at)
-                    yield Finding(what=what, hint="give each pod an address of its own", path=place)
+                    yield Finding(what=what, hint="assign a different address to each pod", path=place)
                     break
 
 
@@ -188,8 +188,8 @@ def _for_nothing(
         if not any(entry.is_for(group) for group in wishes.values()):
             meant = f"requests {', '.join(entry.requests)}" if entry.requests else "all its requests"
             yield Finding(
-                what=f"{named} gives values of parameters for {meant}, and none of them is for a NetworkTopology",
-                hint="name a request of a topology's DeviceClass, or remove the values",
+                what=f"{named} sets parameters for {meant}, but none of these requests is for a NetworkTopology",
+                hint="use a request of a topology's DeviceClass, or remove the values",
                 path=entry.path,
             )
 
@@ -215,8 +215,8 @@ def check_own_configuration(
     meant = f"requests {', '.join(requests)}" if requests else "all its requests"
     instead = "the topology's DeviceClasses" if "networkTopologyRef" in keys else "a DeviceClass of an administrator"
     yield Finding(
-        f"{named} brings configuration of its own for {names.DRIVER}, for {meant}; such counts only in a DeviceClass "
-        "(decision D10)",
+        f"{named} contains configuration for {names.DRIVER}, for {meant}; it is only allowed in a "
+        "DeviceClass (decision D10)",
         f"remove it from spec.devices.config, and request {instead}",
         path,
     )
@@ -251,15 +251,15 @@ def _against(
     """What is wrong with all wishes for one topology."""
     if name not in topologies:
         yield Finding(
-            what=f'{named} requests devices of NetworkTopology "{name}", which is not there',
-            hint="create it, or delete the DeviceClasses that it left behind",
+            what=f'{named} requests devices of NetworkTopology "{name}", which does not exist',
+            hint="create it, or delete its remaining DeviceClasses",
             path=wishes[0].path,
         )
         return
     if topologies[name].metadata.deletion_timestamp:
         yield Finding(
             what=f'{named} requests devices of NetworkTopology "{name}", which is being deleted',
-            hint="request those of another one",
+            hint="request devices of another topology",
             path=wishes[0].path,
         )
         return
@@ -283,16 +283,16 @@ def _against(
 def _of_wish(named: str, graph: Graph, wish: _Wish) -> Iterator[Finding]:
     if wish.name != wish.step:
         yield Finding(
-            what=f'{named}, request "{wish.request}": its DeviceClass is of step "{wish.step}" of NetworkTopology '
-            f'"{graph.topology}", which only a request of that name can be bound to',
-            hint=f'name the request "{wish.step}", or remove it',
+            what=f'{named}, request "{wish.request}": its DeviceClass belongs to step "{wish.step}" of '
+            f'NetworkTopology "{graph.topology}" and requires a request with the name of the step',
+            hint=f'rename the request to "{wish.step}", or remove it',
             path=wish.path,
         )
     elif wish.several and len(graph.roots) > 1:
         yield Finding(
-            what=f'{named}, request "{wish.request}" asks for several devices, but root step "{wish.step}" of '
-            f'NetworkTopology "{graph.topology}" is one device',
-            hint="ask for one device; only a topology with a single root step can be had several times",
+            what=f'{named}, request "{wish.request}" requests several devices, but root step "{wish.step}" '
+            f'of NetworkTopology "{graph.topology}" supports one device',
+            hint="request one device; only a topology with a single root step supports several",
             path=wish.path,
         )
 
@@ -314,7 +314,7 @@ def _clashing(
         return
     _, clashes = interfaces.examine(graphs)
     is_one = len({graph.topology for graph in graphs}) == 1
-    hint = "request one device, or let the topology's steps name no interface" if is_one else ""
+    hint = "request one device, or remove interface names from the topology's steps" if is_one else ""
     for clash in clashes[:1]:
         yield Finding(what=f"{named}: {clash.what}", hint=hint or clash.hint, path=path)
 

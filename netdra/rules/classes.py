@@ -87,13 +87,13 @@ def check_reference(
         name = meant.network_topology_ref.name
         if name not in topologies:
             near = suggestions.closest(name, topologies)
-            hint = f'did you mean "{near}"?' if near else "check its file, too, unless the cluster has it already"
+            hint = f'did you mean "{near}"?' if near else "add its file, unless it already exists in the cluster"
             what = f'{named}: NetworkTopology "{name}" is not in these files'
             yield Finding(what, hint, (*place, "networkTopologyRef", "name")), False
             continue
         roots = [step.name for step in topologies[name].spec.steps if step.is_root]
         if meant.step not in roots:
-            what = f'{named}: NetworkTopology "{name}" has no root step "{meant.step}"'
+            what = f'{named}: NetworkTopology "{name}" does not have a root step "{meant.step}"'
             yield Finding(what, suggestions.hint(meant.step, roots, "its root steps are"), (*place, "step")), True
 
 

@@ -58,7 +58,7 @@ def check_config(config: Mapping[str, Any], contract: Contract, supplied: str = 
         if value is None:
             continue  # as if it were not there
         if parameter in given:
-            what = f'{prefix} takes "{given[parameter]}" and "{key}" for the same; only one can be given.'
+            what = f'{prefix} accepts "{given[parameter]}" and "{key}" for the same setting; only one can be set.'
             yield Finding(what, path=(key,))
         given[parameter] = key
         for finding in _value(value, contract.parameters[parameter], (key,)):
@@ -126,7 +126,7 @@ def _reference(text: str, shape: Shape, path: Path) -> Iterator[Finding]:
         if not _takes(shape, "object" if whole.field == "interfaces" else "string"):
             element = "objects" if whole.field == "interfaces" else "strings"
             what = f"expects parameter {_called(path)} to be {shape.text}, but {whole} is a list of {element}."
-            hint = "Write {{ step.interfaceName }} for the name of one." if whole.field == "interfaces" else ""
+            hint = "Use {{ step.interfaceName }} for the name of an interface." if whole.field == "interfaces" else ""
             yield Finding(what, hint, path)
         return
     if whole is not None and whole.fact is not None and whole.fact.kind != "text":
@@ -142,23 +142,23 @@ def _typed(whole: Reference, kind: str, shape: Shape, kinds: Collection[str], pa
     if kind == "any" or kind in kinds or (kind == "integer" and "number" in kinds):
         return
     what = f"expects parameter {_called(path)} to be {shape.text}, but {whole} is {whole.described}."
-    hint = "Write text beside it, or refer to a fact that is text." if "string" in kinds else _ADD
+    hint = "Add text beside it, or refer to a fact that is text." if "string" in kinds else _ADD
     yield Finding(what, hint, path)
 
 
-_ADD = "A policy's additionalAttributes can give devices an attribute of that type."
+_ADD = "A policy's additionalAttributes can add an attribute of this type to devices."
 
 
 def _no_text(text: str, parts: Sequence[str | Reference], shape: Shape, path: Path) -> Finding:
     """A text with references where no text may stand."""
-    what = f"expects parameter {_called(path)} to be {shape.text}; a reference can only stand for a string."
-    hint = f'Write {{name: "{text}"}}.' if "name" in shape.properties else ""
+    what = f"expects parameter {_called(path)} to be {shape.text}; a reference is always a string."
+    hint = f'Use {{name: "{text}"}}.' if "name" in shape.properties else ""
     of_facts = [part for part in parts if isinstance(part, Reference) and part.fact is not None]
     if of_facts and len(parts) == 1:
         what = f"expects parameter {_called(path)} to be {shape.text}, but {of_facts[0]} is {of_facts[0].described}."
         hint = hint or _ADD
     elif of_facts:
-        hint = hint or f"Let one reference, to a fact that is {shape.text}, be the whole value."
+        hint = hint or f"Use a single reference, to a fact that is {shape.text}, as the whole value."
     return Finding(what, hint, path)
 
 
@@ -174,7 +174,7 @@ def _written_by(text: str, parts: Sequence[str | Reference], shape: Shape, path:
         lacks = form == "cidr" and any(texts.fits(f"{example}/24", form) for example in samples)
         yield Finding(what, f'Add the prefix length: "{text}/24".' if lacks else "", path)
     elif shape.enum and len(samples) == 1 and sample not in shape.enum:
-        what = f"does not accept {quoted(text)} for parameter {_called(path)}: it is one of a few words."
+        what = f"does not accept {quoted(text)} for parameter {_called(path)}, which has a fixed set of values."
         yield Finding(what, f"Known: {', '.join(map(str, shape.enum))}.", path)
 
 
@@ -254,13 +254,13 @@ def _mismatch(value: Any, shape: Shape, path: Path) -> Finding:
     shown = quoted(value) if isinstance(value, str) else msgspec.json.encode(value).decode()[:80]
     hint = ""
     if isinstance(value, bool) and shape.kind == "string":
-        hint = "YAML reads on, off, yes and no as true and false: put the value in quotes."
+        hint = "YAML reads on, off, yes and no as booleans: put the value in quotes."
     elif isinstance(value, str) and shape.kind in {"integer", "number"} and value.isascii() and value.isdecimal():
-        hint = f"Write {value} without quotes."
+        hint = f"Remove the quotes of {value}."
     elif isinstance(value, str) and shape.kind == "list":
-        hint = "A list stands between [ and ]."
+        hint = "Put a list between [ and ]."
     elif isinstance(value, str) and shape.kind == "object" and "name" in shape.properties:
-        hint = f"Write {{name: {value}}}."
+        hint = f"Use {{name: {value}}}."
     return Finding(f"expects parameter {_called(path)} to be {shape.text}, found {shown}.", hint, path)
 
 
@@ -271,7 +271,7 @@ def _limits(value: Any, shape: Shape, path: Path) -> Iterator[Finding]:
         accepted = [
             choice if isinstance(choice, str) else msgspec.json.encode(choice).decode() for choice in shape.enum
         ]
-        hint = f"Write {value} without quotes." if value in accepted else guess(str(value), accepted)
+        hint = f"Remove the quotes of {value}." if value in accepted else guess(str(value), accepted)
         yield Finding(f"does not accept {shown} for parameter {called}.", hint, path)
     if isinstance(value, int | float) and not isinstance(value, bool):
         if shape.minimum is not None and value < shape.minimum:

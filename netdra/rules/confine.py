@@ -17,13 +17,14 @@ import msgspec
 
 from netdra.model.findings import Finding, Path, of_step, within
 from netdra.model.plan import Plan, PlannedDevice, PlannedStep
+from netdra.model.pod_network import IPAM_TYPE
 from netdra.model.schema import NAMING, CNIPluginSchema, Format
 from netdra.model.topology import MOVING_TYPES
 from netdra.rules import runnable
 from netdra.rules.config import COMMON
 from netdra.rules.contract import Contract, Shape
 from netdra.rules.runnable import Contracts
-from netdra.topology import references, values
+from netdra.topology import needed, references, values
 from netdra.topology.attachment import IN_POD_PARAMETERS
 from netdra.topology.binaries import UNIX
 from netdra.topology.references import Reference
@@ -80,12 +81,13 @@ _OF_DEVICE: Mapping[Format, Callable[[PlannedDevice], str]] = {
     "devicePath": lambda _: "",
 }
 _REFERRED: Mapping[Format, str] = {"pciAddress": "pciAddress", "rdmaDevice": "rdmaDevice"}
-_DERIVED = "a step with dependOn has what the steps before it brought into the pod, and nothing else of the node"
+_DERIVED = "a step with dependOn only uses the results of earlier steps, not the node's interfaces"
 
 
 def contracts_of(plans: Iterable[Plan], own: Iterable[CNIPluginSchema] = ()) -> dict[str, tuple[Contract, ...]]:
     """The contracts of all plugins of some plans, IPAM plugins included; a schema that is wrong in itself is none."""
     wanted = {kind for plan in plans for step in plan.steps for kind in (step.type, _ipam_type(step)) if kind}
+    wanted |= {needed.STATIC} if IPAM_TYPE in wanted else set()
     return runnable.contracts_of_types(wanted, own)
 
 
@@ -125,7 +127,8 @@ def _step(
     if isinstance(ipam, Mapping) and ipam:
         kind = _ipam_type(step)
         if ipam.get("type"):
-            yield from _plugin(kind or ipam["type"], ("config", "ipam", "type"), contracts, permits)
+            program = needed.STATIC if kind == IPAM_TYPE else kind
+            yield from _plugin(program or ipam["type"], ("config", "ipam", "type"), contracts, permits)
         delegated = contracts.get(kind, ())
         yield from within(_misspelt(("ipam",), ipam, delegated, {"type"}), "config")
         inner = (part for contract in delegated for part in _given(ipam, contract))
@@ -147,7 +150,7 @@ def _plugin(kind: Any, path: Path, contracts: Contracts, permits: Permits | None
     """A program is run only if the node allows it; its name must be plain text without references."""
     if not isinstance(kind, str) or not is_plugin_name(kind):
         shown = quoted(kind) if isinstance(kind, str) else "not text"
-        yield Finding(f"the plugin's type is {shown}", "a type is the name of a program in the CNI path", path)
+        yield Finding(f"the plugin's type is {shown}", "a type is the name of an executable in the CNI path", path)
     elif permits is not None and not permits.run_plugins:
         what = f'plugin "{kind}" is not allowed: the node\'s driver runs no plugins'
         hint = (
@@ -179,8 +182,8 @@ def _misspelt(
             seen[fold] = key
         else:
             path = (*where, key)
-            what = f"{dotted(path)} is read as {quoted(meant)} by most plugins"
-            yield Finding(what, f"write {meant}, and only once", path)
+            what = f"most plugins read {dotted(path)} as {quoted(meant)}"
+            yield Finding(what, f"use only {meant}", path)
 
 
 def _common(config: Mapping[str, Any]) -> Iterator[_Given]:
@@ -252,27 +255,29 @@ def _in_pod(step: PlannedStep, allocated: bool) -> Iterator[Finding]:
         return
     value = step.config.get(parameter, step.execution == "Builtin" if step.depend_on else False)
     if step.depend_on and value is not True:
-        hint = f"leave {parameter} out of the topology: it is set to true"
+        hint = f"remove {parameter} from the topology: it is set to true"
         yield Finding(f"{parameter} must be true: {_DERIVED}", hint, ("config", parameter))
     elif not step.depend_on and value is not False and (allocated or step.device is not None):
-        what = f"{parameter} must not be set: a step without dependOn stands on the device that it is allocated"
-        yield Finding(what, f"leave {parameter} out", ("config", parameter))
+        what = f"{parameter} must not be set: a step without dependOn uses its allocated device"
+        yield Finding(what, f"remove {parameter}", ("config", parameter))
 
 
 def _value(step: PlannedStep, given: _Given, permits: Permits | None, steps: Steps) -> Iterator[Finding]:
     where = dotted(given.path)
     if not given.format:
-        hint = "write it as the plugin's schema does"
-        yield Finding(f"{where} is read as another parameter by most plugins", hint, given.path)
+        hint = "use the spelling of the plugin's schema"
+        yield Finding(f"most plugins read {where} as another parameter", hint, given.path)
     elif not isinstance(given.value, str):
         yield Finding(f"{where} must be text", path=given.path)
     elif given.format != "interface" and _has_fact(given.value):
-        hint = "leave it to the allocated device, or write it in the topology"
-        what = f"{where} {quoted(given.value)} names a device or a path, which no fact decides"
+        hint = "remove it to use the allocated device, or set it in the topology"
+        what = f"{where} {quoted(given.value)} refers to a device or a path, which must not depend on a fact"
         yield Finding(what, hint, given.path)
     elif _asks(given.value):
-        hint = "let the topology say it, or leave it to what is allocated"
-        yield Finding(f"{where} {quoted(given.value)} names a device or a path: no claim decides it", hint, given.path)
+        hint = "set it in the topology, or remove it to use the allocated device"
+        yield Finding(
+            f"{where} {quoted(given.value)} refers to a device or a path, which a claim must not set", hint, given.path
+        )
     elif given.format in ("hostPath", "hostSocket"):
         yield from _host_path(given, permits)
     elif step.depend_on:
@@ -304,10 +309,12 @@ def _host_path(given: _Given, permits: Permits | None) -> Iterator[Finding]:
     if not path:
         return
     if "{{" in path or not path.startswith("/") or ".." in path.split("/"):
-        hint = 'write a path that begins with "/", without ".." and references'
-        yield Finding(f"{where} {quoted(path)} is no plain path of the node", hint, given.path)
+        hint = 'use a path that starts with "/", without ".." and references'
+        yield Finding(f"{where} {quoted(path)} is not a plain path of the node", hint, given.path)
     elif permits is not None and (why := permits.allows(path)):
-        hint = f"leave it out, or start the node's driver with --allow-host-path and a folder that has {quoted(path)}"
+        hint = (
+            f"remove it, or start the node's driver with --allow-host-path and a directory that contains {quoted(path)}"
+        )
         yield Finding(f"{where} {quoted(path)} is a path of the node: {why}", hint, given.path)
 
 
@@ -332,8 +339,8 @@ def _derived(step: PlannedStep, given: _Given, steps: Steps) -> Iterator[Finding
         own = {_OF_DEVICE[given.format](device).lower() for device in devices if not device.is_shared}
         fits = bool(field) and given.value.lower() in own
     if not fits:
-        what = f"{dotted(given.path)} {quoted(given.value)} names a device of the node: {_DERIVED}"
-        hint = "allocate it: let a step without dependOn bring it into the pod"
+        what = f"{dotted(given.path)} {quoted(given.value)} refers to a device of the node: {_DERIVED}"
+        hint = "allocate it with a step without dependOn"
         if field:
             hint += f", and refer to it as {{{{ step.{field} }}}}"
         yield Finding(what, hint, given.path)
@@ -359,7 +366,7 @@ def _of_shared(step: PlannedStep, steps: Steps, seen: Collection[Path]) -> Itera
         )
         if path not in seen and (refers or any(address in text.lower() for address in addresses)):
             what = f"{dotted(path)} {quoted(text)} is the PCI address of a shared device"
-            hint = f"leave {dotted(path)} out: to plugins it means that the device belongs to the pod"
+            hint = f"remove {dotted(path)}: plugins would treat the device as exclusive"
             yield Finding(what, hint, ("config", *path))
 
 
@@ -379,7 +386,7 @@ def _allocated(device: PlannedDevice, given: _Given) -> Iterator[Finding]:
     allocated = _OF_DEVICE[given.format](device)
     if not allocated or given.value.lower() != allocated.lower():
         what = (
-            f'{dotted(given.path)} {quoted(given.value)} is not that of the allocated device "{device.device}" '
-            f"({quoted(allocated)})"
+            f"{dotted(given.path)} {quoted(given.value)} does not match the allocated device "
+            f'"{device.device}" ({quoted(allocated)})'
         )
-        yield Finding(what, f"leave {dotted(given.path)} out: the device is the one that was allocated", given.path)
+        yield Finding(what, f"remove {dotted(given.path)}: the allocated device is used", given.path)

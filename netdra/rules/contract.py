@@ -147,7 +147,7 @@ def _parameters(schema: CNIPluginSchema) -> Iterator[tuple[Path, Parameter]]:
 
 def _unfit_key(key: str, names: Mapping[str, str]) -> str:
     if _NAME.match(key) is None:
-        return "is no key of a configuration"
+        return "is not a configuration key"
     return "appears twice" if key in names else ""
 
 
@@ -184,17 +184,15 @@ def _typed(text: str, value: Property, where: str, depth: int) -> Shape:
         return Shape(text=text, kind="either", parts=tuple(parts))
     if text.startswith("(") and text.endswith(")"):
         if "(" in text[1:]:
-            raise InvalidInputError(
-                f"{where}: type {quoted(text)}: parentheses stand around alternatives, and in no others"
-            )
+            raise InvalidInputError(f"{where}: type {quoted(text)}: parentheses are only allowed around alternatives")
         return _typed(text[1:-1], value, where, depth + 1)
     for prefix, kind in (("[]", "list"), ("map[string]", "map")):
         if text.startswith(prefix) and not text.removeprefix(prefix)[:1].isspace():
             return Shape(text=text, kind=kind, parts=(_element(text.removeprefix(prefix), value, where, depth),))  # type: ignore[arg-type]
     if text not in _SCALARS:
         raise InvalidInputError(
-            f"{where}: type {quoted(text)} is unknown; types: {', '.join(sorted(_SCALARS))}, "
-            "and []… and map[string]… of them, and alternatives as in [](string | object)"
+            f"{where}: type {quoted(text)} is unknown; types: {', '.join(sorted(_SCALARS))}, and []… "
+            "and map[string]… of them, and alternatives such as [](string | object)"
         )
     if text != "object":
         return Shape(text=text, kind=_SCALARS[text])
@@ -228,7 +226,9 @@ def _element(text: str, value: Property, where: str, depth: int) -> Shape:
     if value.items is not None:
         inner = _nested(value.items, f"{where}.items")
     if inner.type not in {"", text}:
-        raise InvalidInputError(f"{where}.items: type {quoted(inner.type)} is not that of the list, {quoted(text)}")
+        raise InvalidInputError(
+            f"{where}.items: type {quoted(inner.type)} does not match the type of the list, {quoted(text)}"
+        )
     return _shape(msgspec.structs.replace(inner, type=text), where, depth + 1)
 
 
@@ -257,11 +257,11 @@ def _check(shape: Shape, value: Property, where: str) -> None:
     kinds = {part.kind for part in shape.parts} if shape.kind == "either" else {shape.kind}
     for field, suited in _SUITED.items():
         if getattr(shape, field) is not None and not kinds.intersection(suited):
-            raise InvalidInputError(f"{where}: type {quoted(value.type)} has no {field.replace('_i', 'I')}")
+            raise InvalidInputError(f"{where}: type {quoted(value.type)} does not support {field.replace('_i', 'I')}")
     if shape.format and not _texts(shape):
-        raise InvalidInputError(f"{where}: type {quoted(value.type)} has no format")
+        raise InvalidInputError(f"{where}: type {quoted(value.type)} does not support format")
     for least, most in ((shape.minimum, shape.maximum), (shape.min_items, shape.max_items)):
         if least is not None and most is not None and least > most:
             raise InvalidInputError(f"{where}: the minimum {least} is more than the maximum {most}")
     if value.default is not None and shape.enum and value.default not in shape.enum:
-        raise InvalidInputError(f"{where}: the default is none of the enum's values")
+        raise InvalidInputError(f"{where}: the default is not one of the enum's values")

@@ -100,7 +100,7 @@ def _too_short(key: str | int, reference: Reference, contract: Contract, flow: F
     if least is not None and not flow.unknown and flow.most < least:
         what = f'CNIPluginSchema "{contract.schema}" expects at least {least} items in parameter "{key}", but '
         what += f"{reference} is of {_interfaces(flow.most)}."
-        hint = "Write a list: [{name: '{{ step.interfaceName }}'}, …], or refer to a step that stands on all of them."
+        hint = "Use a list: [{name: '{{ step.interfaceName }}'}, …], or refer to a step that is on top of all of them."
         yield Finding(what, hint, ("config", key))
 
 
@@ -162,8 +162,8 @@ def _input(step: Step, contract: Contract, graph: Graph, by_step: Mapping[str, F
     prefix = f'CNIPluginSchema "{contract.schema}"'
     if step.is_root:
         if needs.required:
-            hint = "Add the steps that it comes after to dependOn."
-            yield Finding(f"{prefix} requires a prevResult, but the step depends on nothing.", hint, ("type",))
+            hint = "Add the preceding steps to dependOn."
+            yield Finding(f"{prefix} requires a prevResult, but the step has no dependOn.", hint, ("type",))
         return
     given = together([by_step[name] for name in step.depend_on])
     limits = needs.interfaces
@@ -196,12 +196,12 @@ def _too_few(step: Step, contract: Contract, given: Flow, graph: Graph, by_step:
 
 def _why_none(consumer: str, producer: str) -> str:
     if producer == DEVICE_FILE:
-        return "A device file has no network interface."
+        return "A device file does not have a network interface."
     if producer != "vfio-pci":
         return "Remove it from dependOn."
     if consumer == "bond":
         return "VFIO devices cannot be bonded — they are userspace-managed."
-    return "VFIO devices have no network interface — they are userspace-managed."
+    return "VFIO devices do not have a network interface — they are userspace-managed."
 
 
 def _unavailable(reference: Reference, flow: Flow) -> str:
@@ -209,19 +209,19 @@ def _unavailable(reference: Reference, flow: Flow) -> str:
     if flow.unknown:
         return ""
     if reference.field in _OF_INTERFACES:
-        return "" if flow.most else "produces no interfaces"
+        return "" if flow.most else "does not produce interfaces"
     if reference.field == "ips":
         if flow.more_ips or reference.index < len(flow.ips):
             return ""
         return _only(len(flow.ips))
     if flow.devices is None or reference.field in flow.devices or (reference.field == "pciAddress" and flow.most):
         return ""
-    return f"produces no devices with {reference.field}"
+    return f"does not produce devices with {reference.field}"
 
 
 def _only(count: int) -> str:
     if count < 2:
-        return "produces only one address, ips[0]" if count else "produces no ips"
+        return "produces only one address, ips[0]" if count else "does not produce ips"
     return f"produces only {count} addresses, ips[0] to ips[{count - 1}]"
 
 

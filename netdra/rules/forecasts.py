@@ -128,7 +128,7 @@ def of_claim(
                 f'{claim.kind} "{claim.metadata.name}": {steps} of NetworkTopology "{first.topology}" would make '
                 f'interface "{name}" twice in the pod, with {one.called} and {other.called}'
             )
-            hint = "add a constraint with distinctAttribute, or put a fact into config.name that differs"
+            hint = "add a constraint with distinctAttribute, or use a unique fact in config.name"
             yield Finding(what, hint, second.path)
             return
 
@@ -253,8 +253,8 @@ class _Forecast:
             made = [own[node] | others[node] for node in own.keys() & others.keys()]
             if made and all(len(known) == 1 for known in made):
                 name = next(iter(made[0]))
-                what = f'interface "{name}" is also that of step "{first.name}", with every device that both could have'
-                hint = "put a fact into config.name that differs, or let the selectors match other devices"
+                what = f'interface "{name}" is also that of step "{first.name}", with every device that both could get'
+                hint = "use a unique fact in config.name, or let the selectors match other devices"
                 yield self._graph.about(second.name, what, hint=hint, path=("config", "name"))
 
     def names_of(self, name: str, request: ExactDeviceRequest | None = None) -> list[tuple[PossibleDevice, str]]:
@@ -324,7 +324,7 @@ class _Forecast:
             labels = self._labels.get(device.node)
             if labels is not None and reference.key not in labels:
                 raise InvalidInputError(
-                    f'node "{device.node}" has no label "{reference.key}"',
+                    f'node "{device.node}" does not have a label "{reference.key}"',
                     hint=f"set it: kubectl label node {device.node} {reference.key}=<value>",
                 )
             return None if labels is None else labels[reference.key]

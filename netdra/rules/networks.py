@@ -163,12 +163,12 @@ def overlaps(topologies: Iterable[NetworkTopology]) -> Iterator[tuple[str, Findi
             str(ipaddress.ip_address(number) if later.version == 4 else ipaddress.IPv6Address(number))
             for number in (max(earlier.first, later.first), min(earlier.last, later.last))
         )
-        what = f"{f'addresses {low} to {high} are' if low != high else f'address {low} is'} handed out by {where} too"
+        what = f"{(f'addresses {low} to {high} are' if low != high else f'address {low} is')} also assigned by {where}"
         finding = about(
             later.topology,
             later.step,
-            f"{what}, which is another network: on one wire two pods will have one address",
-            hint='say the same "network" in both steps, or divide the range',
+            f"{what}, which is another network: two pods on the same wire will have the same address",
+            hint='use the same "network" in both steps, or divide the range',
             path=("spec", "steps", later.at, "config", *later.path),
         )
         yield later.topology, finding
@@ -191,7 +191,7 @@ def ranges(topology: NetworkTopology) -> Iterator[Range]:
                 version=first.version,
                 first=int(first),
                 last=int(last),
-                wire=tuple(_tags(step, steps, 0)),
+                wire=tuple(tags(step, steps, 0)),
             )
 
 
@@ -248,7 +248,7 @@ def _bounds(written: Mapping[str, Any], subnet: str, first: str, last: str) -> t
     return (low, high) if low.version == high.version and low <= high else None  # type: ignore[operator]
 
 
-def _tags(step: Step, steps: Mapping[str, Step], depth: int) -> Iterator[int | None]:
+def tags(step: Step, steps: Mapping[str, Step], depth: int) -> Iterator[int | None]:
     """The VLAN tags between a step and its device."""
     key = {"vlan": "id" if "id" in step.config else "vlanId", "sriov": "vlan", "bridge": "vlan"}.get(step.type, "")
     tag = step.config.get(key)
@@ -258,4 +258,4 @@ def _tags(step: Step, steps: Mapping[str, Step], depth: int) -> Iterator[int | N
         yield None
     before = steps.get(step.depend_on[0]) if step.depend_on else None
     if before is not None and depth < _DEEP:
-        yield from _tags(before, steps, depth + 1)
+        yield from tags(before, steps, depth + 1)

@@ -120,7 +120,7 @@ def _open(plans: Iterable[Plan]) -> Iterator[Finding]:
             with suppress(ConfigError):  # the chain reports it
                 for path, reference in references.find_facts(step.config):
                     what = f"{dotted(path)}: {reference} has no value"
-                    hint = "write the value: only a node that prepares a claim knows it"
+                    hint = "set the value: only a node that prepares a claim knows it"
                     finding = Finding(what, hint, ("config", *path))
                     yield from of_step([finding], plan.topology, step.name, "steps", at)
 

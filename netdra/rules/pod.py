@@ -67,21 +67,23 @@ def _binaries(step: PlannedStep, binaries: Collection[str] | None) -> Iterator[F
     if binaries is None:
         return
     if step.execution == "Binary" and step.type not in binaries:
-        yield Finding(f'there is no CNI plugin "{step.type}" on this node', _INSTALL, ("type",))
+        yield Finding(f'CNI plugin "{step.type}" is not installed on this node', _INSTALL, ("type",))
     ipam = step.config.get("ipam")
     plugin = ipam.get("type") if isinstance(ipam, Mapping) else None
     if isinstance(plugin, str) and plugin not in binaries:
-        yield Finding(f'there is no IPAM plugin "{plugin}" on this node', _INSTALL, ("config", "ipam", "type"))
+        yield Finding(f'IPAM plugin "{plugin}" is not installed on this node', _INSTALL, ("config", "ipam", "type"))
 
 
 def _needs_ipam(step: PlannedStep) -> Iterator[Finding]:
     if step.execution == "Binary" and step.type in _IPAM_CALLED and not step.config.get("ipam"):
-        what = f'the CNI plugin "{step.type}" fails without ipam, on DEL too'
-        hint = "give it config.ipam" + (", or leave execution out: netdra makes a VLAN itself" * (step.type == "vlan"))
+        what = f'the CNI plugin "{step.type}" requires ipam, even for DEL'
+        hint = "set config.ipam" + (
+            ", or remove execution: netdra has a built-in step for VLANs" * (step.type == "vlan")
+        )
         yield Finding(what, hint, ("config",))
 
 
-_INSTALL = "install it into the CNI path"
+_INSTALL = "install it in the CNI path"
 
 
 def _bond(step: PlannedStep, names: Mapping[str, str], members: dict[str, str]) -> Iterator[Finding]:
@@ -91,9 +93,9 @@ def _bond(step: PlannedStep, names: Mapping[str, str], members: dict[str, str]) 
     own: set[str] = set()
     for at, member in enumerate(_members(step, names)):
         if member in own:
-            yield Finding(f'"{member}" is a member of the bond already', path=("config", "links", at))
+            yield Finding(f'"{member}" is already a member of the bond', path=("config", "links", at))
         elif member in members:
-            what = f'"{member}" is a member of the bond of step "{members[member]}" already'
+            what = f'"{member}" is already a member of the bond of step "{members[member]}"'
             yield Finding(what, path=("config", "links", at))
         own.add(member or f"link {at}")
     if len(own) < MIN_BOND_MEMBERS:
@@ -111,7 +113,7 @@ def _vlan(step: PlannedStep, names: Mapping[str, str], vlans: dict[tuple[str, st
         return
     tagged = (master, str(step.config.get("protocol", "802.1q")).lower(), number)
     if tagged in vlans:
-        what = f'VLAN {number} of "{master}" is made by step "{vlans[tagged]}" already'
+        what = f'VLAN {number} of "{master}" is already created by step "{vlans[tagged]}"'
         yield Finding(what, "choose another VLAN, or depend on that step", ("config", key))
     vlans.setdefault(tagged, step.name)
 
@@ -138,8 +140,8 @@ class _MTUs:
         under, limit = self._under(step.if_name)
         if limit and asked > limit:
             yield Finding(
-                f'mtu {asked} is above the {limit} of "{under}", the interface under it',
-                f'raise the MTU of "{under}" in a step before, or on the node',
+                f'mtu {asked} exceeds the {limit} of "{under}", the interface below it',
+                f'raise the MTU of "{under}" in an earlier step, or on the node',
                 ("config", "mtu"),
             )
         self._mtu[step.if_name] = asked or self._inherited(step, limit)
@@ -152,8 +154,11 @@ class _MTUs:
         for member in self._bonds.get(step.if_name, ()):
             mtu = self._mtu.get(member, 0)
             if isinstance(asked, int) and 0 < mtu < asked:
-                what = f'mtu {asked} of "{step.if_name}" is above the {mtu} of its member "{member}"'
-                hint = "the kernel raises the member's, if its device can; give the member's step that mtu"
+                what = f'mtu {asked} of "{step.if_name}" exceeds the {mtu} of its member "{member}"'
+                hint = (
+                    "the kernel raises the MTU of the member if its device supports it; set this mtu in "
+                    "the member's step"
+                )
                 yield Finding(what, hint, ("config", "mtu"))
 
     def _under(self, interface: str) -> tuple[str, int]:

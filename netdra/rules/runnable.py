@@ -24,9 +24,9 @@ DEFAULT = "default"
 IPAM_TYPES = frozenset({"dhcp", "host-local", "static", "whereabouts"})
 """The IPAM plugins that docs/ipam.md describes: they give addresses, and change nothing of the node's network."""
 RULE = (
-    "the default list has the programs of netdra's own types, the IPAM plugins "
-    f"{', '.join(sorted(IPAM_TYPES))}, and plugins that a DeviceExposurePolicy (exposure.supportedCNIPlugins) or a "
-    "CNIPluginSchema of the cluster names"
+    "the default list contains the programs of netdra's own types, the IPAM plugins "
+    f"{', '.join(sorted(IPAM_TYPES))}, and plugins that a DeviceExposurePolicy "
+    "(exposure.supportedCNIPlugins) or a CNIPluginSchema of the cluster lists"
 )
 
 Contracts = Mapping[str, Sequence[Contract]]
@@ -87,9 +87,9 @@ def why_not(kind: str, contracts: Contracts, listed: Collection[str]) -> Finding
     options = " ".join(f"--allow-plugin {name}" for name in (*others, kind))
     hint = f"set the chart's value node.allowPlugins to [{', '.join((*others, kind))}] (netdra node {options})"
     if DEFAULT not in others:
-        return Finding(f"{what}: node.allowPlugins has only {', '.join(others)}", hint)
+        return Finding(f"{what}: node.allowPlugins only contains {', '.join(others)}", hint)
     if not any(_described(kind, contracts)):
-        return Finding(f"{what}: it has no CNIPluginSchema", f"write a CNIPluginSchema for it, or {hint}")
+        return Finding(f"{what}: it does not have a CNIPluginSchema", f"create a CNIPluginSchema for it, or {hint}")
     return Finding(f"{what}: {RULE}", hint)
 
 

@@ -108,8 +108,8 @@ def _parameters(step: Step | PlannedStep, contract: Contract, given: str = "") -
     for finding in check_config(config, contract, given):
         key = finding.path[0] if len(finding.path) == 1 else None
         if inner is not None and key in inner.names and key not in contract.names:
-            hint = f'The program "{step.type}" would pass over it; netdra\'s own step has it: '
-            yield msgspec.structs.replace(finding, hint=f"{hint}leave execution or {key} out.")
+            hint = f'The program "{step.type}" would ignore it; netdra\'s own step supports it: '
+            yield msgspec.structs.replace(finding, hint=f"{hint}remove execution or {key}.")
         else:
             yield finding
 
@@ -130,11 +130,11 @@ def _ipam(ipam: Any, contracts: Mapping[str, Contract]) -> Iterator[Finding]:
     plugin = ipam.get("type")
     if not isinstance(plugin, str):
         if ipam:
-            yield Finding("config.ipam has no type.", "Name an IPAM plugin, e.g. host-local.")
+            yield Finding("config.ipam does not have a type.", "Set an IPAM plugin, e.g. host-local.")
         return
     if not is_plugin_name(plugin):
-        what = f"type {quoted(plugin)} is no CNI plugin's name."
-        yield Finding(what, "A type is the name of a program in the CNI path: no slash, no path.", ("type",))
+        what = f"type {quoted(plugin)} is not a valid CNI plugin name."
+        yield Finding(what, "A type is the name of an executable in the CNI path, without a slash.", ("type",))
     if (contract := contracts.get(plugin)) is not None:
         given = {key: value for key, value in ipam.items() if key != "type"}
         yield from check_config(given, contract)

@@ -132,13 +132,13 @@ def check_together(topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[
             made = class_name(name, step.name)
             own = [other.name for other in topology.spec.steps[:at]]
             if made in classes and step.name not in own:
-                what = f'its DeviceClass "{made}" is also that of {classes[made]}'
+                what = f'its DeviceClass "{made}" has the same name as that of {classes[made]}'
                 yield name, about(name, step.name, what, hint="rename the step", path=(*path, "name"))
             classes[made] = f'step "{step.name}" of NetworkTopology "{name}"'
             resource = step.extended_resource_name
             if resource and resource in resources:
-                what = f'extendedResourceName "{resource}" is also that of {resources[resource]}'
-                hint = "an extended resource is of one DeviceClass"
+                what = f'extendedResourceName "{resource}" is also used by {resources[resource]}'
+                hint = "an extended resource belongs to one DeviceClass"
                 yield name, about(name, step.name, what, hint=hint, path=(*path, "extendedResourceName"))
             resources[resource] = classes[made]
 
@@ -187,20 +187,26 @@ def _of_ports(compiled: Graph) -> Iterator[Finding]:
     for step in with_ports.values():
         assert step.selector is not None
         if _PHYSNET.search(step.selector.cel) is None:
-            what = "neutron: the selector says nothing of physnet, so a VF may be chosen that no network is wired to"
+            what = "neutron: the selector does not test physnet; a VF without a matching network may be allocated"
             hint = f'add && device.attributes["{names.DRIVER}"].physnet == "…"'
             yield compiled.about(step.name, what, hint=hint, path=("selector", "cel"))
         if step.neutron is not None and step.neutron.security_groups:
-            what = "neutron: security groups are kept with the port and are not enforced, because NICs do not filter"
-            hint = "leave securityGroups out, or write [] for none; filter in the pod or on the network"
+            what = (
+                "neutron: security groups are stored with the port but not enforced, because NICs do not filter packets"
+            )
+            hint = "remove securityGroups, or use [] for none; filter in the pod or on the network"
             yield compiled.about(step.name, what, hint=hint, path=("neutron", "securityGroups"))
     for bond in (step for step in compiled.steps if step.type == "bond"):
         for name in sorted(compiled.ancestors[bond.name] & with_ports.keys()):
             request = with_ports[name].neutron
             if request is None or not request.assign_addresses:
                 continue
-            what = f'neutron: the VF gets the addresses of its port, but the bond of step "{bond.name}" is made of it'
-            hint = f'set assignAddresses: false, and give "{bond.name}" the address: {{{{ {name}.ips[0].address }}}}'
+            what = (
+                f'neutron: the VF gets the addresses of its port, but it is a member of the bond of step "{bond.name}"'
+            )
+            hint = (
+                f'set assignAddresses: false, and assign the address to "{bond.name}": {{{{ {name}.ips[0].address }}}}'
+            )
             yield compiled.about(name, what, hint=hint, path=("neutron",))
 
 
@@ -210,8 +216,8 @@ def _of_masters(compiled: Graph) -> Iterator[Finding]:
         master = step.config.get("master")
         assert step.selector is not None
         if isinstance(master, str) and master and "{{" not in master and master not in step.selector.cel:
-            what = f'master "{master}" is not named by the selector, and a root step must use its allocated device'
-            hint = "leave master out: it is set to the allocated device"
+            what = f'master "{master}" is not in the selector, and a root step must use its allocated device'
+            hint = "remove master: it is set to the allocated device"
             yield compiled.about(step.name, what, hint=hint, path=("config", "master"))
 
 
@@ -221,8 +227,8 @@ def _of_rdma(compiled: Graph) -> Iterator[Finding]:
     for step in (step for step in compiled.steps if step.type == "rdma" and not step.is_root):
         roots = sorted(name for name in compiled.ancestors[step.name] if types[name] == "vfio-pci")
         if roots and all(types[name] == "vfio-pci" for name in compiled.ancestors[step.name]):
-            what = f'step "{roots[0]}" (vfio-pci) takes the device from its driver, so it has no RDMA device'
-            hint = "let the step depend on one of type sriov or host-device"
+            what = f'step "{roots[0]}" (vfio-pci) unbinds the device from its driver; it does not have an RDMA device'
+            hint = "let the step depend on a step of type sriov or host-device"
             yield compiled.about(step.name, what, hint=hint, path=("dependOn",))
 
 
@@ -234,8 +240,8 @@ def _of_destinations(compiled: Graph) -> Iterator[Finding]:
             for key in ("destination", "dst") if isinstance(route, Mapping) else ():
                 text = route.get(key)
                 if isinstance(text, str) and _NETWORK_WITHOUT_PREFIX.match(text):
-                    what = f"{key} {text} has no prefix length, so the route is to that one address"
-                    hint = f"write {text}/24, with the prefix length of the network, or {text}/32"
+                    what = f"{key} {text} does not have a prefix length; the route is to this single address"
+                    hint = f"use {text}/24, with the prefix length of the network, or {text}/32"
                     yield compiled.about(step.name, what, hint=hint, path=("config", "routes", at, key))
 
 

@@ -63,18 +63,18 @@ def check_values(step: PlannedStep, name_of: Callable[[str], str]) -> Iterator[F
     keys = _MOVERS.get(step.type, ())
     stands = step.device is not None or any(step.config.get(key) for key in keys)
     if step.depend_on and keys and step.execution == "Builtin" and not stands:
-        what = f"no device is allocated for a {step.type} step with dependOn, and none is named"
-        hint = "let it depend on nothing, with a selector"
+        what = f"a {step.type} step with dependOn does not get an allocated device, and none is configured"
+        hint = "remove dependOn, and add a selector"
         if "pciBusID" in keys and step.type != "host-device":
-            hint += ", or name one: pciBusID: '{{ step.pciAddress }}'"
+            hint += ", or set one: pciBusID: '{{ step.pciAddress }}'"
         yield Finding(what, hint, ("config",))
 
 
 def _chosen(step: PlannedStep) -> Iterator[Finding]:
     """A step takes one VF, and a pooled device stands for several."""
     if step.device is not None and step.device.is_unchosen:
-        what = f'device "{step.device.device}" stands for several VFs, of which none is chosen'
-        hint = "a node chooses one when it prepares the claim; in a plan by hand, write its pciAddress and ifName"
+        what = f'device "{step.device.device}" represents several VFs, and none of them is selected'
+        hint = "a node selects one when it prepares the claim; in a hand-written plan, set pciAddress and ifName"
         yield Finding(f"{what} for the step", hint, ("device",))
 
 
@@ -84,19 +84,20 @@ def _file(step: PlannedStep) -> Iterator[Finding]:
     is_its = step.type == DEVICE_FILE and step.execution == "Builtin"
     if device is not None and device.device_file and not is_its:
         what = (
-            f'device "{device.device}" is the file {device.device_file}, which a step of type {step.type} cannot attach'
+            f'device "{device.device}" is the file {device.device_file}, which a step of type '
+            f"{step.type} does not support"
         )
-        yield Finding(what, f"let the step have type {DEVICE_FILE}, or ask for another type of device", ("type",))
+        yield Finding(what, f"use type {DEVICE_FILE} for the step, or request another type of device", ("type",))
     if not is_its:
         return
     if device is not None and not device.device_file:
-        what = f'device "{device.device}" is no device file'
-        yield Finding(what, f'let the selector ask for type == "{DEVICE_FILE}"', ("selector",))
+        what = f'device "{device.device}" is not a device file'
+        yield Finding(what, f'add type == "{DEVICE_FILE}" to the selector', ("selector",))
     if step.depend_on:
-        what = f"no device is allocated for a {DEVICE_FILE} step with dependOn"
-        yield Finding(what, "let it depend on nothing, with a selector", ("dependOn",))
+        what = f"a {DEVICE_FILE} step with dependOn does not get an allocated device"
+        yield Finding(what, "remove dependOn, and add a selector", ("dependOn",))
     if step.config.get("ipam"):
-        yield Finding("a file has no addresses", "remove ipam", ("config", "ipam"))
+        yield Finding("a device file does not have addresses", "remove ipam", ("config", "ipam"))
 
 
 def _bandwidth(step: PlannedStep) -> Iterator[Finding]:
@@ -104,16 +105,16 @@ def _bandwidth(step: PlannedStep) -> Iterator[Finding]:
     bandwidth = step.device.bandwidth if step.device is not None else 0
     if not bandwidth or step.type != "sriov":
         return
-    hint = f"leave it out: the VF gets the {bandwidth} Mbit/s; or let the claim ask for more bandwidth"
+    hint = f"remove it: the VF gets {bandwidth} Mbit/s; or request more bandwidth in the claim"
     for key in (*MIN_RATE_KEYS, *MAX_RATE_KEYS):
         rate = step.config.get(key)
         if not isinstance(rate, int):
             continue
         if rate > bandwidth:
-            what = f"{key} {rate} is above the {bandwidth} Mbit/s of bandwidth that the claim was allocated"
+            what = f"{key} {rate} exceeds the {bandwidth} Mbit/s of bandwidth that the claim was allocated"
             yield Finding(what, hint, ("config", key))
         elif rate == 0 and key in MAX_RATE_KEYS:
-            what = f"{key} 0 is no limit, but the claim was allocated {bandwidth} Mbit/s of bandwidth"
+            what = f"{key} 0 means unlimited, but the claim was allocated {bandwidth} Mbit/s of bandwidth"
             yield Finding(what, hint, ("config", key))
 
 
@@ -139,16 +140,18 @@ class Addresses:
                 key = str(address.ip) if address.version == 6 else str(address)
                 if key in linked:
                     where = f'"{step.if_name}" by the same step'
-                    yield Finding(f"address {address.ip} is put on {where} already", "remove one of them", path)
+                    yield Finding(f"address {address.ip} is already assigned to {where}", "remove one of them", path)
                 linked.add(key)
                 continue
             interface, other = self._owners.setdefault(str(address.ip), (step.if_name, ""))
             if other:
                 where = f'"{interface}" by step "{other}"' if other != step.name else f'"{interface}" by the same step'
                 hint = (
-                    "give each interface an address of its own" if interface != step.if_name else "remove one of them"
+                    "assign a different address to each interface"
+                    if interface != step.if_name
+                    else "remove one of them"
                 )
-                yield Finding(f"address {address.ip} is put on {where} already", hint, path)
+                yield Finding(f"address {address.ip} is already assigned to {where}", hint, path)
             else:
                 self._owners[str(address.ip)] = (step.if_name, step.name)
 
@@ -174,14 +177,14 @@ def _addresses(step: PlannedStep) -> Iterator[Finding]:
         if not texts.fits(text, "cidr"):
             continue  # the schema's check reports it
         if kind := texts.of_no_interface(text, step.if_name):
-            what = f"address {quoted(text)} is {kind}, which no interface can have"
+            what = f"address {quoted(text)} is {kind} and cannot be assigned to an interface"
             yield Finding(what, texts.OWN_ADDRESS, path)
         elif too_small and ":" in text:
             what = (
-                f"address {quoted(text)} does not go with mtu {mtu}: the kernel removes IPv6 from an interface whose "
-                f"MTU is below {texts.LEAST_MTU_6}"
+                f"address {quoted(text)} cannot be combined with mtu {mtu}: the kernel removes IPv6 "
+                f"from an interface whose MTU is below {texts.LEAST_MTU_6}"
             )
-            yield Finding(what, f"raise mtu to {texts.LEAST_MTU_6}, or leave IPv6 addresses out", path)
+            yield Finding(what, f"raise mtu to {texts.LEAST_MTU_6}, or remove IPv6 addresses", path)
 
 
 def _ranges(step: PlannedStep) -> Iterator[Finding]:
@@ -202,11 +205,11 @@ def _ranges(step: PlannedStep) -> Iterator[Finding]:
         outside = [key for key, address in known.items() if address not in network]
         for key in outside:
             yield Finding(
-                f"{key} {known[key]} is not in subnet {network}", "write an address of the subnet", (*path, key)
+                f"{key} {known[key]} is not in subnet {network}", "use an address of the subnet", (*path, key)
             )
         if len(known) > 1 and not outside and int(known["rangeStart"]) > int(known["rangeEnd"]):
-            what = f"rangeStart {known['rangeStart']} is above rangeEnd {known['rangeEnd']}"
-            yield Finding(what, "exchange the two", (*path, "rangeStart"))
+            what = f"rangeStart {known['rangeStart']} is greater than rangeEnd {known['rangeEnd']}"
+            yield Finding(what, "swap them", (*path, "rangeStart"))
 
 
 def _asked_mtu(step: PlannedStep) -> int:
@@ -225,7 +228,7 @@ def _runtime(step: PlannedStep) -> Iterator[Finding]:
     if mac is not None and "{{" not in str(mac) and not (isinstance(mac, str) and texts.fits(mac, "mac")):
         shown = quoted(mac) if isinstance(mac, str) else str(mac)
         what = f"config.runtimeConfig.mac {shown} is not {texts.EXPECTED['mac']}"
-        yield Finding(what, "write it so, or leave it out", ("config", "runtimeConfig", "mac"))
+        yield Finding(what, "use this format, or remove it", ("config", "runtimeConfig", "mac"))
 
 
 def _sysctls(step: PlannedStep) -> Iterator[Finding]:
@@ -236,8 +239,8 @@ def _sysctls(step: PlannedStep) -> Iterator[Finding]:
         except InvalidInputError as problem:
             yield Finding(problem.what, problem.hint, ("config", "sysctl", key))
         if isinstance(value, str) and not value.strip():
-            what = f"sysctl {quoted(key)} has an empty value, which the kernel refuses"
-            yield Finding(what, 'write its value as a text, as "1", or remove it', ("config", "sysctl", key))
+            what = f"sysctl {quoted(key)} has an empty value, which the kernel rejects"
+            yield Finding(what, 'set its value as text, e.g. "1", or remove it', ("config", "sysctl", key))
 
 
 def _routes(step: PlannedStep) -> Iterator[Finding]:
@@ -249,7 +252,7 @@ def _routes(step: PlannedStep) -> Iterator[Finding]:
             continue
         one, other = texts.said_twice(entry)
         if one:
-            yield Finding(f"{one} and {other} are two names of one field", "leave one of the two out", (*path, other))
+            yield Finding(f"{one} and {other} are two names of the same field", "remove one of them", (*path, other))
         else:
             yield from _route(path, entry, places)
 
@@ -268,12 +271,12 @@ def _route(path: Path, entry: Mapping[str, Any], places: dict[str, int]) -> Iter
     is_word = isinstance(scope, str) and scope not in _SCOPES and "{{" not in scope
     if is_word or (isinstance(scope, int) and not 0 <= scope <= _MOST_SCOPE):
         hint = f"one of {', '.join(_SCOPES)}, or 0 to {_MOST_SCOPE}"
-        yield Finding(f"{scope!r:.40} is no scope of a route", hint, (*path, "scope"))
+        yield Finding(f"{scope!r:.40} is not a route scope", hint, (*path, "scope"))
     values = (destination, gateway, entry.get("source") or "")
     if not all(isinstance(value, str) for value in values) or any("{{" in value for value in values):
         return
     if not destination:
-        yield Finding("the route has no destination", 'set destination, e.g. 10.0.0.0/8 or "default"', path)
+        yield Finding("the route does not have a destination", 'set destination, e.g. 10.0.0.0/8 or "default"', path)
         return
     try:
         network = texts.network(destination, *values[1:])
@@ -281,16 +284,16 @@ def _route(path: Path, entry: Mapping[str, Any], places: dict[str, int]) -> Iter
         if not all(value == "" or texts.fits(value, "ip") for value in values[1:]):
             return  # the schema's check reports it
         by = f" by {quoted(gateway)}" if gateway else ""
-        hint = "destination is a network as 10.0.0.0/8, gateway an address of the same family"
-        yield Finding(f"no route can be made to {quoted(destination)}{by}", hint, path)
+        hint = "destination must be a network such as 10.0.0.0/8, and gateway an address of the same family"
+        yield Finding(f"route to {quoted(destination)}{by} is not valid", hint, path)
         return
     what, hint = texts.route_fault(network, *values[1:], scope if isinstance(scope, str | int) else None)
     key = repr(_route_key(network, *values[1:], entry))
     if what:
         yield Finding(what, hint, path)
     elif key in places:
-        what = f"the route to {quoted(network)} is that of routes[{places[key]}]"
-        yield Finding(what, "remove one of them, or give them different metrics", path)
+        what = f"the route to {quoted(network)} is the same as routes[{places[key]}]"
+        yield Finding(what, "remove one of them, or set different metrics", path)
     places.setdefault(key, int(path[-1]))
 
 
@@ -338,7 +341,7 @@ def _ethtool(step: PlannedStep) -> Iterator[Finding]:
         for key, value in settings.items() if isinstance(settings, Mapping) else ():
             if value is not None and (not isinstance(value, int) or value < 0):
                 path = ("config", "ethtool", group, key)
-                yield Finding(f"{group} {quoted(key)} is no number from 0, and neither true nor false", path=path)
+                yield Finding(f"{group} {quoted(key)} must be a number from 0, true or false", path=path)
 
 
 def _bond(step: PlannedStep, name_of: Callable[[str], str]) -> Iterator[Finding]:
@@ -347,28 +350,30 @@ def _bond(step: PlannedStep, name_of: Callable[[str], str]) -> Iterator[Finding]
         written = [link.get("name") if isinstance(link, Mapping) else link for link in links]
         for at, entry in enumerate(written):
             if entry is None or entry == "":
-                hint = "write {name: '{{ step.interfaceName }}'}"
-                yield Finding("a member of the bond has no name", hint, ("config", "links", at))
+                hint = "use {name: '{{ step.interfaceName }}'}"
+                yield Finding("a member of the bond does not have a name", hint, ("config", "links", at))
         members = [name_of(entry) if isinstance(entry, str) else "" for entry in written]
         if step.if_name in members:
             at = members.index(step.if_name)
-            yield Finding(f'"{step.if_name}" is the bond itself', "name its members", ("config", "links", at))
+            yield Finding(f'"{step.if_name}" is the bond itself', "list its members", ("config", "links", at))
         primary = step.config.get("primary")
         primary = name_of(primary) if isinstance(primary, str) else ""
         if primary and all(members) and primary not in members:
-            hint = f"name one of {', '.join(members)}"
+            hint = f"use one of {', '.join(members)}"
             yield Finding(f'primary "{primary}" is not one of its links', hint, ("config", "primary"))
     yield from _of_mode(step.config)
     for key in _BOND_NUMBERS:
         value = step.config.get(key)
         if isinstance(value, str) and not (value.isascii() and value.isdecimal() and len(value) < 10):
-            yield Finding(f"{key} {quoted(value)} is no number", "write a number without quotes", ("config", key))
+            yield Finding(f"{key} {quoted(value)} is not a number", "remove the quotes of the number", ("config", key))
     targets = step.config.get("arpIpTarget")
     listed = targets.split(",") if isinstance(targets, str) else targets if isinstance(targets, list | tuple) else ()
     for entry in listed:
         if not isinstance(entry, str) or not texts.fits(entry.strip(), "ip") or ":" in entry:
             shown = quoted(entry) if isinstance(entry, str) else str(entry)
-            yield Finding(f"arpIpTarget {shown} is no IPv4 address", "write e.g. 10.0.0.1", ("config", "arpIpTarget"))
+            yield Finding(
+                f"arpIpTarget {shown} is not an IPv4 address", "an example is 10.0.0.1", ("config", "arpIpTarget")
+            )
 
 
 # bond_opts of drivers/net/bonding/bond_options.c, unsuppmodes: the kernel refuses the option whatever its value.
@@ -412,10 +417,10 @@ def _sriov(step: PlannedStep) -> Iterator[Finding]:
         value = config.get(key)
         is_set = value is not None if strict else value and value not in ("802.1q", "802.1Q")
         if is_set and not config.get("vlan"):
-            yield Finding(f"{key} means nothing without a vlan", "set vlan, 1 to 4094", ("config", key))
+            yield Finding(f"{key} requires vlan", "set vlan, 1 to 4094", ("config", key))
     low, high = (
         next((config[key] for key in keys if config.get(key) is not None), None)
         for keys in (MIN_RATE_KEYS, MAX_RATE_KEYS)
     )
     if isinstance(low, int) and isinstance(high, int) and 0 < high < low:
-        yield Finding(f"minTxRate {low} is more than maxTxRate {high}", "raise maxTxRate; 0 is no limit", ("config",))
+        yield Finding(f"minTxRate {low} exceeds maxTxRate {high}", "raise maxTxRate; 0 means unlimited", ("config",))

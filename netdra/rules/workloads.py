@@ -129,14 +129,14 @@ def check_together(workloads: Sequence[Workload], objects: Objects) -> Iterator[
             if claim is None or first is workload or not (moved := _moved(objects.asked(claim))):
                 continue
             what = (
-                f'{workload.called}, claim "{entry.name}": {first.called} uses ResourceClaim "{name}" too, and {moved} '
-                "moves the device into one pod"
+                f'{workload.called}, claim "{entry.name}": {first.called} also uses ResourceClaim '
+                f'"{name}", but {moved} moves the device into one pod'
             )
             place = (*workload.place, "resourceClaims", at)
             yield workload, Wrong(Finding(what, _OWN_CLAIM, (*place, "resourceClaimName")))
 
 
-_OWN_CLAIM = "let each pod have a claim of its own: resourceClaimTemplateName"
+_OWN_CLAIM = "create one claim per pod: resourceClaimTemplateName"
 
 
 def _entries(workload: Workload, entries: Sequence[PodClaim]) -> Iterator[Wrong]:
@@ -146,13 +146,14 @@ def _entries(workload: Workload, entries: Sequence[PodClaim]) -> Iterator[Wrong]
         named = [entry.resource_claim_name, entry.resource_claim_template_name]
         if sum(map(bool, named)) != 1:
             what = (
-                f'{workload.called}, claim "{entry.name}" names {"both" if all(named) else "neither"} a ResourceClaim '
+                f'{workload.called}, claim "{entry.name}" refers to '
+                f"{('both' if all(named) else 'neither')} a ResourceClaim "
             )
             what += "and a template" if all(named) else "nor a template"
             yield Wrong(Finding(what, "set resourceClaimName or resourceClaimTemplateName", place))
         if entry.name in seen:
-            what = f'{workload.called} has two claims of the name "{entry.name}"'
-            yield Wrong(Finding(what, "give each its own name", (*place, "name")))
+            what = f'{workload.called} has two claims with the name "{entry.name}"'
+            yield Wrong(Finding(what, "use unique names", (*place, "name")))
         elif not names.is_label(entry.name):
             rule = "a name is up to 63 of a-z, 0-9 and -, letters or digits at both ends"
             yield Wrong(
@@ -185,7 +186,8 @@ def _listed(workload: Workload, entries: Sequence[PodClaim]) -> Iterator[Wrong]:
                 yield Wrong(Finding(what, rule, (*place, "resources", "claims", at, "request")))
             elif listed.name not in known:
                 what = (
-                    f'{workload.called}, container "{container.name}" lists claim "{listed.name}", which the pod lacks'
+                    f'{workload.called}, container "{container.name}" lists claim "{listed.name}", '
+                    "which is not a claim of the pod"
                 )
                 hint = suggestions.hint(listed.name, known, "the pod's claims are") or "add it to resourceClaims"
                 yield Wrong(Finding(what, hint, (*place, "resources", "claims", at, "name")))
@@ -202,8 +204,9 @@ def _requested(workload: Workload, found: Mapping[str, Claim]) -> Iterator[Wrong
             known = [request.name for request in device_claim(claim)[0].requests] if claim is not None else []
             if known and names.is_label(listed.request) and listed.request not in known:
                 what = (
-                    f'{workload.called}, container "{container.name}": claim "{listed.name}" has no request '
-                    f"{_quoted(listed.request)}, so the container gets no device of it"
+                    f'{workload.called}, container "{container.name}": claim "{listed.name}" does not '
+                    f"have a request {_quoted(listed.request)}; the container does not get a device of "
+                    "it"
                 )
                 hint = suggestions.hint(listed.request, known, "its requests are")
                 yield Wrong(Finding(what, hint, (*place, "resources", "claims", at, "request")), certain=False)
@@ -231,15 +234,15 @@ def _claim(workload: Workload, entry: PodClaim, place: Path, objects: Objects) -
     others = [named for other, _, named in objects.claims if other == kind]
     swapped = objects.find(_TEMPLATE if kind == _CLAIM else _CLAIM, namespace, name)
     if elsewhere:
-        hint = f'it is in namespace "{elsewhere[0]}": a pod uses claims of its own namespace'
+        hint = f'it exists in namespace "{elsewhere[0]}", but a pod can only use claims of its own namespace'
     elif swapped is not None:
         hint = f'"{name}" is a {swapped.kind}: set {_field_of(swapped)}'
     else:
         near = suggestions.closest(name, others)
-        add = "check its file, too, unless the cluster has it already" if objects.where else "create it"
+        add = "add its file, unless it already exists in the cluster" if objects.where else "create it"
         hint = f'did you mean "{near}"?' if near else add
     where = f' in namespace "{namespace}"' if namespace else ""
-    what = f'{workload.called}, claim "{entry.name}": there is no {kind} "{name}"{where}{objects.where}'
+    what = f'{workload.called}, claim "{entry.name}": {kind} "{name}" not found{where}{objects.where}'
     return None, [Wrong(Finding(what, hint, (*place, field)), certain=swapped is not None)]
 
 
@@ -255,7 +258,7 @@ def _pods(workload: Workload, entry: PodClaim, claim: Claim, place: Path, object
     if isinstance(claim, ResourceClaim):
         if is_several and (moved := _moved(topologies)):
             count = "pods on each node" if workload.pods is None else f"{workload.pods} pods"
-            what = f'{called}: {count} share ResourceClaim "{entry.resource_claim_name}", and {moved} moves the device '
+            what = f'{called}: {count} share ResourceClaim "{entry.resource_claim_name}", but {moved} moves the device '
             yield Wrong(Finding(f"{what}into one of them", _OWN_CLAIM, (*place, "resourceClaimName")))
         return
     last = _last_ordinal(workload)
@@ -279,8 +282,8 @@ def _pods(workload: Workload, entry: PodClaim, claim: Claim, place: Path, object
                 yield Wrong(finding, quotes=True)
             return
         if is_several and (common := set.intersection(*addresses)):
-            what = f'{called}: each of its pods gets address {min(common)} by NetworkTopology "{topology.name}"'
-            hint = "let a claim give it (perPod, in a StatefulSet), or use an IPAM plugin that hands out a range"
+            what = f'{called}: each of its pods gets address {min(common)} from NetworkTopology "{topology.name}"'
+            hint = "set it in a claim (perPod, in a StatefulSet), or use an IPAM plugin with a range"
             yield Wrong(Finding(what, hint, (*place, "resourceClaimTemplateName")), certain=False, quotes=True)
 
 
@@ -299,8 +302,8 @@ def _by_name(
         ]
         if named and is_several and isinstance(claim, ResourceClaim):
             what = (
-                f'{called}: several pods share ResourceClaim "{claim.metadata.name}", and {named[0]} of '
-                f'NetworkTopology "{topology.name}" is one pod\'s'
+                f'{called}: several pods share ResourceClaim "{claim.metadata.name}", but {named[0]} '
+                f'of NetworkTopology "{topology.name}" is specific to one pod'
             )
             yield Wrong(Finding(what, _OWN_CLAIM, (*place, "resourceClaimName")))
             continue
@@ -349,9 +352,9 @@ def _unlisted(
     listed = {each.name for container, _ in workload.containers() for each in container.listed}
     for at, entry in enumerate(entries):
         if entry.name not in listed and (entry.name in ours or entry.name not in found):
-            what = f'{workload.called}: no container lists claim "{entry.name}", so its devices are given to none'
+            what = f'{workload.called}: no container lists claim "{entry.name}", so no container gets its devices'
             if entry.name in ours:
-                what += ", and a container may begin before the network is complete"
+                what += ", and a container may start before the network is complete"
             hint = f"add {{name: {entry.name}}} to resources.claims of the containers that use it"
             yield Wrong(Finding(what, hint, (*workload.place, "resourceClaims", at)), certain=False)
 
@@ -366,8 +369,9 @@ def _userspace(workload: Workload, ours: Mapping[str, Claim], objects: Objects) 
             steps = [step for topology in objects.asked(claim) for step in topology.spec.steps] if claim else []
             if step := next((step for step in steps if step.type in _USERSPACE), None):
                 what = (
-                    f'{workload.called}, container "{container.name}" has no hugepages, and step "{step.name}" '
-                    f'({step.type}) of claim "{listed.name}" is for a driver in userspace, as DPDK\'s'
+                    f'{workload.called}, container "{container.name}" does not have hugepages, but '
+                    f'step "{step.name}" ({step.type}) of claim "{listed.name}" is for a userspace '
+                    "driver such as DPDK"
                 )
                 hint = "add limits, e.g. hugepages-1Gi: 2Gi, and a volume with emptyDir.medium: HugePages"
                 yield Wrong(Finding(what, hint, (*place, "resources", "claims", at)), certain=False)
@@ -387,14 +391,14 @@ def _resources(workload: Workload, ours: Mapping[str, Claim], objects: Objects) 
             if name in objects.classes:
                 asked = asked or (resource if _is_ours(objects.classes[name]) else "")
             elif resource.startswith(names.IMPLICIT_RESOURCE) and objects.classes:
-                asks = f'{workload.called}, container "{container.name}" asks for {resource}'
-                what = f'{asks}, and there is no DeviceClass "{name}"{objects.where}'
+                asks = f'{workload.called}, container "{container.name}" requests {resource}'
+                what = f'{asks}, but DeviceClass "{name}" was not found{objects.where}'
                 hint = suggestions.hint(name, objects.classes, "the classes are")
                 yield Wrong(Finding(what, hint, (*place, "resources", "limits")), certain=False)
     if workload.spec.host_network and (ours or asked):
         wanted = f'claim "{next(iter(ours))}"' if ours else asked
-        what = f"{workload.called} is on the host's network (hostNetwork), and asks for network devices: {wanted}"
-        hint = "leave hostNetwork out: netdra does not start such a pod"
+        what = f"{workload.called} uses the host's network (hostNetwork), but requests network devices: {wanted}"
+        hint = "remove hostNetwork: netdra does not start such a pod"
         yield Wrong(Finding(what, hint, (*workload.place, "hostNetwork")))
 
 

@@ -118,11 +118,11 @@ def describe(name: str, share: Consumption, capacity: Capacity, used: Decimal) -
     """Why a capacity stands in the way, in words: the rule that is broken, or what is left."""
     rule = _broken_rule(share.amount, capacity)
     if rule:
-        return f"of {name} {rule}, not {share.text}"
+        return f"capacity {name}: {rule}, not {share.text}"
     if share.amount > capacity.value:
-        return f"needs {name} {share.text}, and has {capacity.text} in all"
+        return f"requires {name} {share.text}, but has only {capacity.text} in total"
     left = quantity.render(capacity.value - used, like=capacity.text)
-    return f"needs {name} {share.text}, {left} of {capacity.text} left"
+    return f"requires {name} {share.text}, {left} of {capacity.text} left"
 
 
 def _range(published: CapacityRequestPolicyRange) -> CapacityRange:
@@ -174,9 +174,9 @@ def _broken_rule(amount: Decimal, capacity: Capacity) -> str:
         return ""
     if capacity.valid_range is not None:
         limit = capacity.valid_range.max
-        return "" if limit is None or amount <= limit else f"at most {quantity.render(limit)} can be asked for"
+        return "" if limit is None or amount <= limit else f"the maximum request is {quantity.render(limit)}"
     if capacity.valid_values and all(amount != valid for valid, _ in capacity.valid_values):
-        return f"only {', '.join(str(text) for _, text in capacity.valid_values)} can be asked for"
+        return f"possible requests are {', '.join((str(text) for _, text in capacity.valid_values))}"
     return ""
 
 

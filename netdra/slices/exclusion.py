@@ -81,9 +81,13 @@ class _Pool(msgspec.Struct, frozen=True):
 
 def _sharing(device: Device, wanted: Holding, same: Sequence[Holding]) -> str:
     if device.allow_multiple_allocations != bool(wanted.share_id):
-        return "it was allocated whole but is shared" if not wanted.share_id else "it was shared but is had whole"
+        return (
+            "the device is shared now, but the claim was allocated exclusively"
+            if not wanted.share_id
+            else "the device is exclusive now, but the claim was allocated a share"
+        )
     if same and not device.allow_multiple_allocations:
-        return f"{same[0].holder} has it"
+        return f"{same[0].holder} uses it"
     return ""
 
 
@@ -97,19 +101,22 @@ def _capacity(device: Device, wanted: Holding, same: Sequence[Holding]) -> str:
     for name, capacity in capacities.items():
         text = consumed.get(names.qualified(name))
         if text is None:
-            return f"its claim was given none of its capacity {name}"
+            return f"its claim was not allocated any of its capacity {name}"
         share = shares[name] = Consumption(quantity.parse(text), text)
         free = capacity.valid_range is None and not capacity.valid_values
         if capacity.default is not None and free and share.amount < capacity.default:
-            return f"its claim was given {text} of capacity {name}, and one allocation takes {capacity.default_text}"
+            return (
+                f"its claim was allocated {text} of capacity {name}, but one allocation consumes "
+                f"{capacity.default_text}"
+            )
     used = _used(capacities, same)
     short = shortage(shares, capacities, used)
     if short is None:
         return ""
-    holders = ", ".join(dict.fromkeys(entry.holder for entry in same)) or "nobody else"
+    holders = ", ".join(dict.fromkeys(entry.holder for entry in same)) or "no other claim"
     return (
-        f"of capacity {short} there is {capacities[short].text}: {quantity.render(used[short])} is held ({holders}), "
-        f"and {shares[short].text} more was given"
+        f"capacity {short} is {capacities[short].text}: {quantity.render(used[short])} is allocated "
+        f"({holders}), and {shares[short].text} more was allocated"
     )
 
 
@@ -125,14 +132,15 @@ def _counters(pool: _Pool, device: Device, others: Sequence[Holding]) -> str:
         holder = next(other.holder for other in others if other.key[1] == name)
         for counter, amount in _drawn(other).items():
             drawn[counter] = drawn.get(counter, Decimal(0)) + amount
-            drawers.setdefault(counter, []).append(f'"{name}", which {holder} has')
+            drawers.setdefault(counter, []).append(f'"{name}", which {holder} uses')
     for counter, amount in wanted.items():
         there, gone = pool.counters.get(counter, Decimal(0)), drawn.get(counter, Decimal(0))
         if gone + amount > there:
-            rivals = ", ".join(drawers.get(counter, ())) or "nothing else"
+            rivals = ", ".join(drawers.get(counter, ())) or "no other device"
             return (
-                f"it excludes, and is excluded by, {rivals}: of counter {counter[1]} of set {counter[0]} there is "
-                f"{quantity.render(there)}, {quantity.render(gone)} is drawn, and it draws {quantity.render(amount)}"
+                f"it excludes, and is excluded by, {rivals}: counter {counter[1]} of set {counter[0]} "
+                f"is {quantity.render(there)}, {quantity.render(gone)} is consumed, and it consumes "
+                f"{quantity.render(amount)}"
             )
     return ""
 

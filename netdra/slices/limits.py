@@ -35,12 +35,12 @@ def is_advanced(device: Device) -> bool:
 def set_faults(counters: CounterSet) -> Iterator[str]:
     """What is wrong with a counter set."""
     if not names.is_label(counters.name):
-        yield f'"{counters.name}" is no DNS label'
+        yield f'"{counters.name}" is not a DNS label'
     if not 0 < len(counters.counters) <= MAX_COUNTERS:
         yield f"{len(counters.counters)} counters; a set has 1 to {MAX_COUNTERS}"
     for name in counters.counters:
         if not names.is_label(name):
-            yield f'counter "{name}" is no DNS label'
+            yield f'counter "{name}" is not a DNS label'
 
 
 def device_faults(device: Device, sets: Mapping[str, CounterSet], features: Features) -> Iterator[str]:
@@ -52,16 +52,16 @@ def device_faults(device: Device, sets: Mapping[str, CounterSet], features: Feat
         features: what the API server takes; what it would drop without a word counts as a fault here.
     """
     if not names.is_label(device.name):
-        yield f'"{device.name}" is no DNS label'
+        yield f'"{device.name}" is not a DNS label'
     yield from _attribute_faults(device)
     yield from _capacity_faults(device)
     yield from _counter_faults(device, sets)
     if device.consumes_counters and not features.partitionable_devices:
-        yield "it consumes counters, which the API server would drop (gate DRAPartitionableDevices)"
+        yield "it consumes counters, which the API server would drop (feature gate DRAPartitionableDevices)"
     if device.allow_multiple_allocations and not features.consumable_capacity:
-        yield "it is shared, which the API server would drop (gate DRAConsumableCapacity)"
+        yield "it is shared, which the API server would drop (feature gate DRAConsumableCapacity)"
     if device.taints and not features.device_taints:
-        yield "it is tainted, which the API server would drop (gate DRADeviceTaints)"
+        yield "it has taints, which the API server would drop (feature gate DRADeviceTaints)"
     if len(device.taints) > MAX_TAINTS:
         yield f"{len(device.taints)} taints, more than {MAX_TAINTS}"
 
@@ -73,7 +73,7 @@ def _attribute_faults(device: Device) -> Iterator[str]:
     values = 0
     for name, attribute in device.attributes.items():
         if not _is_qualified_name(name):
-            yield f'attribute "{name}" is no name that the API takes'
+            yield f'attribute "{name}" is not a valid name'
         written = _values(attribute)
         values += len(written)
         if not written:
@@ -88,23 +88,23 @@ def _attribute_faults(device: Device) -> Iterator[str]:
 def _capacity_faults(device: Device) -> Iterator[str]:
     for name, capacity in device.capacity.items():
         if not _is_qualified_name(name):
-            yield f'capacity "{name}" is no name that the API takes'
+            yield f'capacity "{name}" is not a valid name'
         if capacity.request_policy is not None and not device.allow_multiple_allocations:
             yield f'capacity "{name}" has a request policy, but the device is not shared'
 
 
 def _counter_faults(device: Device, sets: Mapping[str, CounterSet]) -> Iterator[str]:
     if len(device.consumes_counters) > MAX_COUNTER_CONSUMPTIONS:
-        yield f"it draws from {len(device.consumes_counters)} counter sets, more than {MAX_COUNTER_CONSUMPTIONS}"
+        yield f"it consumes {len(device.consumes_counters)} counter sets, more than {MAX_COUNTER_CONSUMPTIONS}"
     for consumption in device.consumes_counters:
         counter_set = sets.get(consumption.counter_set)
         if counter_set is None:
-            yield f'its pool has no counter set "{consumption.counter_set}"'
+            yield f'its pool does not have the counter set "{consumption.counter_set}"'
             continue
         if not 0 < len(consumption.counters) <= MAX_COUNTERS:
-            yield f"it draws from {len(consumption.counters)} counters of one set; it must be 1 to {MAX_COUNTERS}"
+            yield f"it consumes {len(consumption.counters)} counters of one set; it must be 1 to {MAX_COUNTERS}"
         for name in consumption.counters.keys() - counter_set.counters.keys():
-            yield f'counter set "{counter_set.name}" has no counter "{name}"'
+            yield f'counter set "{counter_set.name}" does not have the counter "{name}"'
 
 
 @lru_cache(maxsize=4096)

@@ -102,9 +102,9 @@ def _legal_sets(pool: str, counter_sets: Sequence[ExposedCounterSet], problems: 
     legal: dict[str, CounterSet] = {}
     for exposed in counter_sets:
         counters = CounterSet(name=exposed.name, counters=_counters(exposed.counters))
-        faults = [*set_faults(counters), *(["its name is taken"] if exposed.name in legal else [])]
+        faults = [*set_faults(counters), *(["its name is already used"] if exposed.name in legal else [])]
         if faults:
-            message = f'pool "{pool}": counter set "{exposed.name}" is left out: {"; ".join(faults)}'
+            message = f'pool "{pool}": counter set "{exposed.name}" is not offered: {"; ".join(faults)}'
             problems.append(Problem(policy="", message=message))
         else:
             legal[exposed.name] = counters
@@ -118,9 +118,9 @@ def _legal_devices(
     for exposed in devices:
         device = _device(exposed, features)
         is_duplicate = exposed.name in legal
-        faults = [*device_faults(device, sets, features), *(["its name is taken"] if is_duplicate else [])]
+        faults = [*device_faults(device, sets, features), *(["its name is already used"] if is_duplicate else [])]
         if faults:
-            message = f'pool "{exposed.pool}": device "{exposed.name}" is left out: {"; ".join(faults)}'
+            message = f'pool "{exposed.pool}": device "{exposed.name}" is not offered: {"; ".join(faults)}'
             why: LeftOut = "name-taken" if is_duplicate else "limit"
             problems.append(
                 Problem(
@@ -129,7 +129,7 @@ def _legal_devices(
                     interface=exposed.interface,
                     left_out=why,
                     device=exposed.name,
-                    cause=f"its device is left out: {'; '.join(faults)}",
+                    cause=f"its device is not offered: {'; '.join(faults)}",
                 )
             )
         else:

@@ -37,9 +37,10 @@ from netdra.slices.limits import device_faults, is_advanced, set_faults
 _FEATURES = Features(partitionable_devices=True, consumable_capacity=True, list_attributes=True, device_taints=True)
 """All that an API server may take: what it drops is told when slices are planned for one."""
 _FORMER: Mapping[str, str] = {
-    "basic": "resource.k8s.io/v1 has attributes, capacity and consumesCounters in the device itself: move them up",
-    "stringSlice": "a list of texts is strings",
-    "valueFrom": "Kubernetes 1.37 has no counters that follow a request (KEP-5941): give value",
+    "basic": "in resource.k8s.io/v1, attributes, capacity and consumesCounters are fields of the device itself: "
+    "move them up",
+    "stringSlice": "the field for a list of texts is strings",
+    "valueFrom": "Kubernetes 1.37 does not support counters that follow a request (KEP-5941): use value",
 }
 """Fields that other versions of the API have, and what takes their place."""
 
@@ -73,14 +74,14 @@ class _Fields:
         return cls(frozenset(each.encode_name for each in msgspec.structs.fields(kind)), unread)
 
 
-_NO_CHANGE = "it changes no allocation"
-_GATED = "kube-scheduler reads it only with its gate {} on"
+_NO_CHANGE = "it does not change allocations"
+_GATED = "kube-scheduler reads it only if its feature gate {} is enabled"
 _ALLOCATABLE = _GATED.format("DRANodeAllocatableResources")
 _SPEC = _Fields.of(ResourceSliceSpec, partitionTypeAttribute=_NO_CHANGE, skipNodeOperations=_NO_CHANGE)
 _DEVICE = _Fields.of(Device, nodeAllocatableResourceMappings=_ALLOCATABLE, nodeAllocatableResources=_ALLOCATABLE)
 _CONSUMPTION = _Fields.of(
     DeviceCounterConsumption,
-    compatibilityGroups="kube-scheduler passes the device over unless its gate DRADeviceCompatibilityGroups is on",
+    compatibilityGroups="kube-scheduler skips the device unless DRADeviceCompatibilityGroups is enabled",
 )
 _TAINT = _Fields.of(DeviceTaint, timeAdded="")
 _REQUEST = _Fields(None, {"derivedAttributes": _GATED.format("DRADerivedAttributes")})
@@ -121,12 +122,12 @@ def faults(slices: Iterable[ResourceSlice]) -> Iterator[tuple[ResourceSlice, Fin
 def _slice_faults(spec: ResourceSliceSpec, sets: Mapping[str, CounterSet] | None) -> Iterator[Finding]:
     where = [name for name, value in _where(spec) if value]
     if len(where) != 1:
-        told = f"{' and '.join(where)} are" if where else "none of nodeName, nodeSelector, allNodes is"
-        yield Finding(f"{told} given; a slice is for exactly one of them", "", ("spec",))
+        told = f"{' and '.join(where)} are" if where else "none of nodeName, nodeSelector and allNodes is"
+        yield Finding(f"{told} set; exactly one of them is required", "", ("spec",))
     if spec.devices and spec.shared_counters:
         yield Finding(
-            "it has devices and sharedCounters; since Kubernetes 1.35 a slice has one of them",
-            "put sharedCounters into a slice of its own in the same pool, and count both in resourceSliceCount",
+            "it has devices and sharedCounters; since Kubernetes 1.35 a slice has only one of them",
+            "move sharedCounters to another slice of the same pool, and count both in resourceSliceCount",
             ("spec", "sharedCounters"),
         )
     if len(spec.shared_counters) > MAX_COUNTER_SETS:
@@ -135,7 +136,7 @@ def _slice_faults(spec: ResourceSliceSpec, sets: Mapping[str, CounterSet] | None
         )
     most = MAX_DEVICES_ADVANCED if any(map(is_advanced, spec.devices)) else MAX_DEVICES
     if len(spec.devices) > most:
-        yield Finding(f"{len(spec.devices)} devices, more than {most}", "cut the slice", ("spec", "devices"))
+        yield Finding(f"{len(spec.devices)} devices, more than {most}", "split the slice", ("spec", "devices"))
     consumed = sum(len(taken.counters) for device in spec.devices for taken in device.consumes_counters)
     if consumed > MAX_CONSUMED_COUNTERS_PER_SLICE:
         yield Finding(

@@ -35,11 +35,11 @@ def _prepare(order: Order, params: FileParams) -> None:
         )
     if not device.device_file:
         raise InvalidInputError(
-            f'{order.called}: device "{device.device}" is no device file',
-            hint=f'let the selector ask for type == "{DEVICE_FILE}"',
+            f'{order.called}: device "{device.device}" is not a device file',
+            hint=f'add to the selector: type == "{DEVICE_FILE}"',
         )
     if params.ipam:
-        raise InvalidInputError(f"{order.called}: a file has no addresses", hint="remove ipam")
+        raise InvalidInputError(f"{order.called}: a device file does not have addresses", hint="remove ipam")
 
 
 def _observe(order: Order, _: FileParams, site: Site) -> FileRecord:

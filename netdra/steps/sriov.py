@@ -106,10 +106,10 @@ def _prepare(order: Order, params: SriovParams) -> None:
             f'{order.called}: deviceID "{named}" is not that of the allocated device ({order.device.pci_address})'
         )
     if (_first(params.qos, params.vlan_qos) or _protocol(params) == "802.1ad") and not params.vlan:
-        raise InvalidInputError(f"{order.called}: qos and proto mean nothing without a vlan")
+        raise InvalidInputError(f"{order.called}: qos and proto require vlan")
     low, high = _rates(params)
     if low and high and low > high:
-        raise InvalidInputError(f"{order.called}: minTxRate {low} is more than maxTxRate {high}")
+        raise InvalidInputError(f"{order.called}: minTxRate {low} exceeds maxTxRate {high}")
 
 
 def _observe(order: Order, params: SriovParams, site: Site) -> VirtualFunction:

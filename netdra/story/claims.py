@@ -19,7 +19,7 @@ _NEXT_OF: Mapping[str, str] = {
     "NotPrepared": "correct what the text names; the kubelet tries again within about a minute",
     "StepFailed": "correct what the text names; the container runtime tries again every few seconds",
     "NotYet": "wait: it is tried again",
-    "Refused": "correct what the text names, and create the pod anew if its claim must change",
+    "Refused": "correct what the text names, and create the pod again if its claim must change",
 }
 """What to do about a device that is not Ready, by the condition's reason."""
 
@@ -60,6 +60,22 @@ def _statements(cluster: ClusterState, claim: ResourceClaim) -> Iterator[Stateme
         yield fact(subject, f"named by pods {listed(pods)}" if pods else "no pod names it: nothing is allocated before")
         return
     yield from progress(cluster, claim)
+    yield from _users(cluster, claim)
+
+
+def _users(cluster: ClusterState, claim: ResourceClaim) -> Iterator[Statement]:
+    """The pods that use an allocated claim, and whether one waits for its devices."""
+    is_reported = any(status.driver == DRIVER for status in claim.status.devices)
+    for user in claim.status.reserved_for:
+        pod = cluster.pod(claim.metadata.namespace, user.name) if user.resource == "pods" else None
+        if pod is None:
+            yield fact(_about(claim), f"reserved for {user.resource} {user.name}")
+        elif pod.is_waiting and not is_reported:
+            text = f"{pod.called} does not run, and no driver has reported on the claim's devices"
+            next_step = f"netdra why pod {pod.metadata.namespace}/{pod.metadata.name}"
+            yield wrong(_about(claim), text, next_step, reason="NotReported")
+        else:
+            yield fact(_about(claim), f"{pod.called} {'runs' if pod.is_running else 'does not run'}")
 
 
 def requirements(cluster: ClusterState, claim: ResourceClaim, *, holds_back: bool = True) -> Iterator[Statement]:
@@ -113,7 +129,7 @@ def readiness(topology: NetworkTopology, *, holds_back: bool = True) -> Iterator
     for condition in conditions:
         if condition.status == "False":
             yield Statement(
-                severity="error" if holds_back else "warning",
+                severity="error" if holds_back and condition.reason != "Pending" else "warning",
                 object=about,
                 text=f'NetworkTopology "{topology.name}" is not {condition.type}: {condition.message}',
                 reason=condition.reason,
@@ -213,7 +229,7 @@ def _of_port(port: NeutronPort) -> Iterator[Statement]:
                 object=about,
                 text=condition.message,
                 reason=condition.reason,
-                next_step="create the pod anew to apply the port's settings",
+                next_step="create the pod again to apply the port's settings",
                 time=condition.last_transition_time,
             )
 

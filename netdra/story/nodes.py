@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from netdra.model.core import NodeTaint
 from netdra.model.errors import InvalidInputError
 from netdra.model.names import DRIVER
 from netdra.slices.nodes import HOSTNAME_LABEL, SchedulerNode, named, parse_selector, selects
-from netdra.story.objects import ClusterState, NodeTaint, PlacedPod, PlacementNode, PodToleration
+from netdra.story.objects import ClusterState, PlacedPod, PlacementNode, PodToleration
 from netdra.story.statement import Statement, wrong
 
 _BLOCKING = frozenset({"NoSchedule", "NoExecute"})
@@ -79,7 +80,7 @@ def driver_problems(cluster: ClusterState, node: str) -> Iterator[Statement]:
     about = f"Node {node}"
     pod = cluster.driver_of(node)
     logs = "read its state and its log: kubectl describe pod and kubectl logs"
-    if pod is not None and not _is_ready(pod):
+    if pod is not None and not pod.is_ready:
         name = f"{pod.metadata.namespace}/{pod.metadata.name}"
         text = f'netdra\'s driver does not run on node "{node}": pod {name} is not ready{_waits(pod)}'
         yield wrong(about, text, f"{logs} of {name}", reason="DriverNotReady")
@@ -91,16 +92,11 @@ def driver_problems(cluster: ClusterState, node: str) -> Iterator[Statement]:
         text = f'netdra\'s driver has never reported from node "{node}": the node has no NodeNetwork'
         next_step = "check that the DaemonSet netdra-node has a running pod on the node"
         yield wrong(about, text, next_step, reason="DriverMissing")
-    elif not any(found.node == node for found in cluster.devices.values()):
+    elif node not in cluster.offering_nodes:
         hidden = _hidden(cluster, node)
         why = f"; {hidden[0]}" if hidden else ""
         text = f'node "{node}" publishes no device of {DRIVER}{why}'
         yield wrong(about, text, _offer(cluster, node), reason="NoDevices", details=hidden)
-
-
-def _is_ready(pod: PlacedPod) -> bool:
-    ready = pod.condition("Ready")
-    return ready is not None and ready.status == "True"
 
 
 def _waits(pod: PlacedPod) -> str:

@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 
+from netdra.model import quantity
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
-from netdra.model.core import BareObject, ExtendedClaim, PodClaim
-from netdra.model.names import DRIVER
+from netdra.model.core import BareObject, ExtendedClaim, NodeTaint, PodClaim
+from netdra.model.names import BANDWIDTH, DRIVER
 from netdra.model.neutron_port import NeutronPort
 from netdra.model.node_network import NodeNetwork
 from netdra.model.policy import DeviceExposurePolicy
@@ -113,6 +114,12 @@ class PlacedPod(BareObject, frozen=True):
         return bool(states) and all(state.is_running for state in states)
 
     @property
+    def is_ready(self) -> bool:
+        """Whether it is Ready."""
+        ready = self.condition("Ready")
+        return ready is not None and ready.status == "True"
+
+    @property
     def has_ended(self) -> bool:
         """Whether its containers have ended for good."""
         return self.status.phase in ("Succeeded", "Failed")
@@ -141,14 +148,6 @@ class PlacedPod(BareObject, frozen=True):
         extended = self.status.extended_resource_claim_status
         if extended is not None:
             yield "extended resources", extended.resource_claim_name
-
-
-class NodeTaint(Wire, frozen=True):
-    """Keeps pods that do not tolerate it off a node."""
-
-    key: str = ""
-    value: str = ""
-    effect: str = ""
 
 
 class PlacementNodeSpec(Wire, frozen=True):
@@ -287,15 +286,15 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def node(self, name: str) -> PlacementNode | None:
         """A node."""
-        return next((node for node in self.nodes if node.metadata.name == name), None)
+        return self._nodes.get(name)
 
     def report(self, node: str) -> NodeNetwork | None:
         """A node's NodeNetwork."""
-        return next((report for report in self.node_networks if report.name == node), None)
+        return self._reports.get(node)
 
     def driver_of(self, node: str) -> PlacedPod | None:
         """The pod of the driver on a node."""
-        return next((pod for pod in self.drivers if pod.spec.node_name == node), None)
+        return self._drivers.get(node)
 
     def could_read(self, *plurals: str) -> bool:
         """Whether the objects of these kinds are known."""
@@ -317,6 +316,19 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return {_key(claim): claim for claim in self.claims}
 
     @cached_property
+    def _nodes(self) -> Mapping[str, PlacementNode]:
+        return {node.metadata.name: node for node in self.nodes}
+
+    @cached_property
+    def _reports(self) -> Mapping[str, NodeNetwork]:
+        return {report.name: report for report in self.node_networks}
+
+    @cached_property
+    def _drivers(self) -> Mapping[str, PlacedPod]:
+        # During an update a node has two; the one that is Ready counts.
+        return {pod.spec.node_name: pod for pod in sorted(self.drivers, key=lambda pod: pod.is_ready)}
+
+    @cached_property
     def known(self) -> Objects:
         """The objects as the rules for workloads take them."""
         objects = known_objects([*self.topologies, *self.classes, *self.claims, *self.templates])
@@ -331,6 +343,22 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             for pool, slices in ours.items()
             for one in slices
             for device in one.spec.devices
+        }
+
+    @cached_property
+    def offering_nodes(self) -> frozenset[str]:
+        """The nodes that publish devices of netdra."""
+        return frozenset(found.node for found in self.devices.values())
+
+    @cached_property
+    def pool_bandwidth(self) -> Mapping[str, int]:
+        """The bandwidth in the counters of each pool, in Mbit/s."""
+        return {
+            one.spec.pool.name: int(quantity.parse(counter_set.counters[BANDWIDTH].value))
+            for one in self.slices
+            if one.spec.driver == DRIVER
+            for counter_set in one.spec.shared_counters
+            if BANDWIDTH in counter_set.counters
         }
 
     @cached_property

@@ -23,6 +23,8 @@ from netdra.story.objects import ClusterState
 from netdra.story.statement import Statement, fact, wrong
 
 MAX_DETAILS = 16
+MAX_NODES = 3
+"""How many nodes are explained."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,18 +64,15 @@ def answer(cluster: ClusterState, question: Question) -> Iterator[Statement]:
     nodes = scheduler_nodes(cluster)
     usable = [name for name in nodes if name not in question.excluded]
     try:
-        yield from _answer(cluster, question, [*nodes], usable)
+        yield from _answer(cluster, question, usable)
     except InvalidInputError as problem:
         yield wrong(question.about, problem.what, problem.hint, reason="InvalidSlice")
 
 
-def _answer(
-    cluster: ClusterState, question: Question, nodes: Sequence[str], usable: Sequence[str]
-) -> Iterator[Statement]:
-    holding = _others(cluster, question.claims)
+def _answer(cluster: ClusterState, question: Question, usable: Sequence[str]) -> Iterator[Statement]:
     plain = LiftedRestriction(
         slices=cluster.tainted_slices,
-        holding=holding,
+        holding=_others(cluster, question.claims),
         claims=question.claims,
         nodes=usable,
         reason="",
@@ -84,21 +83,39 @@ def _answer(
     found = allocator.allocate(*question.claims, nodes=usable)
     if isinstance(found, Allocation):
         yield fact(question.about, f"the claims' devices are available on node {found.node}", reason="Allocatable")
-        return
-    if found.permanent:
+    elif found.permanent:
         yield wrong(question.about, found.reason, "correct the claim or its DeviceClass", reason="Unallocatable")
-        return
-    explanation = allocator.explain(*question.claims, nodes=usable)
-    details = tuple(explanation.lines()[:MAX_DETAILS])
-    if len(usable) == 1:
+    else:
+        yield from _refusal(cluster, question, plain, allocator)
+
+
+def _refusal(
+    cluster: ClusterState,
+    question: Question,
+    plain: LiftedRestriction,
+    allocator: Allocator,
+) -> Iterator[Statement]:
+    """The restriction without which the claims fit; if there is none, what the cluster lacks."""
+    if len(plain.nodes) == 1:
         # The pod is for this node: its own problem says more than the nodes that the pod excludes.
-        yield from shortage.empty_nodes(cluster, usable)
-    for change in _changes(question, plain, nodes):
+        yield from shortage.empty_nodes(cluster, plain.nodes)
+    for change in _changes(question, plain):
         fits = _allocator(cluster, change).allocate(*change.claims, nodes=change.nodes)
         if isinstance(fits, Allocation):
-            yield _cause(cluster, question, change, explanation, fits.node, details)
+            explanation = _explain(cluster, allocator, question, plain.nodes, fits.node)
+            yield _cause(cluster, question, change, explanation, fits.node)
             return
-    yield from shortage.statements(cluster, question.about, question.claims, usable, explanation, details)
+    explanation = _explain(cluster, allocator, question, plain.nodes)
+    details = tuple(explanation.lines()[:MAX_DETAILS])
+    yield from shortage.statements(cluster, question.about, question.claims, plain.nodes, explanation, details)
+
+
+def _explain(
+    cluster: ClusterState, allocator: Allocator, question: Question, nodes: Sequence[str], first: str = ""
+) -> Explanation:
+    """The allocator's explanation for a few nodes: one first, then those that offer devices."""
+    ranked = sorted(nodes, key=lambda node: (node != first, node not in cluster.offering_nodes))
+    return allocator.explain(*question.claims, nodes=ranked[:MAX_NODES])
 
 
 def _others(cluster: ClusterState, claims: Sequence[ResourceClaim]) -> list[ResourceClaim]:
@@ -115,24 +132,24 @@ def _allocator(cluster: ClusterState, change: LiftedRestriction) -> Allocator:
     return Allocator(change.slices, classes, allocated=change.holding, nodes=nodes.values(), admin_namespaces=admitted)
 
 
-def _changes(question: Question, plain: LiftedRestriction, nodes: Sequence[str]) -> Iterator[LiftedRestriction]:
+def _changes(question: Question, plain: LiftedRestriction) -> Iterator[LiftedRestriction]:
     """The restrictions, one lifted at a time."""
     replace = msgspec.structs.replace
     if question.excluded:
         yield replace(plain, nodes=[*question.excluded], reason="NodesExcluded", next_step=_NODES)
     untainted = tuple(map(_without_taints, plain.slices))
-    yield replace(plain, slices=untainted, reason="Tainted", kinds=frozenset({"taint"}), next_step=_TAINTS)
+    if any(device.taints for one in plain.slices for device in one.spec.devices):
+        yield replace(plain, slices=untainted, reason="Tainted", kinds=frozenset({"taint"}), next_step=_TAINTS)
     own = [claim for claim in question.claims if claim.status.allocation is not None]
     in_use = frozenset({"in-use", "capacity", "counters"})
     yield replace(plain, holding=own, reason="InUse", kinds=in_use, next_step=_IN_USE)
+    both = in_use | {"taint"}
+    yield replace(plain, slices=untainted, holding=own, reason="InUse", kinds=both, next_step=_IN_USE)
     loose = [_loosened(claim, constraints=()) for claim in question.claims]
     constraint = frozenset({"constraint"})
     yield replace(plain, claims=loose, reason="Constrained", kinds=constraint, next_step=_CONSTRAINTS)
     wide = [_unselective(claim) for claim in question.claims]
     yield replace(plain, claims=wide, reason="NotSelected", kinds=frozenset({"selectors"}), next_step=_SELECTORS)
-    if question.excluded:
-        # Of two restrictions the nodes' is the first; the other one is a detail.
-        yield replace(plain, holding=own, nodes=nodes, reason="InUse", kinds=in_use, next_step=_IN_USE)
 
 
 _NODES = "change the pod's nodeSelector, affinity or tolerations, or offer such devices on the nodes that it selects"
@@ -170,15 +187,16 @@ def _cause(
     change: LiftedRestriction,
     explanation: Explanation,
     node: str,
-    details: tuple[str, ...],
 ) -> Statement:
     """The statement for the change that lets the claims fit on a node."""
+    excluded = [f"{name} is excluded: {reason}" for name, reason in question.excluded.items()]
+    details = (*explanation.lines()[:MAX_DETAILS], *excluded[:MAX_NODES])
     if change.reason == "NodesExcluded":
         text = f"its devices are available only on nodes that the pod excludes: {node}: {question.excluded[node]}"
         return wrong(question.about, text, change.next_step, reason=change.reason, details=details)
     request, obstacles = _obstacles(explanation, node, change.kinds)
     texts = listed((f"{listed(entry.devices, 3)}: {entry.text}" for entry in obstacles), 2)
-    text = f"{request} cannot be allocated on node {node}: {texts or details[0]}"
+    text = f"{request} cannot be allocated on node {node}: {texts or change.next_step}"
     next_step = _untaint(cluster, obstacles) or change.next_step
     return wrong(question.about, text, next_step, reason=change.reason, details=details)
 

@@ -23,11 +23,11 @@ _UNREACHABLE = ("list of registered", "connection error", "connection refused", 
 """The kubelet's words for a DRA driver that has not registered, or does not answer."""
 _LAST_EVENTS = 6
 _STEPS: Mapping[str, str] = {
-    "NetworkChanged": "restart the pod to attach its network anew, unless the pod itself changed it",
+    "NetworkChanged": "restart the pod to attach its network again, unless the pod itself changed it",
     "NetworkNotAttached": "correct what the text names; the container runtime tries again every few seconds",
     "FailedPrepareDynamicResources": "correct what the text names; the kubelet tries again within about a minute",
     "NetworkNotDetached": "wait: it is tried again, and the device is tainted meanwhile",
-    "NetworkGivenUp": "restore the device as the text says",
+    "NetworkGivenUp": "restore the device as described in the text",
     "FailedResourceClaimCreation": "correct the ResourceClaimTemplate, or create it",
 }
 
@@ -272,7 +272,7 @@ def _of_event(pod: PlacedPod, event: ClusterEvent, text: str) -> Statement:
 def _other_events(cluster: ClusterState, pod: PlacedPod) -> Iterator[Statement]:
     """The last events, for what no other statement has."""
     found = cluster.events_of("Pod", pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)
-    for event in found[-_LAST_EVENTS:]:
+    for event in [event for event in found if event.reason != "FailedScheduling"][-_LAST_EVENTS:]:
         often = f" ({event.times} times)" if event.times > 1 else ""
         text = f"event {event.reason}{often}: {event.message}"
         yield fact(pod.called, " ".join(text.split()), reason=event.reason, time=event.time)

@@ -83,8 +83,7 @@ def _programs(topology: NetworkTopology) -> frozenset[str]:
 
 def empty_nodes(cluster: ClusterState, nodes: Sequence[str]) -> Iterator[Statement]:
     """The nodes without any device, if no node has one; one node of each kind of problem."""
-    published = {found.node for found in cluster.devices.values()}
-    if published.intersection(nodes):
+    if cluster.offering_nodes.intersection(nodes):
         return
     seen: Counter[str] = Counter()
     for node in nodes:
@@ -126,7 +125,7 @@ def _generic(
     wanted = request.wanted or "all"
     text = (
         f'ResourceClaim {request.claim}, request "{request.request}": {request.available} of {wanted} devices of '
-        f'class "{request.device_class}" exist on {where}, which offer {offered}'
+        f'class "{request.device_class}" are available on {where}, which offer {offered}'
     )
     reasons = [f"{len(entry.devices)} devices {entry.text}" for entry in request.obstacles[:2]]
     text = sentence(text, ", ".join(reasons))

@@ -92,7 +92,8 @@ def _counted(use: ClassUse) -> str:
         return use.problem
     if not use.devices:
         return f'no device of the cluster matches DeviceClass "{use.device_class}"'
-    return f"{use.devices} devices on {use.nodes} nodes, {use.free} free"
+    devices, nodes = f"device{'s' * (use.devices != 1)}", f"node{'s' * (use.nodes != 1)}"
+    return f"{use.devices} {devices} on {use.nodes} {nodes}, {use.free} free"
 
 
 def _usage(cluster: ClusterState, topology: NetworkTopology) -> Iterator[Statement]:
@@ -101,7 +102,7 @@ def _usage(cluster: ClusterState, topology: NetworkTopology) -> Iterator[Stateme
         return
     about, status = f"NetworkTopology {topology.name}", usage.status
     if status.users:
-        yield fact(about, f"{status.users} claims use it: {listed(status.used_by, 4)}")
+        yield fact(about, f"used by {status.users} claim{'s' * (status.users != 1)}: {listed(status.used_by, 4)}")
     for condition in status.conditions:
         if (condition.type, condition.status) == ("Degraded", "True"):
             next_step = "netdra why claim NAMESPACE/NAME"

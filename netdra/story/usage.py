@@ -164,18 +164,7 @@ def _link(cluster: ClusterState, found: DeviceInSlice) -> int:
     """The speed of a device's link; that of a VF is its PF's, which its pool's counter has."""
     speed = found.attribute("linkSpeed")
     own = speed if isinstance(speed, int) and speed > 0 else 0
-    return max(own, _counted(cluster).get(found.pool, 0))
-
-
-def _counted(cluster: ClusterState) -> dict[str, int]:
-    """The bandwidth that the counters of each pool have."""
-    return {
-        one.spec.pool.name: int(quantity.parse(counter_set.counters[BANDWIDTH].value))
-        for one in cluster.slices
-        if one.spec.driver == DRIVER
-        for counter_set in one.spec.shared_counters
-        if BANDWIDTH in counter_set.counters
-    }
+    return max(own, cluster.pool_bandwidth.get(found.pool, 0))
 
 
 def _consumed(cluster: ClusterState, found: DeviceInSlice) -> Decimal:
@@ -196,7 +185,7 @@ def _consumed(cluster: ClusterState, found: DeviceInSlice) -> Decimal:
     return sum((quantity.parse(amount) for amount in amounts if amount is not None), Decimal(0))
 
 
-class ClassUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class ClassUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The devices that match a DeviceClass.
 
     Attributes:

@@ -134,6 +134,27 @@ def bind(
     return Binding(plans=plans, plain=tuple(idle))
 
 
+def addressed_steps(claim: ResourceClaim, topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[str, Step, int]]:
+    """The steps of a claim whose addresses come from PodNetworks, with the claim's values, without asking for devices.
+
+    Yields:
+        the topology, the step, and how often the topology was run for the claim before.
+
+    Raises:
+        InvalidInputError: the claim does not fit its topology.
+        TemporaryError: the claim is not allocated, or a topology is not known (yet).
+    """
+    for topology, allotted in _grouped(claim).items():
+        if not isinstance(topology, str):
+            continue
+        graph = _compiled(claim, topology, topologies)
+        if not any(step.pod_network for step in graph.steps):
+            continue
+        steps = filled(graph, _parameters(claim, graph, allotted)).steps
+        for number, _ in enumerate(_runs(claim, graph, allotted)):
+            yield from ((topology, step, number) for step in steps if step.pod_network)
+
+
 def unbound(topology: NetworkTopology, given: Mapping[str, Any] | None = None) -> Plan:
     """The plan of a topology without an allocated claim: what can be checked and shown before there is one.
 
@@ -364,6 +385,7 @@ def _steps(
             config=completed(graph, step, allotted.get(step.name)),
             device=allotted.get(step.name),
             neutron=step.neutron,
+            pod_network=step.pod_network,
             keep=_keep(graph, step, allotted.get(step.name)),
             default_route=step.default_route and step.is_root,
         )

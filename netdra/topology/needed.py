@@ -11,9 +11,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from netdra.model.findings import Path
+from netdra.model.pod_network import IPAM_TYPE
 from netdra.model.topology import BUILTIN_TYPES, NetworkTopology, Step
 from netdra.topology.step_check import is_plugin_name
 
+STATIC = "static"
+"""The IPAM plugin that steps with addresses of a PodNetwork are run with."""
 _IPAM_TYPE: Path = ("config", "ipam", "type")
 
 
@@ -27,7 +30,8 @@ def run_by(step: Step) -> Iterator[tuple[str, Path]]:
     section = step.config.get("ipam")
     kind = section.get("type") if isinstance(section, Mapping) else None
     if isinstance(kind, str) and is_plugin_name(kind):
-        yield kind, _IPAM_TYPE
+        # Addresses of a PodNetwork are assigned by the controller, and handed to the program "static".
+        yield STATIC if kind == IPAM_TYPE else kind, _IPAM_TYPE
 
 
 def programs(steps: Iterable[Step]) -> frozenset[str]:

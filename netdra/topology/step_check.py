@@ -12,7 +12,7 @@ from netdra.model import names
 from netdra.model.findings import Finding, Path, about, of_step
 from netdra.model.kept import KEEPING_TYPES, faults
 from netdra.model.topology import Step
-from netdra.topology import neutron_request
+from netdra.topology import address_request, neutron_request
 from netdra.topology.references import PARAMETERS
 from netdra.topology.values import quoted
 
@@ -61,6 +61,7 @@ def examine_step(topology: str, at: int, step: Step) -> Iterator[Finding]:
             )
     yield from _root_or_derived(topology, shown, step, path)
     yield from of_step(neutron_request.examine(step), topology, shown, *path)
+    yield from of_step(address_request.examine(step), topology, shown, *path)
     yield from of_step(_keep(step), topology, shown, *path)
 
 

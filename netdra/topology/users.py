@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from netdra.model import names
 from netdra.model.claim import ClaimState, ClaimUse
 from netdra.model.errors import InvalidInputError
+from netdra.model.meta import ObjectMeta, OwnerReference
 from netdra.topology.classes import parameters
 
 
@@ -28,6 +29,12 @@ def topologies_of(claim: ClaimUse) -> frozenset[str]:
         if meant is not None:
             topologies.add(meant.network_topology_ref.name)
     return frozenset(topologies)
+
+
+def pod_owner(metadata: ObjectMeta) -> OwnerReference | None:
+    """The pod that a claim was made for, by a template or for an extended resource; None if pods share it."""
+    owners = metadata.owner_references
+    return next((owner for owner in owners if (owner.api_version, owner.kind) == ("v1", "Pod")), None)
 
 
 def is_attached(claim: ClaimState) -> bool:

@@ -121,7 +121,7 @@ def _with_paths(arguments: Sequence[str], paths: Sequence[str]) -> Sequence[str]
 
 
 def _lint(_call: Call) -> Sequence[str]:
-    return ("make", "--no-print-directory", "--keep-going", "lint")
+    return ("make", "--no-print-directory", "--keep-going", "lint", "site")
 
 
 def _machine(call: Call) -> Sequence[str]:
@@ -160,6 +160,7 @@ PREPARATIONS: Mapping[str, Job] = {
         Job("foreign-image", ("python3", "-m", "image", "--prepare", "--architecture=arm64"), after=("image",)),
         Job("former-image", (PYTHON, "-m", "testbed.former"), after=("environment", "image")),
         Job("cni", ("python3", "-m", "testbed", "build", "cni-plugins", "cnitool"), after=("packages",)),
+        Job("vale", ("python3", "-m", "testbed", "build", "vale"), after=("packages",)),
         Job("components", ("python3", "-m", "testbed", "build"), after=("cni",)),
         Job("hardware-components", ("python3", "-m", "testbed", "build", "--for", "hardware"), after=("components",)),
         Job("emulator", ("python3", "-m", "testbed.vm", "install"), after=("packages",)),
@@ -179,7 +180,7 @@ LEVELS: Mapping[str, Level] = {
             folder=_HARDWARE,
             alone_with=_CORE,
         ),
-        Level("lint", _lint, after=("environment",)),
+        Level("lint", _lint, after=("environment", "vale")),
         Level("unit", _pytest("tests/unit"), after=("environment",), cores=4),
         Level("kernel", _pytest("tests/kernel"), after=("environment", "packages", "cni"), again=True),
         Level(

@@ -54,6 +54,7 @@ INSTALLED = (
     "own-schemas.yaml",
     "own-daemonsets.yaml",
     "own-neutron-ports.yaml",
+    "own-pod-addresses.yaml",
     "certificate-keeper.yaml",
 )
 

@@ -71,8 +71,8 @@ def test_what_is_in_the_cluster_is_checked_with_what_would_be_applied(
 def test_missing_rights_are_reported_by_kind(control_plane: ControlPlane, topology: str) -> None:
     nobody = control_plane.kubeconfig("nobody", ())
     refused = call(nobody, "graph")
-    assert "the cluster does not allow you to list networktopologies" in refused.stderr
+    assert "you are not allowed to list networktopologies" in refused.stderr
     assert isinstance(refused.exception, InvalidInputError)
     simulated = call(nobody, "simulate", str(FIRST_POD))
-    assert "the cluster does not allow you to list deviceclasses" in simulated.stderr
+    assert "you are not allowed to list deviceclasses" in simulated.stderr
     assert simulated.exit_code == 0, simulated.output

@@ -386,7 +386,9 @@ def test_a_topology_and_a_policy_are_degraded_while_claims_fail_with_few_writes(
         }
         assert condition(found, "Degraded") == ("True", "ClaimsFailed")
     (message,) = (each["message"] for each in found["status"]["conditions"] if each["type"] == "Degraded")
-    assert message.startswith(f"{number} claims fail on nodes n0, n1, n2, n3; the last one is {workspace.namespace}/c")
+    assert message.startswith(
+        f"{number} claims fail on nodes n0, n1, n2, n3; the last error is of {workspace.namespace}/c"
+    )
     shown = control_plane.kubectl("get", "ntopousage", pair, "--no-headers").split()
     assert shown[:4] == [pair, str(number), str(number), "True"]
     # As docs/controller.md has it.

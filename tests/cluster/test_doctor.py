@@ -118,7 +118,7 @@ def test_a_cluster_with_netdra_has_no_error(installed: ControlPlane, api: Api) -
         api.delete(objects.POD, "old", "netdra")
     assert levels(found, "error") == set()
     assert code == 0
-    assert found["webhook"]["seen"] == "refuses what is wrong"
+    assert found["webhook"]["seen"] == "rejects invalid objects"
     assert found["DRAPartitionableDevices"]["seen"] == "on"
     assert "node 0.0.1" in found["versions of netdra"]["seen"]
     assert levels(found, "warning") == {"versions of netdra"}
@@ -247,7 +247,7 @@ def test_a_topology_that_the_scheduler_may_not_get_to_the_end_with_is_found(inst
             api.delete(objects.SLICE, f"rails-{pf}")
     search = found["searches of the scheduler"]
     assert search["level"] == "warning"
-    assert search["seen"].startswith('NetworkTopology "rails": if one of its requests cannot be met on node rails')
+    assert search["seen"].startswith('NetworkTopology "rails": if a request cannot be allocated on node rails')
     assert search["fix"] == "offer the VFs together (pooledVFs in their policy), in few lanes"
 
 

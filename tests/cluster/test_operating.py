@@ -170,7 +170,7 @@ def test_a_controller_is_ready_when_it_leads_and_has_read_the_cluster(
 
         with running(tmp_path_factory.mktemp("two"), "controller", account, "--identity=two") as second:
             second.until_ready()
-            assert second.checks()["leadership"]["detail"] == "waits for netdra/netdra-controller, which one holds"
+            assert second.checks()["leadership"]["detail"] == "waits for netdra/netdra-controller, which is held by one"
             assert second.sample("netdra_leader", lease="netdra-controller") == 0
             # Told to stop, the first gives the lease away at once instead of when it runs out.
             daemon.process.send_signal(signal.SIGTERM)

@@ -43,6 +43,8 @@ NODE: Rights = {
     f"networktopologies.{OURS}": READ,
     f"customdevices.{OURS}": READ,
     f"neutronports.{OURS}": READ | {"patch"},
+    f"podaddresses.{OURS}": frozenset({"list", "watch"}),
+    f"podnetworks.{OURS}": frozenset({"get"}),
     f"nodenetworks.{OURS}": READ | {"create"},
     f"nodenetworks/status.{OURS}": frozenset({"update"}),
     f"cnipluginschemas.{CNI}": READ,
@@ -55,6 +57,9 @@ CONTROLLER: Rights = {
     f"resourceslices.{DRA}": frozenset({"list"}),
     f"neutronports.{OURS}": READ | {"create", "patch", "delete"},
     f"neutronports/status.{OURS}": frozenset({"patch"}),
+    f"podnetworks.{OURS}": READ,
+    f"podnetworks/status.{OURS}": frozenset({"patch"}),
+    f"podaddresses.{OURS}": READ | {"create", "update", "delete"},
     f"deviceclasses.{DRA}": READ | {"create", "update", "delete"},
     f"networktopologies.{OURS}": READ | {"patch"},
     f"networktopologies/status.{OURS}": frozenset({"patch"}),
@@ -77,6 +82,7 @@ WEBHOOK: Rights = {
     f"deviceexposurepolicies.{OURS}": READ,
     f"customdevices.{OURS}": READ,
     f"nodenetworks.{OURS}": READ,
+    f"podnetworks.{OURS}": READ,
     f"cnipluginschemas.{CNI}": READ,
     f"deviceclasses.{DRA}": READ,
     f"resourceclaims.{DRA}": frozenset({"get", "list"}),
@@ -394,6 +400,7 @@ def test_a_driver_reports_of_its_own_node_only(
 
 
 PORT = f"{OURS}/v1alpha1/NeutronPort"
+ADDRESS = f"{OURS}/v1alpha1/PodAddress"
 PORT_SPEC: Object = {
     "claim": {"name": "claim", "uid": "5f0c"},
     "request": "vf0",
@@ -466,6 +473,58 @@ def test_nobody_but_the_controller_says_what_neutron_gave(control_plane: Control
     kubectl(controller, "apply", *how, "-f", "-", text=yaml.safe_dump(applied))
     assert workspace.api.get(PORT, "port", workspace.namespace)["status"]["settings"]["vlan"] == 666
     kubectl(controller, "delete", "neutronport", "port", "-n", workspace.namespace)
+
+
+def test_nobody_but_the_controller_assigns_addresses(control_plane: ControlPlane, workspace: Workspace) -> None:
+    """With a forged one, a pod would get the address of another."""
+    controller = identities.kubeconfig(control_plane, workspace.api, "netdra-controller")
+    network = workspace.name("net")
+    owner = {"namespace": workspace.namespace, "claim": "c", "topology": "t", "step": "s"}
+
+    def address(text: str, name: str, **metadata: Any) -> Object:
+        spec = {
+            "network": network,
+            "address": text,
+            "families": ["IPv4"],
+            "owner": owner,
+            "claim": {"name": "c", "uid": "u"},
+        }
+        made = manifest(ADDRESS, f"{network}.{name}", spec=spec)
+        return {**made, "metadata": made["metadata"] | metadata}
+
+    def refused(account: Path, written: Object) -> str:
+        return denial(account, "create", "-f", "-", text=yaml.safe_dump(written))
+
+    good = address("10.77.0.5/24", "10.77.0.5")
+    someone = control_plane.kubeconfig("someone", ["others"])
+    api, rules = workspace.api, [{"apiGroups": [OURS], "resources": ["podaddresses"], "verbs": ["create", "delete"]}]
+    role = workspace.name("writer")
+    api.create({**manifest("rbac.authorization.k8s.io/v1/ClusterRole", role), "rules": rules})
+    subjects = [{"kind": "User", "name": "someone", "apiGroup": "rbac.authorization.k8s.io"}]
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
+    binding = manifest("rbac.authorization.k8s.io/v1/ClusterRoleBinding", role)
+    api.create({**binding, "roleRef": reference, "subjects": subjects})
+    try:
+        text = "someone may not write PodAddresses: netdra's controller alone does"
+        until(lambda: text in refused(someone, good), "the policy to be heeded")
+        for wrong in (
+            address("10.77.0.5/24", "10.77.0.6"),
+            address("2001:db8::5/64", "2001-db8-0-0-0-0-0-6"),
+            address("2001:db8::5/64", "2001-db8--5"),
+            address("10.77.0.5/24", "10.77.0.5", labels={"some": "thing"}),
+            address("10.77.0.5/24", "10.77.0.5", finalizers=["example.com/keep"]),
+        ):
+            assert "named after their network and address" in refused(controller, wrong)
+        for right, name in (
+            (good, "10.77.0.5"),
+            (address("2001:db8::5/64", "2001-db8-0-0-0-0-0-5"), "2001-db8-0-0-0-0-0-5"),
+        ):
+            kubectl(controller, "create", "-f", "-", text=yaml.safe_dump(right))
+            assert text in denial(someone, "delete", "podaddress", f"{network}.{name}")
+            kubectl(controller, "delete", "podaddress", f"{network}.{name}")
+    finally:
+        api.delete("rbac.authorization.k8s.io/v1/ClusterRoleBinding", role)
+        api.delete("rbac.authorization.k8s.io/v1/ClusterRole", role)
 
 
 def test_a_driver_chooses_the_vf_of_a_port_of_its_own_node_and_says_nothing_else_of_it(

@@ -163,7 +163,7 @@ def test_the_steps_of_a_topology_are_fixed_while_pods_are_attached_with_it(works
     made = told("True")
     error = refusal(lambda: api.update(changed))
     assert error.startswith(
-        f'{DENIED}pods are attached with NetworkTopology "{topology}" by 1 ResourceClaim, some of them in its status, '
+        f'{DENIED}NetworkTopology "{topology}" by 1 ResourceClaim, including steps that are only in its status, '
     )
     # Its pods all fail, maybe because of it: it can be mended.
     made = told("False")
@@ -201,7 +201,7 @@ def test_a_claim_s_values_are_held_against_the_parameters_of_its_topology(worksp
     [
         (TOPOLOGY, steps("vf0", config={"vlann": 7}), 'does not accept parameter "vlann"'),
         (TOPOLOGY, steps("vf0", selector={"cel": "device.drvr == 'x'"}), "undefined field 'drvr'"),
-        (POLICY, {"selector": {"cel": "1 + 1"}}, "must be true or false"),
+        (POLICY, {"selector": {"cel": "1 + 1"}}, "must be a bool"),
         (
             POLICY,
             {"action": "exclude", "selector": {"cel": 'device.attributes["dra.networking"].ifNmae == "eno1"'}},
@@ -256,7 +256,7 @@ def test_what_is_unwise_is_warned_of(control_plane: ControlPlane, workspace: Wor
     file.write_text(yaml.safe_dump(written))
     with pytest.raises(KubectlError) as warned:
         control_plane.kubectl("create", "--dry-run=server", "--warnings-as-errors", "-f", str(file))
-    assert 'no CNIPluginSchema describes plugin "my-plugin"' in warned.value.stderr
+    assert 'no CNIPluginSchema also describes plugin "my-plugin"' in warned.value.stderr
 
 
 @pytest.fixture
@@ -315,7 +315,7 @@ def test_a_topology_and_a_template_that_the_scheduler_may_not_get_to_the_end_wit
     for pf, step in enumerate(rails["spec"]["steps"]):
         step["selector"] = {"cel": f'device.attributes["dra.networking"].pfName == "r{pf}"'}
     text = yaml.safe_dump(rails)
-    foreseen = f'"{rails["metadata"]["name"]}", requests r0 … r7: if one of its requests cannot be met on a node'
+    foreseen = f'"{rails["metadata"]["name"]}", requests r0 … r7: if a request cannot be allocated on a node'
     until(lambda: foreseen in warnings(control_plane, "create", "-f", "-", text=text), "the webhook to know the report")
     told = warnings(control_plane, "create", "-f", "-", text=text)
     assert "kube-scheduler visits up to" in told

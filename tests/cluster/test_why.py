@@ -7,6 +7,10 @@ and the scheduler are real. Faults that need a kubelet are in `pods/test_why.py`
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,8 +31,10 @@ from netdra.node.publishing.offering import Offering
 from netdra.node.publishing.plugins import Presence
 from testbed import objects
 from testbed.api import Api, Object
+from testbed.build import program
 from testbed.control_plane import ControlPlane
-from testbed.objects import CLASS, HOSTNAME, POD, manifest
+from testbed.objects import HOSTNAME, POD, manifest
+from testbed.waiting import until
 from testbed.workspace import Workspace, open_workspace
 from tests import builders
 from tests.cluster import neutron_ports
@@ -38,7 +44,7 @@ from tests.hollow_nodes import Quiet
 GROUP = "networking.dra.io/v1alpha1"
 TOPOLOGY, POLICY, REPORT = f"{GROUP}/NetworkTopology", f"{GROUP}/DeviceExposurePolicy", f"{GROUP}/NodeNetwork"
 RULE = "resource.k8s.io/v1/DeviceTaintRule"
-TEMPLATE = "resource.k8s.io/v1/ResourceClaimTemplate"
+BINDING = "rbac.authorization.k8s.io/v1/RoleBinding"
 PROGRAMS = ("macvlan", "host-local", "static", "tuning")
 
 
@@ -138,9 +144,14 @@ def scene(control_plane: ControlPlane, api: Api, custom_kinds: None) -> Iterator
         opened.topology("forbidden", step("nic", "host-device", "eth1"), step("wall", "firewall", after="nic"))
         opened.topology("vf", {"name": "vf", "type": "sriov", "selector": {"cel": f'{builders.OURS}.type == "vf"'}})
         for name in opened.topologies.values():
-            has_class = lambda found, name=name: any(each["metadata"]["name"].startswith(name) for each in found)  # noqa: E731
-            api.wait_for_all(CLASS, has_class)
+            api.wait_for(TOPOLOGY, name, is_compiled)
         yield opened
+
+
+def is_compiled(topology: Object | None) -> bool:
+    """Whether the controller is done with a topology."""
+    found = (topology or {}).get("status", {}).get("conditions", [])
+    return any(each["type"] == "Ready" and each["reason"] != "Pending" for each in found)
 
 
 Fault = Callable[[Scene], Sequence[str]]
@@ -239,11 +250,21 @@ def gated(scene: Scene) -> Sequence[str]:
     return "pod", "gated"
 
 
+def is_refused(scene: Scene, topology: str, *steps: str) -> bool:
+    """Whether the scheduler refuses a claim for these steps; nothing of it is left."""
+    workspace = scene.workspace
+    name, _ = workspace.place(*(scene.request(topology, each) for each in steps), node=scene.nodes["nics"])
+    if name:
+        workspace.release(name, name)
+    return not name
+
+
 def admin_taint(scene: Scene) -> Sequence[str]:
     selector = {"driver": "dra.networking", "device": "eth1"}
     taint = {"key": "example.com/repair", "value": "fan", "effect": "NoSchedule"}
     name = scene.workspace.name("repair")
     scene.workspace.create(manifest(RULE, name, spec={"deviceSelector": selector, "taint": taint}))
+    until(lambda: is_refused(scene, "two", "nic", "other"), "the scheduler to know the rule")
     return claimed(scene, "tainted", "two")
 
 
@@ -327,3 +348,77 @@ def test_the_cause_of_a_fault_is_in_the_first_three_lines(scene: Scene, fault: F
         assert told.exit_code == (0 if fault is unlisted else 1), told.output
         as_data = json.loads(scene.why(*arguments, "-o", "json").stdout)
         assert as_data["cause"]["text"].splitlines()[0] in first
+
+
+def test_with_the_rights_of_one_namespace_the_story_goes_on_and_names_what_is_not_read(scene: Scene) -> None:
+    user = scene.workspace.name("tenant")
+    account = scene.plane.kubeconfig(user, ())
+    refused = scene.why("pod", "any", kubeconfig=account)
+    assert "the cluster does not allow you to list pods" in refused.stdout.splitlines()[1]
+    assert refused.exit_code == 1
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"}
+    subjects = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]
+    binding = manifest(BINDING, user, scene.workspace.namespace, roleRef=reference, subjects=subjects)
+    with prepared(scene, no_cpu) as arguments:
+        scene.workspace.create(binding)
+        told = until(
+            lambda: seen if "Insufficient" in (seen := scene.why(*arguments, kubeconfig=account)).stdout else None,
+            "the rights to be known",
+        )
+        assert "Insufficient cpu" in told.stdout.splitlines()[1]
+        for plural in ("resourceslices", "nodes", "resourceclaims in all namespaces", "networktopologies"):
+            assert f"Not read: the cluster does not allow you to list {plural}" in told.stdout
+
+
+def test_a_watched_story_is_printed_again_when_it_has_changed_and_ends_with_ctrl_c(scene: Scene) -> None:
+    with prepared(scene, no_claim) as arguments:
+        command = [sys.executable, "-m", "netdra", "why", *arguments, "--watch", "-n", scene.workspace.namespace]
+        environment = {**os.environ, "KUBECONFIG": str(scene.plane.kubeconfig()), "PYTHONUNBUFFERED": "1"}
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+            try:
+                assert process.stdout is not None
+                printed = iter(process.stdout.readline, "")
+                assert any('there is no ResourceClaim "nothing"' in line for line in printed)
+                scene.workspace.add_claim("nothing", scene.request("one"))
+                assert any("scheduled to node" in line for line in printed)
+            finally:
+                process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=60) == 0
+
+
+def test_kubectl_runs_the_command_as_its_plugin(scene: Scene, tmp_path: Path) -> None:
+    programs = {
+        "kubectl-netdra": "netdra.__main__",
+        "kubectl_complete-netdra": "netdra.cli.kubectl_completion",
+    }
+    for name, module in programs.items():
+        start = f"from {module} import main; main()"
+        script = f'#!/bin/sh\nPYTHONPATH={Path(__file__).parents[2]} exec {sys.executable} -c "{start}" "$@"\n'
+        (tmp_path / name).write_text(script)
+        (tmp_path / name).chmod(0o755)
+    kubectl = str(program("kubectl"))
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "KUBECONFIG": str(scene.plane.kubeconfig())}
+    command = [kubectl, "netdra", "why", "topology", scene.topologies["one"]]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
+    assert (done.returncode, "is Ready" in done.stdout.splitlines()[0]) == (0, True), (done.stdout, done.stderr)
+    command = [kubectl, "__complete", "netdra", "why", "to"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
+    assert done.stdout.splitlines()[0] == "topology", (done.stdout, done.stderr)
+
+
+def test_devices_are_listed_with_their_users_and_counted(scene: Scene) -> None:
+    with prepared(scene, in_use):
+        access = [f"--kubeconfig={scene.plane.kubeconfig()}", f"--node={scene.nodes['nics']}", "-o", "json"]
+        uses = {each["device"]: each for each in json.loads(CliRunner().invoke(cli, ["get", *access]).stdout)}
+        assert uses["eth0"]["claims"] == [f"{scene.workspace.namespace}/first"]
+        assert uses["eth0"]["pods"] == ["first"]
+        assert (uses["eth1"]["state"], uses["enp3s0f0"]["state"]) == ("free", "hidden")
+        counted = json.loads(CliRunner().invoke(cli, ["top", *access]).stdout)
+        (node,) = counted["nodes"]
+        assert (node["devices"], node["allocated"], node["free"]) == (4, 1, 3)
+        classes = {each["deviceClass"]: each for each in counted["classes"]}
+        assert classes[f"{scene.topologies['one']}-nic"]["free"] == 0
+        assert classes[f"{scene.topologies['vf']}-vf"]["devices"] == 2
+        pfs = {each["name"].partition("/")[2]: each for each in counted["pfs"]}
+        assert pfs["eth0"]["allocatedBandwidth"] == 25_000

@@ -107,7 +107,7 @@ def test_a_member_that_was_renamed_or_left_its_bond_is_seen(pfs: tuple[PF, ...],
     ip("link", "set", "net2", "name", "away", netns=pod.netns)
     assert check(pod.netns, pod.settings).steps[2].drift == (
         'interface "net1" is not in bond "bond0"',
-        'interface "net2" of bond "bond0" is not there',
+        'interface "net2" of bond "bond0" does not exist',
     )
     assert pod.detach().is_clean
 

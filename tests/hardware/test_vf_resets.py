@@ -180,5 +180,5 @@ def test_a_vf_whose_sriov_cni_failed_on_del_is_free_for_the_next_pod(
         pod.attach(plan(step("vf", "sriov", "net1", device=allocated(vf), binary=True)))
         report = pod.detach()
         assert report.is_undone, str(report)
-        assert any("its DEL failed, but its device is what it was" in note for note in report.notes)
+        assert any("its DEL failed, but its device is unchanged" in note for note in report.notes)
     assert subprocess.run(("ls", "/var/lib/cni/sriov/pci"), capture_output=True, text=True, check=True).stdout == ""

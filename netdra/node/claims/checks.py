@@ -110,7 +110,7 @@ def check_steps(binding: Binding) -> None:
 
 
 def check_shared(claim: ClaimReference, plans: Sequence[Plan], pods: Sequence[str]) -> None:
-    """A device that moves is in one pod only (decision D11).
+    """A device that moves is in one pod only (decision D11), and so are addresses of a PodNetwork (D68).
 
     Args:
         claim: the claim.
@@ -118,7 +118,7 @@ def check_shared(claim: ClaimReference, plans: Sequence[Plan], pods: Sequence[st
         pods: the pods that have the claim now, as messages call them.
 
     Raises:
-        InvalidInputError: several pods have a claim whose devices cannot be shared.
+        InvalidInputError: several pods have a claim whose devices or addresses cannot be shared.
     """
     if len(pods) < 2:
         return
@@ -128,6 +128,12 @@ def check_shared(claim: ClaimReference, plans: Sequence[Plan], pods: Sequence[st
                 raise InvalidInputError(
                     f'{named(claim)} is shared by pods {", ".join(pods)}, but step "{step.name}" ({step.type}) moves '
                     f'device "{step.device.device}" into one pod',
+                    hint="give each pod a claim of its own: a ResourceClaimTemplate",
+                )
+            if step.pod_network:
+                raise InvalidInputError(
+                    f'{named(claim)} is shared by pods {", ".join(pods)}, but step "{step.name}" ({step.type}) has '
+                    f'addresses of PodNetwork "{step.pod_network}", which only one pod can have',
                     hint="give each pod a claim of its own: a ResourceClaimTemplate",
                 )
 

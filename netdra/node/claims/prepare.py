@@ -2,7 +2,8 @@
 
 Prepare reads the claim, refuses it if it could not be attached, and writes down its answer to the kubelet together with
 the checked plan of its network, which the hook executes when a pod begins (decision D52). A claim whose VFs have ports
-in Neutron waits for them here (`ports`). Unprepare goes by the written claim and asks no API server. The checks
+in Neutron waits for them here (`ports`), and one whose steps have addresses of PodNetworks for these (`addresses`).
+Unprepare goes by the written claim and asks no API server. The checks
 against other claims and the writing are one at a time on the node, also with two daemons. Faults that pass are waited
 out inside a call, which the kubelet gives 45 seconds: it asks again only after a minute.
 
@@ -18,7 +19,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -54,10 +55,14 @@ from netdra.node.permits import NodePermits
 from netdra.node.priority import Turns
 from netdra.node.view import Holder, NodeView
 from netdra.ops.logs import fields
+from netdra.topology.addresses import addressed
 from netdra.topology.bind import bind
-from netdra.topology.devices import DeviceKey, ShareKey, with_own_facts
+from netdra.topology.devices import DeviceKey, ShareKey, physnets, with_own_facts
 from netdra.topology.ports import asked_for, with_ports
 from netdra.topology.surroundings import Surroundings
+
+if TYPE_CHECKING:
+    from netdra.node.claims.addresses import NodeAddresses
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +121,7 @@ async def users_of(client: Client, claim: ResourceClaim, watched: WatchedPods) -
 API_SECONDS = 30.0
 VIEW_SECONDS = 5.0
 PORTS_UNTIL = 36.0
-"""Seconds after a call's beginning until which it waits for ports in Neutron, so that it can still give the reason."""
+"""Seconds after a call's beginning until which it waits for the controller, so that it can still give the reason."""
 
 _CHOICES = 3
 """How often another VF is chosen where a second daemon of the node had the same idea."""
@@ -170,7 +175,13 @@ class Claims:
         self._store, self._files = store, files
         self._watched, self._permits, self._turns = watched, permits, turns
         self._vfs = VFChooser(view, holder, store)
+        self._addresses: NodeAddresses | None = None
         self._before_release: list[Callable[[str], Awaitable[None]]] = []
+
+    async def aclose(self) -> None:
+        """Follow no addresses any longer."""
+        if self._addresses is not None:
+            await self._addresses.aclose()
 
     def before_release(self, act: Callable[[str], Awaitable[None]]) -> None:
         """Have a function called with a claim's uid before the claim is given up."""
@@ -298,6 +309,8 @@ class Claims:
                 choice = msgspec.structs.replace(made, plan=None, choosing=True)
                 await asyncio.to_thread(self._settle, choice)
             made = await self._with_ports(made, began + PORTS_UNTIL)
+        if made.plan is not None and any(addressed(made.plan.plans)):
+            made = await self._with_addresses(made, began + PORTS_UNTIL)
         await asyncio.to_thread(self._settle, made)
         self._vfs.note_recorded(made)
         return made
@@ -332,6 +345,8 @@ class Claims:
             plan.plans, lambda _, device: of_device.get((device.pool, device.device, device.pci_address))
         )
         whole = msgspec.structs.replace(record, plan=msgspec.structs.replace(plan, plans=plans))
+        if any(addressed(plans)):
+            whole = await self._with_addresses(whole, asyncio.get_running_loop().time() + VIEW_SECONDS)
         await asyncio.to_thread(self._store.put, whole)
         return whole
 
@@ -444,6 +459,26 @@ class Claims:
                 for device in made.devices
             ),
         )
+
+    async def _with_addresses(self, made: PreparedClaim, until: float) -> PreparedClaim:
+        """The claim with the addresses of its steps, once all of them are assigned.
+
+        Args:
+            made: the claim without them.
+            until: when to give up at the latest, on the event loop's clock.
+
+        Raises:
+            NetdraError: an address is not assigned in time, or does not fit the step.
+        """
+        from netdra.node.claims.addresses import NodeAddresses  # a node without such claims never needs it
+
+        assert made.plan is not None
+        self._addresses = self._addresses or NodeAddresses(self._client, self._node)
+        left = max(1.0, until - asyncio.get_running_loop().time())
+        async with self._turns.aside():
+            plans = await self._addresses.addressed(made.plan.plans, physnets(self._view.slices), left)
+        plan = msgspec.structs.replace(made.plan, plans=self._permits.check(plans).plans)
+        return msgspec.structs.replace(made, plan=plan)
 
     def _devices(self, claim: ResourceClaim, binding: Binding) -> Iterator[KeptDevice]:
         attributes = _published(self._view)

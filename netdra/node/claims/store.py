@@ -367,5 +367,5 @@ class ClaimStore(msgspec.Struct, frozen=True):
 
     def _path(self, uid: str) -> Path:
         if not names.is_label(uid):
-            raise InvalidInputError(f"claim uid {uid[:80]!r} cannot be the name of a file")
+            raise InvalidInputError(f"claim UID {uid[:80]!r} is not a valid file name")
         return files.joined(self.folder, f"{uid}{_SUFFIX}")

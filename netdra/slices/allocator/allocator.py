@@ -154,7 +154,9 @@ class Allocator:
             return Refusal(str(problem), permanent=True)
         tried = len(self._eligible(claims, nodes))
         names = ", ".join(shown(entry.key) for entry in tasks)
-        return Refusal(f"{names}: does not fit on {'any of ' if tried > 1 else ''}{tried} node{'s' * (tried != 1)}")
+        return Refusal(
+            f"{names}: cannot be allocated on {('any of ' if tried > 1 else '')}{tried} node{'s' * (tried != 1)}"
+        )
 
     def release(self, claim: ResourceClaim) -> bool:
         """Give back what a claim holds; False if it holds nothing."""
@@ -283,7 +285,7 @@ class Allocator:
         node = self._nodes.get(name)
         if node is None:
             raise InvalidInputError(
-                f'there is no node "{name}"', hint=f"nodes: {', '.join(list(self._nodes)[:20]) or 'none'}"
+                f'node "{name}" not found', hint=f"the nodes are {', '.join(list(self._nodes)[:20]) or 'none'}"
             )
         return node
 

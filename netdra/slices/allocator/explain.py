@@ -34,15 +34,15 @@ MAX_OBSTACLES = 6
 
 _SUMMARIES: dict[Kind, str] = {
     "capacity": "too little capacity",
-    "counters": "kept apart by counters",
+    "counters": "counters exhausted",
     "in-use": "in use",
     "taint": "tainted",
-    "constraint": "against a constraint",
+    "constraint": "excluded by a constraint",
     "error": "a selector fails on",
     "selectors": "not selected",
     "class": "not of the class",
-    "other-node": "of another node",
-    "granted": "given to the claim already",
+    "other-node": "on another node",
+    "granted": "already allocated to the claim",
 }
 
 _TYPE = names.qualified("type")
@@ -102,14 +102,17 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
         if self.reason:
             return [self.reason]
         if not self.nodes:
-            return ["there is no node to try"]
+            return ["no nodes to try"]
         shown = [line for report in self.nodes[:MAX_NODES] for line in _node_lines(report)]
         return shown + list(_rest(self.nodes[MAX_NODES:]))
 
 
 def _node_lines(report: NodeExplanation) -> Iterator[str]:
     if not report.pools and not report.requests:
-        yield f"{report.node}: each request can be met alone, but no choice of devices was found that meets all"
+        yield (
+            f"{report.node}: each request can be allocated alone, but no combination of devices was found "
+            "for all of them"
+        )
         return
     yield f"{report.node}:"
     for problem in report.pools:
@@ -120,15 +123,15 @@ def _node_lines(report: NodeExplanation) -> Iterator[str]:
             yield f"    {_named(obstacle)}: {obstacle.text}"
         hidden = [device for obstacle in request.obstacles[MAX_OBSTACLES:] for device in obstacle.devices]
         if hidden:
-            yield f"    {listed(hidden, MAX_NAMES)}: for reasons of the same kinds"
+            yield f"    {listed(hidden, MAX_NAMES)}: for the same kinds of reasons"
 
 
 def _headline(request: RequestReport) -> str:
     wanted = f"{request.wanted} device{'s' * (request.wanted != 1)}" if request.wanted else "all devices"
     after = f" after {request.after}" if request.after else ""
     return (
-        f'{request.claim}, request "{request.request}": {wanted} of class "{request.device_class}" wanted, '
-        f"{request.available} can be had{after}"
+        f'{request.claim}, request "{request.request}": {wanted} of class "{request.device_class}" '
+        f"requested, {request.available} available{after}"
     )
 
 
@@ -167,7 +170,7 @@ def node_report(
     """
     view = _View(pools, trial, ledger, counters)
     unusable = (
-        *(f"pool {pool.key[1]} lends nothing: {pool.problem}" for pool in pools if pool.state != "usable"),
+        *(f"pool {pool.key[1]} is not usable: {pool.problem}" for pool in pools if pool.state != "usable"),
         *(f"pool {pool.key[1]}: {pool.passed_over}" for pool in pools if pool.passed_over),
     )
     wishes = [(number, task, alternatives) for number, task in enumerate(tasks) for alternatives in task.requests]
@@ -195,7 +198,7 @@ class _View:
 
     def granted(self) -> str:
         """What the trial has given to the requests so far."""
-        given = (f'request "{taken.wish.name}" was given {_label(taken.candidate)}' for taken in self._trial.taken)
+        given = (f'request "{taken.wish.name}" got {_label(taken.candidate)}' for taken in self._trial.taken)
         return listed(given, MAX_NAMES)
 
     def unmet(self, claim: int, task: ClaimTask, alternatives: Sequence[Wish], after: str) -> list[RequestReport]:
@@ -266,14 +269,14 @@ class _View:
     def _in_use(self, claim: int, wish: Wish, candidate: Candidate) -> tuple[Kind, str]:
         for taken in self._trial.taken:
             if taken.candidate is candidate:
-                return "granted", f'is given to request "{taken.wish.name}" already'
+                return "granted", f'is already allocated to request "{taken.wish.name}"'
         return "in-use", ""
 
     def _short_capacity(self, claim: int, wish: Wish, candidate: Candidate) -> tuple[Kind, str]:
         consumed = capacity.consumption(wish.amounts, candidate.capacity)
         if consumed is None:
             lacking = [name for name in wish.amounts if name not in candidate.capacity]
-            return "capacity", f"has no capacity {', '.join(lacking)}"
+            return "capacity", f"does not have the capacity {', '.join(lacking)}"
         in_use = self._trial.consumed(candidate)
         name = capacity.shortage(consumed, candidate.capacity, in_use) or ""
         used = in_use.get(name, Decimal(0))
@@ -289,7 +292,7 @@ class _View:
             yield held
         for taken in self._trial.taken:
             if taken.candidate is candidate:
-                yield f'given to request "{taken.wish.name}"'
+                yield f'allocated to request "{taken.wish.name}"'
 
     def _short_counter(self, claim: int, wish: Wish, candidate: Candidate) -> tuple[Kind, str]:
         pool = self._pools[candidate.pool]
@@ -297,12 +300,12 @@ class _View:
         left = self._counters.balance(pool).left[counter] - self._trial.drawn(pool.key).get(counter, Decimal(0))
         name, drawers = counter[1], listed(self._drawers(pool, counter), MAX_NAMES)
         if left < 0:  # of any counter, whether the device draws on it or not
-            text = f"pool {pool.key[1]} has {name} overdrawn by {quantity.render(-left)}"
+            text = f"pool {pool.key[1]}: {name} is exceeded by {quantity.render(-left)}"
             return "counters", f"{text}: {drawers}" if drawers else text
         needed, free = quantity.render(candidate.consumes[counter]), quantity.render(left)
         if drawers:
-            return "counters", f"needs {name} {needed}, {free} free: {drawers}"
-        return "counters", f"needs {name} {needed}, and the pool has {free} in all"
+            return "counters", f"requires {name} {needed}, {free} available: {drawers}"
+        return "counters", f"requires {name} {needed}, but the pool has only {free} in total"
 
     def _drawers(self, pool: Pool, counter: CounterKey) -> Iterator[str]:
         """Who has the devices that draw on the counter."""
@@ -313,7 +316,7 @@ class _View:
             if self._ledger.in_use(consumer.key):
                 yield f"{_label(consumer)} is {self._held([consumer.key])}"
             elif consumer.key in granted:
-                yield f'{_label(consumer)} is given to request "{granted[consumer.key]}"'
+                yield f'{_label(consumer)} is allocated to request "{granted[consumer.key]}"'
 
     def _taint(self, claim: int, wish: Wish, candidate: Candidate) -> tuple[Kind, str]:
         taint = untolerated(candidate.taints, wish.tolerations)
@@ -322,10 +325,10 @@ class _View:
 
     def _constraint(self, claim: int, wish: Wish, candidate: Candidate) -> tuple[Kind, str]:
         broken = self._trial.broken_constraint(claim, wish, candidate)
-        return "constraint", "breaks a constraint" if broken is None else broken.describe(candidate)
+        return "constraint", "violates a constraint" if broken is None else broken.describe(candidate)
 
     def _elsewhere(self, claim: int, wish: Wish, candidate: Candidate) -> tuple[Kind, str]:
-        return "other-node", "are for other nodes"
+        return "other-node", "are on other nodes"
 
     def _held(self, devices: Iterator[DeviceKey] | Sequence[DeviceKey]) -> str:
         holders = list(dict.fromkeys(shown(holder) for device in devices for holder in self._ledger.holders(device)))

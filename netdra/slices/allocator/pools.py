@@ -152,7 +152,7 @@ class SliceIndex:
                 return None
             current = [other for other in everywhere if other.spec.pool.generation == head.generation]
             if len(current) != head.resource_slice_count:
-                problem = f"{len(current)} of its {head.resource_slice_count} slices are there"
+                problem = f"only {len(current)} of its {head.resource_slice_count} slices exist"
                 return Pool(key=key, state="incomplete", problem=f"{problem}: it is being updated")
             chosen = {id(published) for published in relevant}
             elsewhere = [other for other in current if id(other) not in chosen]
@@ -225,7 +225,7 @@ def _has_both(published: ResourceSlice) -> bool:
 def _passed_over(published: ResourceSlice) -> str:
     count = len(published.spec.devices)
     devices = f"{count} device{'s are' if count != 1 else ' is'}"
-    return f'{devices} passed over: slice "{_slice_name(published)}" has sharedCounters, and may have nothing else'
+    return f'{devices} skipped: slice "{_slice_name(published)}" has sharedCounters, which must be its only content'
 
 
 def _slice_name(published: ResourceSlice) -> str:
@@ -284,5 +284,8 @@ def _unknown_counter(counters: Mapping[CounterKey, Decimal], candidates: Iterabl
     for candidate in candidates:
         for counter_set, name in candidate.consumes:
             if (counter_set, name) not in counters:
-                return f'device "{candidate.device.name}" draws on counter {counter_set}/{name}, which the pool lacks'
+                return (
+                    f'device "{candidate.device.name}" consumes counter {counter_set}/{name}, which does '
+                    "not exist in the pool"
+                )
     return ""

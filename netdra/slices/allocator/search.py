@@ -77,7 +77,7 @@ class _Search:
                 least += min(self._size(wish) for wish in wishes)
                 if least > MAX_RESULTS:
                     raise UnallocatableError(
-                        f"claim {self.claim_name} asks for {least} devices or more, the limit is {MAX_RESULTS}"
+                        f"claim {self.claim_name} requests at least {least} devices; the limit is {MAX_RESULTS}"
                     )
         try:
             return self._request(0, 0)
@@ -96,8 +96,8 @@ class _Search:
             if pool.state != "usable":
                 name = "/".join(pool.key)
                 raise UnallocatableError(
-                    f'claim {self.claim_name}, request "{wish.name}" asks for all devices, but pool {name} is '
-                    f"{pool.state}: {pool.problem}"
+                    f'claim {self.claim_name}, request "{wish.name}" requests all devices, but pool '
+                    f"{name} is {pool.state}: {pool.problem}"
                 )
         return [candidate for candidate in self._candidates if self._trial.listable(wish, candidate)]
 
@@ -181,8 +181,8 @@ class _Search:
         verdict = self._take(claim, wish, candidate)
         if verdict is DeviceVerdict.CONSTRAINED:
             raise UnallocatableError(
-                f'claim {self.claim_name}, request "{wish.name}" asks for all devices, but a constraint keeps '
-                f"{candidate.key[2]} out"
+                f'claim {self.claim_name}, request "{wish.name}" requests all devices, but a '
+                f"constraint excludes {candidate.key[2]}"
             )
         if verdict is not DeviceVerdict.FREE:
             return False
@@ -196,7 +196,7 @@ class _Search:
         if self._steps == HARD and self._is_impossible():
             raise _ImpossibleError
         if self._steps > self._max_steps:
-            raise UnallocatableError(f"claim {self.claim_name}: too many combinations of devices to try them all")
+            raise UnallocatableError(f"claim {self.claim_name}: too many combinations of devices")
         verdict = self._trial.take(claim, wish, candidate)
         if verdict is DeviceVerdict.FREE:
             self._lengths[claim] += 1

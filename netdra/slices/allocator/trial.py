@@ -83,11 +83,11 @@ class Constraint:
         """Why a device cannot be added now, in words."""
         values = attribute_values(candidate, self.attribute)
         if not values:
-            return f"has no attribute {self.attribute}, which a constraint compares"
+            return f"does not have the attribute {self.attribute}, which a constraint compares"
         shown = _show(values)
         if self._match:
-            return f"{self.attribute} is {shown}, must be {_show(self._chosen[-1])} as on the claim's other devices"
-        return f"{self.attribute} is {shown}, which a device of the claim has already"
+            return f"{self.attribute} is {shown}, but must be {_show(self._chosen[-1])} as on the claim's other devices"
+        return f"{self.attribute} is {shown}, as on another device of the claim"
 
 
 def attribute_values(candidate: Candidate, name: str) -> Values:

@@ -214,10 +214,10 @@ def task(
             raise UnallocatableError(f'request "{request.name}": capacity: {problem}') from None
     for number, constraint in enumerate(claim.spec.devices.constraints):
         if constraint.match_attribute is None and constraint.distinct_attribute is None:
-            raise UnallocatableError(f"constraint {number} is empty: it needs matchAttribute or distinctAttribute")
+            raise UnallocatableError(f"constraint {number} is empty: matchAttribute or distinctAttribute is required")
     namespace = claim.metadata.namespace or "default"
     if namespace not in admin_namespaces and any(wish.admin for wishes in requests for wish in wishes):
-        raise UnallocatableError(f'adminAccess needs the label {ADMIN_LABEL}: "true" on namespace {namespace}')
+        raise UnallocatableError(f'adminAccess requires the label {ADMIN_LABEL}: "true" on namespace {namespace}')
     return ClaimTask(claim, claim_key(claim), msgspec.json.encode(claim.spec), tuple(requests))
 
 
@@ -238,7 +238,7 @@ def _wish(
     name = f"{request.name}/{wanted.name}" if isinstance(wanted, DeviceSubRequest) else request.name
     device_class = classes.get(wanted.device_class_name)
     if device_class is None:
-        raise UnallocatableError(f'request "{name}": there is no DeviceClass "{wanted.device_class_name}"')
+        raise UnallocatableError(f'request "{name}": DeviceClass "{wanted.device_class_name}" not found')
     of_class = _expressions(name, device_class.spec.selectors)
     everything = wanted.allocation_mode == "All"
     return Wish(
@@ -258,5 +258,5 @@ def _wish(
 def _expressions(name: str, selectors: tuple[DeviceSelector, ...]) -> list[str]:
     expressions = [selector.cel.expression for selector in selectors if selector.cel is not None]
     if len(expressions) != len(selectors):
-        raise UnallocatableError(f'request "{name}": a selector has no CEL expression')
+        raise UnallocatableError(f'request "{name}": a selector does not have a CEL expression')
     return expressions

@@ -77,19 +77,21 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
         """
         findings = [
             Finding(
-                f'{named}, request "{short.request}": {short.wanted} devices are requested, but only {short.matching} '
-                f"match{'es' * (short.matching == 1)} on any node, and a request never gets one shared device twice",
-                hint="divide the pooled VFs into more lanes, or write several requests",
+                f'{named}, request "{short.request}": {short.wanted} devices are requested, but only '
+                f"{short.matching} match{'es' * (short.matching == 1)} on any node, and a request "
+                "cannot get the same shared device twice",
+                hint="divide the pooled VFs into more lanes, or use several requests",
             )
             for short in self.shortages
         ]
         if self.node:
             what = (
-                f"{named}: if one of its requests cannot be met on {at or f'node {self.node}'}, kube-scheduler visits "
-                f"up to {_number(self.visits)} devices, and about {MOST_VISITS:,} fit into its timeout of 10 s: "
-                "the pod then stays Pending although other nodes are free"
+                f"{named}: if a request cannot be allocated on {at or f'node {self.node}'}, "
+                f"kube-scheduler visits up to {_number(self.visits)} devices, and about "
+                f"{MOST_VISITS:,} fit into its timeout of 10 s: the pod stays Pending although "
+                "other nodes are free"
             )
-            order = f"write the requests in the order {', '.join(self.order)}, or " if self.order else ""
+            order = f"change the order of the requests to {', '.join(self.order)}, or " if self.order else ""
             findings.append(
                 Finding(what, hint=f"{order}offer the VFs together (pooledVFs in their policy), in few lanes")
             )

@@ -42,13 +42,14 @@ WORK: dict[str, dict[Right, str]] = {
     "controller": {
         **{
             (verb, f"{kind}/status"): "statuses are its work, and a subresource has nothing else"
-            for kind in ("networktopologies", "deviceexposurepolicies", "cniplugins")
+            for kind in ("networktopologies", "deviceexposurepolicies", "cniplugins", "podnetworks")
             for verb in ("patch",)
         },
         **{(verb, kind): "it alone writes them" for kind in SUMMARIES for verb in ("create", "patch")},
         ("patch", "cnipluginschemas/status"): "the same",
         **{(verb, "neutronports"): "it alone writes them" for verb in ("create", "patch", "delete")},
         ("patch", "neutronports/status"): "it alone writes them",
+        **{(verb, "podaddresses"): "it alone writes them" for verb in ("create", "update", "delete")},
         **{
             ("update", f"{kind}/finalizers"): "nothing is stored there: it lets owners be set"
             for kind in ("neutronports", "cniplugins", "networktopologies")
@@ -63,6 +64,7 @@ WORK: dict[str, dict[Right, str]] = {
                 "networktopologyusages",
                 "deviceexposurepolicyrollouts",
                 "customdevicerollouts",
+                "podaddresses",
             )
         },
         ("delete", "leases"): "by name in RBAC: that of the leaders",

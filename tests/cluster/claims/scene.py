@@ -173,7 +173,9 @@ async def node(
         Client(connect(proxy.config)) as client,
     ):
         claims = handler(client, name, view, holders, store, files)
-        yield Scene(workspace, name, view, holders, proxy, claims, store, files, client)
+        scene = Scene(workspace, name, view, holders, proxy, claims, store, files, client)
+        yield scene
+        await scene.claims.aclose()
 
 
 def pooled_vfs(

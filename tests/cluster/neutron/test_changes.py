@@ -129,5 +129,5 @@ def test_what_no_vf_can_be_set_up_for_is_told(workspace: Workspace, cloud: Cloud
     group: Object = cloud.admin("neutron", "POST", "/v2.0/security-groups", {"security_group": rules})["security_group"]
     ask(workspace, "grouped", topology(workspace, securityGroups=[group["id"]]), node)
     wait(workspace, "grouped")
-    assert condition(workspace, "grouped", "Enforced")().startswith("security groups: not enforced")
+    assert condition(workspace, "grouped", "Enforced")().startswith("security groups are not enforced")
     until(lambda: notes(workspace, "NotEnforced", "security groups")() == {"ResourceClaim"}, "an event")

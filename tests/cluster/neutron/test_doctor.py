@@ -192,9 +192,9 @@ def test_what_the_user_may_not_see_is_said_and_is_not_called_well(
     findings = asked(mapping(tmp_path / "map", physnet2={"network": "data"}))
     assert levels(findings) == dict.fromkeys(("mechanism sriovnicswitch", "NIC switch agents", "networks"), "warning")
     agents = only(findings, "NIC switch agents")
-    assert agents["seen"].startswith("could not be seen: Neutron shows this user no agent; get_agent is")
+    assert agents["seen"].startswith("could not be read: Neutron shows this user no agent; get_agent is")
     assert "openstack network agent list" in agents["fix"]
-    assert "could not be seen: get_network:provider:physical_network" in only(findings, "networks")["seen"]
+    assert "could not be read: get_network:provider:physical_network" in only(findings, "networks")["seen"]
     assert "could not be seen" in only(findings, "network of physnet2")["seen"]
 
 
@@ -204,12 +204,16 @@ def test_an_agent_that_is_dead_or_elsewhere_is_told_with_the_host(
     agent.silence(HOST)
     dead = only(asked(), "NIC switch agents")
     assert dead["level"] == "error"
-    assert f"not alive on the hosts of 1 nodes, whose VFs get no ports: {node} (host {HOST}, physnet2" in dead["seen"]
+    assert (
+        f"not alive on the hosts of 1 nodes, whose VFs do not get ports: {node} (host {HOST}, physnet2" in dead["seen"]
+    )
     assert f"openstack network agent list --host {HOST}" in dead["fix"]
     workspace.api.patch(NODE, node, {"metadata": {"annotations": {"networking.dra.io/neutron-host": None}}})
     missing = only(asked(), "NIC switch agents")
     assert missing["level"] == "error"
-    assert f"1 nodes have none, so their VFs get no ports: {node} (physnet2, physnet3)" in missing["seen"]
+    assert (
+        f"1 nodes do not have an agent, so their VFs do not get ports: {node} (physnet2, physnet3)" in missing["seen"]
+    )
     assert HOST in missing["seen"]
     assert f"kubectl annotate node {node} networking.dra.io/neutron-host=HOST" in missing["fix"]
 
@@ -242,7 +246,7 @@ def test_networks_that_are_not_there_or_of_another_physical_network_are_told(
     assert only(findings, "network of physnet2")["level"] == "error"
     assert 'no network "nowhere"' in only(findings, "network of physnet2")["seen"]
     assert only(findings, "network of physnet3")["level"] == "error"
-    assert only(findings, "network of physnet3")["seen"] == 'data is of physical network "physnet2"'
+    assert only(findings, "network of physnet3")["seen"] == 'data belongs to physical network "physnet2"'
     findings = asked(mapping(file, physnet2={"network": "data", "subnet": "nowhere"}))
     assert 'no subnets "nowhere"' in only(findings, "network of physnet2")["seen"]
     findings = asked(mapping(file, physnet22={"network": "data"}))
@@ -331,7 +335,7 @@ def test_what_becomes_of_ports_is_told_with_the_controllers_own_words(
     def tells(*words: str) -> bool:
         return any(all(word in line for word in words) for line in told())
 
-    assert tells("ok no topology asks for them")
+    assert tells("ok no topology uses them")
     arguments = (
         f"--neutron-clouds={cloud.clouds(tmp_path / 'clouds.yaml')}",
         f"--neutron-physnets={mapping(tmp_path / 'map', physnet2={'network': 'data'}).partition('=')[2]}",
@@ -368,7 +372,7 @@ def test_what_becomes_of_ports_is_told_with_the_controllers_own_words(
         addresses = {one["device"]: "0000:05:00.7" for one in devices["status"]["allocation"]["devices"]["results"]}
         (silent,) = allotted(api, namespace, "silent", node, addresses)
         silent.create()
-        until(lambda: tells("1 stay Terminating", "no answer within"), "the port that stays", seconds=PATIENCE)
+        until(lambda: tells("1 remain in Terminating", "no answer within"), "the port that stays", seconds=PATIENCE)
         until(
             lambda: tells(
                 "error 1 allocated claims whose topology has `neutron` have no NeutronPort", f"{namespace}/alone"
@@ -377,7 +381,7 @@ def test_what_becomes_of_ports_is_told_with_the_controllers_own_words(
             seconds=PATIENCE,
         )
         until(
-            lambda: tells("error 1 NeutronPorts without an answer of the controller", silent.name),
+            lambda: tells("error 1 NeutronPorts not processed by the controller", silent.name),
             "the port without an answer",
             seconds=PATIENCE,
         )
@@ -395,7 +399,7 @@ def test_who_may_not_read_ports_is_told_so(control_plane: ControlPlane, api: Api
     account = identities.kubeconfig(control_plane, api, "netdra-webhook")
     (finding,) = filter(is_of_ports, run(f"--kubeconfig={account}"))
     assert finding["level"] == "warning"
-    assert finding["seen"].startswith("could not be seen: ")
+    assert finding["seen"].startswith("could not be read: ")
     assert "neutronports" in finding["seen"]
 
 
@@ -404,7 +408,7 @@ def test_who_may_not_read_ports_is_told_so(control_plane: ControlPlane, api: Api
     [
         (("--neutron-cloud=one",), "need --neutron-clouds"),
         (("--neutron-clouds=/nowhere/clouds.yaml",), "/nowhere/clouds.yaml: No such file"),
-        (("--only=node", "--neutron-clouds=FILE"), "leave out --only node"),
+        (("--only=node", "--neutron-clouds=FILE"), "omit --only node"),
     ],
 )
 def test_options_that_make_no_sense_are_bad_usage(

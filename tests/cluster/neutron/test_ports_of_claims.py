@@ -215,7 +215,7 @@ def test_which_networks_are_of_a_physical_network_counts_for_who_may_see_it(
     cloud.network("one", "physnet3")
     cloud.network("other", "physnet3")
     ask(workspace, "believed", topology(workspace, "physnet2", "believed", network="one"), node)
-    assert "may not see whether network one is of physnet2" in bound(wait(workspace, "believed")[0])[2]
+    assert "not allowed to read whether network one belongs to physnet2" in bound(wait(workspace, "believed")[0])[2]
     cloud.allow(get_network__provider__physical_network="role:service or role:admin")
     try:
         ask(workspace, "several", topology(workspace, "physnet3", "several"), node)

@@ -124,7 +124,7 @@ def opens(pods: Pods, pod: str, path: Path) -> str:
 def test_a_file_is_waited_for_given_to_one_pod_and_tainted_when_it_goes(offer: Offer, folder: Path) -> None:
     path = folder / "fpga0"
     said = register(offer.driver, "fpga0", path, "--attribute=model=a10", "--capacity=gates=9")
-    assert f"device file {path} is not there; it is taken when it comes" in said
+    assert f"device file {path} does not exist; netdra offers it once it exists" in said
     offer.workspace.create(policy(offer))
     listed = netdra(offer.driver, "registrations", f"--socket={SOCKET}")
     assert f"the file {path}" in " ".join(listed.split())
@@ -221,7 +221,7 @@ def test_what_is_not_to_be_given_is_refused_with_the_rule(offer: Offer, folder: 
         folder / "memory": "leads to /dev/mem, which is not allowed on this node",
         folder / "outside": "leads to /etc/passwd, which is not allowed on this node",
         folder / "copy": "is device 1:1, which is never given to pods",
-        folder / "disk": "is a block device, and only character devices are given",
+        folder / "disk": "is a block device; only character devices are supported",
         Path("/dev/null"): "is not allowed on this node, which allows",
         Path("/etc/passwd"): "is not an absolute path below /dev",
         Path("/dev/../etc/passwd"): 'has an empty part, "." or ".."',
@@ -266,5 +266,5 @@ def test_the_command_line_tells_of_files(offer: Offer, folder: Path) -> None:
     assert "CNI plugins: device-file" in told
     assert "bctl/model" in told
     later = netdra(offer.driver, "explain", "later", *explain, text=given)
-    assert f"hidden: device file {folder}/later is not there" in later
+    assert f"hidden: device file {folder}/later does not exist" in later
     path.unlink()

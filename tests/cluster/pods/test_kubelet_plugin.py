@@ -123,7 +123,7 @@ def test_a_refusal_is_an_event_of_the_pod_in_its_own_words(driver: Driver) -> No
     driver.start()
     driver.claim("c", config=[{"opaque": {"driver": names.DRIVER, "parameters": {"kind": "Mine"}}}])
     driver.pods.add("p", "c")
-    text = "brings configuration of its own for dra.networking"
+    text = "contains configuration for dra.networking"
     event = driver.pods.wait_event("p", "FailedPrepareDynamicResources", text)
     assert "remove it from spec.devices.config" in event["message"]
     assert driver.records() == set()

@@ -13,11 +13,11 @@ from netdra.cli.main import cli
 from netdra.model.names import DRIVER
 from netdra.model.topology import NetworkTopology
 from netdra.topology.classes import device_classes
+from testbed.api import Object
 from testbed.control_plane import ControlPlane
 from testbed.driver import Driver
 from testbed.objects import CLAIM, manifest
-from testbed.pods import Pods
-from testbed.waiting import until
+from testbed.pods import Pods, is_running
 from testbed.workspace import Workspace
 from tests.cluster.pods import witness
 from tests.cluster.pods.running import TOPOLOGY, step
@@ -35,11 +35,22 @@ def first_lines(told: Result) -> str:
     return "\n".join(told.stdout.splitlines()[:3])
 
 
+def wait_reason(stage: Stage, claim: str, reason: str) -> None:
+    """Have the kubelet look at the pod until the claim's device has a reason; by itself it may wait for a minute."""
+
+    def has_reason(_: Object | None) -> bool:
+        devices = stage.pods.claim_status(claim)
+        return [each["conditions"][0]["reason"] for each in devices] == [reason]
+
+    witness.hurry(stage.pods, "pod", has_reason)
+
+
 def test_a_pod_that_runs_has_its_steps_and_addresses_and_then_its_drift(
     stage: Stage, control_plane: ControlPlane, workspace: Workspace
 ) -> None:
-    witness.run(stage.pods, "pod", stage.claim("net"))
-    witness.wait_status(stage.pods, "net")
+    witness.add(stage.pods, "pod", stage.claim("net"))
+    wait_reason(stage, "net", "Attached")
+    stage.pods.wait("pod", is_running)
     told = why(control_plane, workspace, "pod", "pod")
     assert told.exit_code == 0, told.output
     assert "No problem was found." in first_lines(told)
@@ -64,7 +75,7 @@ def test_a_step_that_fails_is_the_cause_with_the_plugins_own_words(
 ) -> None:
     stage.driver.recorder("far-end").fails("ADD", message="no carrier on the far side")
     witness.add(stage.pods, "pod", stage.claim("net", "far-end"))
-    witness.wait_status(stage.pods, "net", "StepFailed")
+    wait_reason(stage, "net", "StepFailed")
     told = why(control_plane, workspace, "pod", "pod")
     assert told.exit_code == 1, told.output
     assert 'step "more"' in first_lines(told)
@@ -92,7 +103,7 @@ def test_values_out_of_their_bounds_are_the_cause(
     devices: dict[str, Any] = {"requests": requests, "config": [{"requests": ["share"], "opaque": opaque}]}
     workspace.api.create(manifest(CLAIM, "values", workspace.namespace, spec={"devices": devices}))
     stage.pods.add("pod", "values")
-    witness.wait_status(stage.pods, "values", "NotPrepared")
+    wait_reason(stage, "values", "NotPrepared")
     told = why(control_plane, workspace, "pod", "pod", "-o", "json")
     assert told.exit_code == 1, told.output
     assert "9000" in json.loads(told.stdout)["cause"]["text"]
@@ -106,12 +117,11 @@ def test_a_node_whose_driver_does_not_run_is_the_cause(
     driver.kill()
     try:
         pods.add("pod", claim)
-        pods.wait_event("pod", "FailedPrepareDynamicResources")
 
-        def is_told() -> bool:
+        def is_told(_: Object | None) -> bool:
             return "cannot reach the driver dra.networking" in first_lines(why(control_plane, workspace, "pod", "pod"))
 
-        until(is_told, "the cause to be found", detail=lambda: why(control_plane, workspace, "pod", "pod").output)
+        witness.hurry(pods, "pod", is_told)
     finally:
         driver.start()
 
@@ -119,8 +129,9 @@ def test_a_node_whose_driver_does_not_run_is_the_cause(
 def test_devices_of_a_node_and_their_users_are_listed_and_counted(
     stage: Stage, control_plane: ControlPlane, workspace: Workspace
 ) -> None:
-    witness.run(stage.pods, "pod", stage.claim("net"))
-    witness.wait_status(stage.pods, "net")
+    witness.add(stage.pods, "pod", stage.claim("net"))
+    wait_reason(stage, "net", "Attached")
+    stage.pods.wait("pod", is_running)
     access = [f"--kubeconfig={control_plane.kubeconfig()}", f"--node={stage.driver.node.name}", "-o", "json"]
     uses = json.loads(CliRunner().invoke(cli, ["get", "--used", *access]).stdout)
     (use,) = uses

@@ -146,7 +146,7 @@ def test_a_policy_whose_devices_another_takes_says_so(
                 second,
                 lambda found: condition(found, "Overlapping").get("status") == "True",
             )
-            text = f'policy "{first}" takes 2 devices that this one matches'
+            text = f'policy "{first}" takes 2 devices that this policy also matches'
             assert condition(found, "Overlapping")["message"] == text
 
     with running_controller(control_plane, workspace.api):

@@ -56,7 +56,7 @@ def test_the_trouble_of_a_vf_is_a_condition_of_its_claim_while_it_lasts(scene: S
         async with scene.daemon() as daemon:
             await daemon.run(sandbox)
             reference = ClaimReference(namespace=scene.workspace.namespace, name=claim, uid=scene.uid(claim))
-            # The device of the scene is a veth, which has no PCI address.
+            # The device of the scene is a veth, which does not define PCI address.
             trouble = VFTrouble(claim=reference, vf="", name="p0v0", reason="VFGone", message="VF p0v0 is gone")
             daemon.pods.writer.note_troubles([trouble])
             await daemon.written()

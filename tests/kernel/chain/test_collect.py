@@ -117,7 +117,7 @@ def test_a_plugin_without_it_is_left_out_and_one_that_fails_is_told(bed: Bed) ->
     report = collect(bed.settings)
     assert not report.is_clean
     assert "cannot" in report.networks[0].problem
-    assert report.networks[1].skipped == "it speaks CNI 1.0.0, which has no GC"
+    assert report.networks[1].skipped == "it supports CNI 1.0.0, which does not define GC"
 
 
 def test_without_any_state_there_is_nothing_to_collect(tmp_path: Path) -> None:

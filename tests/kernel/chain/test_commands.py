@@ -75,7 +75,7 @@ def test_a_topology_is_attached_checked_and_detached(bed: Bed, topology: str) ->
     assert (repaired.returncode, repaired.stderr) == (0, "")
     again = netdra(bed, "attach", "--netns", bed.pod.path, "--plan", topology)
     assert again.returncode == 0
-    assert "is attached already" in again.stderr
+    assert "is already attached" in again.stderr
     checked = netdra(bed, "check", sandbox)
     assert (checked.returncode, checked.stdout.count(" ok")) == (0, 2)
     bed.run("ip", "link", "set", "net1", "mtu", "1300", inside=True)
@@ -120,7 +120,7 @@ def test_a_failure_says_what_failed_and_what_was_undone(bed: Bed, tmp_path: Path
     done = netdra(bed, "attach", "--netns", bed.pod.path, "--plan", path)
     assert done.returncode == 3
     assert done.stdout == ""
-    assert 'step "bad" (fake binary): no (code 7: its configuration is wrong): because' in done.stderr
+    assert 'step "bad" (fake binary): no (code 7: its configuration is invalid): because' in done.stderr
     assert "undone: bad, dev" in done.stderr
     told = netdra(bed, "attach", "--netns", bed.pod.path, "--plan", path, "-o", "json")
     assert told.returncode == 3
@@ -251,7 +251,7 @@ def test_a_namespace_that_this_process_may_not_enter_is_told_apart_from_a_file_t
     plain.touch()
     before = bed.state()
     no_namespace = netdra(bed, "attach", "--netns", str(plain), "--plan", topology)
-    assert (no_namespace.returncode, f'"{plain}" is no network namespace' in no_namespace.stderr) == (2, True)
+    assert (no_namespace.returncode, f'"{plain}" is not a network namespace' in no_namespace.stderr) == (2, True)
     without_rights = netdra(bed, "attach", "--netns", bed.pod.path, "--plan", topology, under=("unshare", "--user"))
     assert without_rights.returncode == 3
     assert f'cannot enter network namespace "{bed.pod.path}": Operation not permitted' in without_rights.stderr

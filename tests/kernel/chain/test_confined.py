@@ -46,7 +46,7 @@ def test_a_derived_host_device_leaves_the_uplink_on_the_node(node: Bed, config: 
 def test_a_root_host_device_takes_what_was_allocated_and_not_what_its_config_says(node: Bed) -> None:
     before = node.state()
     named = step("dev", "host-device", "net2", {"device": UPLINK}, device=device("eth7"), binary=True)
-    with pytest.raises(InvalidInputError, match='is not that of the allocated device "eth7"'):
+    with pytest.raises(InvalidInputError, match='does not match the allocated device "eth7"'):
         attached(node, named)
     assert differences(before, node.state()) == []
 
@@ -81,7 +81,7 @@ def test_a_program_that_does_not_heed_where_to_look_is_found_out_and_undone(node
     old.does("ADD", f"{inside} && echo '{made}'")
     old.does("DEL", 'ip -n "$(basename "$CNI_NETNS")" link del "$CNI_IFNAME"')
     before = node.state()
-    with pytest.raises(AttachError, match='"net2" was made on an interface of the node, not of the pod'):
+    with pytest.raises(AttachError, match='"net2" was created on an interface of the node, not of the pod'):
         attached(node, DEVICE, macvlan({"master": "net1", "linkInContainer": True}))
     assert [call.verb for call in old.calls()] == ["STATUS", "ADD", "DEL"]
     assert differences(before, node.state()) == []

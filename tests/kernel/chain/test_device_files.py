@@ -51,7 +51,7 @@ def test_the_result_has_the_file_and_its_numbers_and_nothing_on_the_host_changes
 
 def test_what_is_not_allowed_or_not_there_any_more_is_refused_when_the_pod_begins(bed: Bed, path: Path) -> None:
     settings = msgspec.structs.replace(bed.settings, device_files=(f"{path.parent}/*",))
-    with pytest.raises(AttachError, match=f"device file {path} is not allowed on this node, which allows none"):
+    with pytest.raises(AttachError, match=f"device file {path} is not allowed on this node, which does not allow any"):
         attach(plans(path), bed.container, bed.pod.path, bed.settings)
     path.unlink()
     with pytest.raises(AttachError, match="is not there"):
@@ -76,5 +76,5 @@ def test_a_file_is_attached_by_its_own_step_alone(path: Path) -> None:
     nic = PlannedDevice(request="net", pool=POOL, device="eth7", if_name="eth7", type="nic")
     wrong = msgspec.structs.replace(step, device=nic)
     (finding,) = check_plans([msgspec.structs.replace(plan, steps=(wrong,))])
-    assert 'device "eth7" is no device file' in finding.text
+    assert 'device "eth7" is not a device file' in finding.text
     assert check_plans([plan]) == ()

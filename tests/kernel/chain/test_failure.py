@@ -182,7 +182,7 @@ def test_the_error_names_all_that_a_person_needs(bed: Bed) -> None:
         attach(plans, bed.container, bed.pod.path, bed.settings)
     assert str(caught.value) == (
         f'sandbox {bed.container.sandbox}: NetworkTopology "bonded", step "bad" (fake binary): '
-        "no (code 7: its configuration is wrong): because\n"
+        "no (code 7: its configuration is invalid): because\n"
         "  stderr: panic: oh\n"
         "undone: bad, dev"
     )
@@ -241,7 +241,7 @@ def test_what_can_be_known_before_is_refused_before_anything_is_touched(bed: Bed
 
 
 def test_a_pod_in_the_hosts_own_namespace_is_refused(bed: Bed) -> None:
-    with pytest.raises(InvalidInputError, match="host's own network namespace"):
+    with pytest.raises(InvalidInputError, match="host's network namespace"):
         attach((plan(),), bed.container, "/proc/thread-self/ns/net", bed.settings)
 
 
@@ -279,11 +279,11 @@ def test_a_bad_checkpoint_is_put_aside_and_told(bed: Bed) -> None:
     path.parent.mkdir()
     path.write_text("rubbish\n")
     report = attach(plans, bed.container, bed.pod.path, bed.settings)
-    assert "no readable header; it was put aside" in report.problems[0]
+    assert "does not have a readable header; it was renamed to" in report.problems[0]
     path.write_text("rubbish\n")
     gone = detach(bed.container.sandbox, bed.settings)
     assert not gone.is_clean
-    assert "it was put aside" in gone.problems[0]
+    assert "it was renamed to" in gone.problems[0]
 
 
 def failed(plans: tuple[Plan, ...], bed: Bed) -> FailedAttachReport:

@@ -80,7 +80,7 @@ IN_THE_POD: dict[str, dict[str, Any]] = {
 def test_a_plugin_whose_del_fails_has_nothing_left_to_undo_if_all_was_in_the_namespace(bed: Bed, kind: str) -> None:
     report = without_its_namespace(bed, IN_THE_POD[kind], kind)
     assert report.is_clean
-    assert "its DEL failed, but all that it makes is gone with the namespace" in report.undone[0].notes[0]
+    assert "its DEL failed, but everything that it created was removed with the namespace" in report.undone[0].notes[0]
     assert not detach(bed.container.sandbox, bed.settings).found
 
 
@@ -167,7 +167,7 @@ def test_another_namespace_at_the_same_path_is_not_touched(bed: Bed) -> None:
         bed.run("ip", "-n", name, "link", "add", "net1", "mtu", "1234", "type", "bridge")
         bed.run("ip", "-n", name, "addr", "add", "10.1.0.5/24", "dev", "net1")
         before = bed.link("net1", inside=True)
-        assert check(bed.container.sandbox, bed.settings).problems == ("its network namespace is gone",)
+        assert check(bed.container.sandbox, bed.settings).problems == ("its network namespace no longer exists",)
         report = detach(bed.container.sandbox, bed.settings)
         assert report.is_clean
         assert report.namespace_gone
@@ -183,7 +183,9 @@ def test_after_a_restart_of_the_machine_only_what_outlives_it_is_released(bed: B
     attach(plans, bed.container, bed.pod.path, bed.settings)
     as_of_another_boot(bed)
     bed.veth("eth7", "new7", mtu=1234, mac=bed.link("net1", inside=True)["address"])
-    assert check(bed.container.sandbox, bed.settings).problems == ("it was attached before the machine was started",)
+    assert check(bed.container.sandbox, bed.settings).problems == (
+        "it was attached before the last reboot of the node",
+    )
     report = detach(bed.container.sandbox, bed.settings)
     assert report.is_clean
     assert leases(bed) == []
@@ -248,7 +250,7 @@ def test_a_plan_that_this_netdra_cannot_read_is_put_aside(bed: Bed) -> None:
     path = checkpoint.path_of(bed.settings.state, bed.container.sandbox)
     path.write_bytes(path.read_bytes().replace(b'"dependOn":["dev"]', b'"dependOn":["gone"]'))
     report = detach(bed.container.sandbox, bed.settings)
-    assert "the checkpoint was put aside" in report.problems[0]
+    assert "the checkpoint was renamed to" in report.problems[0]
     assert path.with_name(f"{path.name}.bad-0").exists()
     assert not detach(bed.container.sandbox, bed.settings).found
 

@@ -108,10 +108,10 @@ def test_drift_is_shown_step_by_step(bed: Bed) -> None:
             'interface "net1" has lost address 10.1.0.5/24',
             'sysctl net/core/somaxconn is "100", not "512"',
         ),
-        ('CNI plugin "fake" CHECK: rule is gone (code 7: its configuration is wrong)',),
+        ('CNI plugin "fake" CHECK: rule is gone (code 7: its configuration is invalid)',),
     ]
     bed.run("ip", "link", "del", "net1", inside=True)
-    assert check(bed.container.sandbox, bed.settings).steps[0].drift == ('interface "net1" is not there',)
+    assert check(bed.container.sandbox, bed.settings).steps[0].drift == ('interface "net1" does not exist',)
 
 
 def test_a_plugin_without_check_is_told_as_not_checked(bed: Bed) -> None:
@@ -126,13 +126,13 @@ def test_a_plugin_without_check_is_told_as_not_checked(bed: Bed) -> None:
             step="a",
             plugin="fake",
             execution="Binary",
-            skipped="it speaks CNI 0.3.1, which has no CHECK",
+            skipped="it supports CNI 0.3.1, which does not define CHECK",
         ),
     )
 
 
 def test_a_sandbox_that_was_never_attached_cannot_be_checked(bed: Bed) -> None:
-    assert check("nobody", bed.settings).problems == ("it was never attached here, or is detached",)
+    assert check("nobody", bed.settings).problems == ("it was never attached on this node, or it is already detached",)
 
 
 def test_a_pod_without_plans_is_attached_to_nothing(bed: Bed) -> None:

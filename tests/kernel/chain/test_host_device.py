@@ -136,7 +136,7 @@ def test_without_an_allocated_device_it_is_named_as_for_the_plugin(bed: Bed, con
     ("config", "given", "complaint"),
     [
         ({}, None, "none is named"),
-        ({"device": "eth8"}, device("eth7"), 'device "eth8" is not that of the allocated device "eth7"'),
+        ({"device": "eth8"}, device("eth7"), 'device "eth8" does not match the allocated device "eth7"'),
         ({"hwaddr": "02:00:00:00:00:08"}, device("eth7", mac="02:00:00:00:00:07"), "is not that of the allocated"),
         ({"pciBusID": "0000:01:00.0"}, device("eth7", pci_address="0000:02:00.0"), "is not that of the allocated"),
         ({"runtimeConfig": {"deviceID": "0000:01:00.0"}}, device("eth7"), "is not that of the allocated"),
@@ -308,7 +308,7 @@ def test_the_next_pod_waits_for_a_virtual_device_until_it_is_what_it_was(
     report = detach(bed.container.sandbox, bed.settings)
     assert report.is_clean, str(report)
     assert not report.notes
-    assert [f"is still sandbox {bed.container.sandbox}'s" in refusal for refusal in refusals] == [True]
+    assert [f"is still used by sandbox {bed.container.sandbox}'s" in refusal for refusal in refusals] == [True]
     assert bed.link("eth7")["mtu"] == mtu
     moved(second, given=device("eth7"))
     assert bed.run("ip", "-n", other.name, "link", "show", "net1")

@@ -49,8 +49,8 @@ def attached(bed: Bed, *steps: PlannedStep) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (("link", "del", "net1"), 'interface "net1" is not there'),
-        (("link", "set", "net1", "name", "other"), 'interface "net1" is not there'),
+        (("link", "del", "net1"), 'interface "net1" does not exist'),
+        (("link", "set", "net1", "name", "other"), 'interface "net1" does not exist'),
         (("link", "set", "net1", "address", "02:00:00:00:00:77"), 'interface "net1" has MAC 02:00:00:00:00:77, not '),
         (("addr", "del", "10.1.0.5/24", "dev", "net1"), 'interface "net1" has lost address 10.1.0.5/24'),
     ],
@@ -73,7 +73,7 @@ def test_a_check_that_is_not_implemented_is_no_drift(bed: Bed, answer: dict[str,
     assert (made.drift, made.skipped) == ((), "")
     assert (quiet.drift, answer["message"] in quiet.skipped) == ((), True)
     bed.run("ip", "link", "del", "net1", inside=True)
-    assert looked(bed)[0].drift == ('interface "net1" is not there',)
+    assert looked(bed)[0].drift == ('interface "net1" does not exist',)
 
 
 @pytest.mark.parametrize("answer", [{"code": 100, "message": "rule is gone"}, {"code": 7, "message": "no such mode"}])
@@ -103,7 +103,7 @@ def test_what_stands_on_another_interface_than_it_should_is_seen(bed: Bed) -> No
     bed.run("ip", "link", "add", "low9", "type", "bridge", inside=True)
     bed.run("ip", "link", "add", "mac0", "link", "low9", "address", mac, "type", "macvlan", inside=True)
     bed.run("ip", "addr", "add", "10.1.0.5/24", "dev", "mac0", inside=True)
-    assert looked(bed)[1].drift == ('interface "mac0" does not stand on "net1"',)
+    assert looked(bed)[1].drift == ('interface "mac0" is not on top of "net1"',)
 
 
 def static(address: str) -> dict[str, Any]:

@@ -109,7 +109,7 @@ def test_a_port_of_a_bridge_that_is_gone_blocks_nothing(bed: Bed) -> None:
     bed.run("ip", "link", "del", "br0")
     report = detach(bed.container.sandbox, bed.settings)
     assert report.is_undone
-    assert any("its bridge is gone" in note for note in report.notes)
+    assert any("its bridge no longer exists" in note for note in report.notes)
     assert [each["ifname"] for each in bed.ip("link", inside=True)] == ["lo"]
     assert "far0" not in {each["ifname"] for each in bed.ip("link")}
 

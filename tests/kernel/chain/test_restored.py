@@ -209,7 +209,7 @@ def test_while_a_sandbox_has_a_device_the_next_one_of_its_pod_waits(
     attach(mine(), bed.container, bed.pod.path, bed.settings)
     mover.fails("DEL", message="not now")
     undone(bed)
-    with pytest.raises(AttachError, match="is still sandbox"):
+    with pytest.raises(AttachError, match="is still used by sandbox"):
         attach(mine(), second(bed, bed.container.uid), other_pod.path, bed.settings)
     mover.succeeds("DEL")
     assert undone(bed).is_clean
@@ -284,7 +284,7 @@ def test_a_step_whose_config_its_plugin_cannot_read_is_undone_if_its_device_is_w
     refusing(bed)
     report = failed(bed, step("nic", "strict", "net1", device=device("eth7"))).report
     assert report.is_clean
-    assert "its plugin refuses its config on DEL too; its device is what it was" in report.undone[0].notes[0]
+    assert "its plugin rejects its config on DEL, too; its device is unchanged" in report.undone[0].notes[0]
     assert not undone(bed).found
 
 

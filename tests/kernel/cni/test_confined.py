@@ -279,7 +279,7 @@ def test_the_charts_container_may_do_all_that_is_needed(folder: Path) -> None:
     )
     program.chmod(0o755)
     why = asked_with(numbers, folder, HANGS)
-    assert f"it was ended after {HANGS:.1f} s" in why
+    assert f"it timed out after {HANGS:.1f} s" in why
     assert "CapEff:\t0000000000000000".replace("\t", "\N{REPLACEMENT CHARACTER}") in why
     assert "stderr: 19000000" in why
     # It has no CAP_KILL.
@@ -292,5 +292,5 @@ def test_without_the_right_to_change_its_user_no_program_is_run(folder: Path) ->
     program.chmod(0o755)
     for lacking in ("SETUID", "SETGID"):
         what = asked_with(set(CAPABILITIES.values()) - {CAPABILITIES[lacking]}, folder)
-        assert "give its container the capabilities SETUID and SETGID" in what
+        assert "add the capabilities SETUID and SETGID to its container" in what
         assert "ran" not in what.replace("driver", "")

@@ -75,13 +75,13 @@ def test_the_highest_common_version_is_spoken(tmp_path: Path, offered: list[str]
 
 def test_a_plugin_without_a_common_version_is_refused(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, "fake", versions=["0.1.0", "0.2.0"])
-    with pytest.raises(PluginPermanentError, match=r"it speaks CNI 0\.1\.0, 0\.2\.0, and asked for is 0\.3\.1 or"):
+    with pytest.raises(PluginPermanentError, match=r"it supports CNI 0\.1\.0, 0\.2\.0, but 0\.3\.1 or"):
         found(recorder)
 
 
 def test_a_version_that_the_configuration_asks_for_is_spoken(recorder: Recorder) -> None:
     assert found(recorder, "0.4.0").version == "0.4.0"
-    with pytest.raises(InvalidInputError, match=r"'0\.2\.0' is not spoken here"):
+    with pytest.raises(InvalidInputError, match=r"'0\.2\.0' is not supported"):
         found(recorder, "0.2.0")
 
 
@@ -118,7 +118,9 @@ def test_a_plugins_own_error_is_told_with_code_details_and_stderr(recorder: Reco
         "stderr": "what I saw",
         "waited": 0.0,
     }
-    assert str(problem) == 'CNI plugin "fake" ADD: no (code 7: its configuration is wrong): because\nstderr: what I saw'
+    assert (
+        str(problem) == 'CNI plugin "fake" ADD: no (code 7: its configuration is invalid): because\nstderr: what I saw'
+    )
 
 
 def test_try_again_later_is_a_temporary_error(recorder: Recorder) -> None:
@@ -131,9 +133,9 @@ def test_try_again_later_is_a_temporary_error(recorder: Recorder) -> None:
     [
         ("exit 3", "rubbish", "exit status 3 without a CNI error"),
         ("echo oh no; exit 1", "rubbish", "exit status 1 without a CNI error; it printed: oh no"),
-        ("echo not json", "rubbish", "its result cannot be read"),
+        ("echo not json", "rubbish", "its result is invalid"),
         ("true", "rubbish", "it printed no result"),
-        ("echo '{\"interfaces\": 7}'", "rubbish", "its result cannot be read"),
+        ("echo '{\"interfaces\": 7}'", "rubbish", "its result is invalid"),
         ("kill -SEGV $$", "signal", "signal 11"),
         ("kill -35 $$", "signal", "signal 35"),
         ("yes", "overflow", "it printed more than 1048576 bytes"),
@@ -264,7 +266,7 @@ def test_check_passes_the_result_and_is_not_asked_of_0_3_1(tmp_path: Path) -> No
     assert recorder.calls("CHECK")[0].config["prevResult"] == json.loads(json.dumps(RESULT.as_prev_result("1.1.0")))
     old = found(Recorder(tmp_path, "old", versions=["0.3.1"]))
     assert not protocol.can_check(old)
-    with pytest.raises(PluginPermanentError, match="which has no CHECK"):
+    with pytest.raises(PluginPermanentError, match="which does not define CHECK"):
         protocol.check(old, NETWORK, HERE, RESULT, SOON)
 
 
@@ -280,13 +282,13 @@ def test_status_and_gc_need_no_attachment_and_1_1_0(tmp_path: Path) -> None:
     old = found(Recorder(tmp_path, "old", versions=["1.0.0"]))
     with pytest.raises(PluginPermanentError, match="which has no STATUS"):
         protocol.status(old, NETWORK, SOON)
-    with pytest.raises(PluginPermanentError, match="which has no GC"):
+    with pytest.raises(PluginPermanentError, match="which does not define GC"):
         protocol.collect(old, NETWORK, [HERE], SOON)
 
 
 def test_a_plugin_that_is_not_ready_says_so(recorder: Recorder) -> None:
     recorder.fails("STATUS", code=50, message="no more addresses")
-    with pytest.raises(PluginPermanentError, match=r"no more addresses \(code 50: it is not available just now\)"):
+    with pytest.raises(PluginPermanentError, match=r"no more addresses \(code 50: it is not available at the moment\)"):
         protocol.status(found(recorder), NETWORK, SOON)
 
 

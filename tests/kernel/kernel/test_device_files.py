@@ -116,4 +116,4 @@ def test_what_is_no_character_device_is_named(folder: Path) -> None:
         "folder": "a folder",
         "pipe": "no device",
     }.items():
-        assert f"is {kind}, and only character devices are given" in files.look(f"{folder}/{name}").problem
+        assert f"is {kind}; only character devices are supported" in files.look(f"{folder}/{name}").problem

@@ -28,7 +28,7 @@ def looked(capabilities: str) -> list[str]:
 def test_settings_that_are_read_only_are_made_writable() -> None:
     before, after = looked("+sys_admin")
     what, _, hint = before.partition("; ")
-    assert what == "no step can set a sysctl: /proc/sys is mounted read-only"
+    assert what == "sysctls cannot be set: /proc/sys is mounted read-only"
     assert "CAP_SYS_ADMIN" in hint
     assert after == "None"
 

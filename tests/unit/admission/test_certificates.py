@@ -113,11 +113,11 @@ def test_nothing_but_the_texts_says_whether_a_certificate_can_be_served_with() -
     first, second = certificates.make(HOSTS, now()), certificates.make(HOSTS, now())
     certificates.verify(first)
     for wrong, told in (
-        (Certificate(first.chain, second.key, first.authorities), "the key is that of another"),
-        (Certificate(first.chain, first.key, second.authorities), "none of its authorities"),
-        (Certificate(first.chain, "nonsense", first.authorities), "the key is no PEM"),
-        (Certificate("", first.key, first.authorities), "no PEM"),
-        (Certificate(first.chain, first.key, ""), "no PEM"),
+        (Certificate(first.chain, second.key, first.authorities), "the key does not match the certificate"),
+        (Certificate(first.chain, first.key, second.authorities), "not signed by any CA"),
+        (Certificate(first.chain, "nonsense", first.authorities), "the key is not in PEM format"),
+        (Certificate("", first.key, first.authorities), "not in PEM format"),
+        (Certificate(first.chain, first.key, ""), "not in PEM format"),
     ):
         with pytest.raises(ValueError, match=told):
             certificates.verify(wrong)

@@ -108,7 +108,7 @@ def test_a_class_that_was_just_made_counts_and_what_it_brings(lacking: Request, 
     assert judged(ApiServer([*present, device_class("own", "net", "vf1")]), present, whole).allowed
     errors = judged(ApiServer([*present, device_class("own", "other", "vf1")]), present, whole).errors
     assert ["Missing: [vf1]" in each for each in errors] == [True, False]
-    assert 'NetworkTopology "other", which is not there' in errors[1]
+    assert 'NetworkTopology "other", which does not exist' in errors[1]
 
 
 def test_a_step_that_was_just_renamed_is_found_in_the_class_that_is_asked_for_then(

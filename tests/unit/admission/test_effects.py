@@ -106,7 +106,7 @@ class TestInWords:
 
     def test_what_takes_over_from_another_policy_is_told(self, fifty: Nodes) -> None:
         new = exclusive("aaa", f'{OURS}.type == "pf"')
-        assert told(fifty, [VFS, PFS], None, new) == "takes 50 devices on 50 nodes over from other policies"
+        assert told(fifty, [VFS, PFS], None, new) == "takes over 50 devices on 50 nodes from other policies"
 
     def test_what_is_left_to_another_policy_is_told(self, fifty: Nodes) -> None:
         other = exclusive("zzz", f'{OURS}.type == "vf"')
@@ -124,7 +124,7 @@ class TestInWords:
 
     def test_one_that_matches_nothing_is_told(self, fifty: Nodes) -> None:
         assert told(fifty, [VFS, PFS], None, exclusive("x", named("p00"))) == (
-            "matches no interface that 50 nodes report"
+            "does not match any interface reported by 50 nodes"
         )
 
     def test_a_bridge_that_no_policy_has_matched_is_found_among_others(self) -> None:
@@ -135,13 +135,16 @@ class TestInWords:
             "bridges", f'{OURS}.type == "bridge" && {named("br-data")}', supportedCNIPlugins=[{"name": "bridge"}]
         )
         assert told(nodes, [VFS], None, new) == "offers 1 device more on 1 node"
-        assert told(nodes, [VFS], None, exclusive("x", named("br-date"))) == "matches no interface that 1 node reports"
+        assert (
+            told(nodes, [VFS], None, exclusive("x", named("br-date")))
+            == "does not match any interface reported by 1 node"
+        )
 
     def test_what_is_only_counted_is_unknown(self) -> None:
         many = [Interface(if_name=f"dummy{number}", type="dummy", mtu=number) for number in range(MOST_NAMED + 3)]
         nodes = known([report([VFS], *many, BRIDGE)])
         new = exclusive("x", named("dummy34"))
-        assert told(nodes, [VFS], None, new) == "unknown for 4 interfaces, of which nodes report too little"
+        assert told(nodes, [VFS], None, new) == "cannot be evaluated for 4 interfaces, which report too few attributes"
         assert told(nodes, [VFS], None, exclusive("x", named("br-data"))).startswith("offers 1 device more on 1 node")
 
     def test_a_file_is_offered_by_a_policy_that_means_it_and_only_while_it_is_there(self) -> None:
@@ -166,7 +169,7 @@ class TestInWords:
 
     def test_what_nodes_do_not_tell_is_not_guessed(self, fifty: Nodes) -> None:
         assert told(fifty, [VFS, PFS], None, exclude("e", f'{OURS}.mac == "02:00:00:00:00:01"')) == (
-            "unknown for 390 interfaces, of which nodes report too little"
+            "cannot be evaluated for 390 interfaces, which report too few attributes"
         )
 
     def test_names_that_are_written_in_parts_are_found(self, fifty: Nodes) -> None:
@@ -203,7 +206,7 @@ class TestAtAdmission:
         others = referenced_attributes([new.spec.selector.cel], published=True)
         assert own - others == {"dra.networking/ipv4"}
         found = asyncio.run(fifty.reported(others, new))
-        assert effect([VFS, PFS], None, new, found, lambda: True).startswith("unknown for 550 interfaces")
+        assert effect([VFS, PFS], None, new, found, lambda: True).startswith("cannot be evaluated for 550 interfaces")
 
 
 class TestReports:
@@ -291,10 +294,12 @@ def test_what_is_told_is_what_the_node_then_does() -> None:
         expected = [
             f"hides {gone} device{'s' * (gone != 1)} on 1 node" if gone else "",
             f"offers {come} device{'s' * (come != 1)} more on 1 node" if come else "",
-            f"takes {taken} device{'s' * (taken != 1)} on 1 node over from other policies" if taken else "",
+            f"takes over {taken} device{'s' * (taken != 1)} on 1 node from other policies" if taken else "",
             f"leaves {left} device{'s' * (left != 1)} on 1 node to other policies" if left else "",
         ]
-        assert [each for each in said.split("; ") if each and "matches no" not in each] == list(filter(None, expected))
+        assert [each for each in said.split("; ") if each and "does not match any" not in each] == list(
+            filter(None, expected)
+        )
 
 
 def test_vfs_that_are_pooled_and_no_longer_pooled_are_told() -> None:
@@ -304,7 +309,7 @@ def test_vfs_that_are_pooled_and_no_longer_pooled_are_told() -> None:
     singles = known([report([VFS], *sriov("p0", 3))])
     assert told(singles, [VFS], None, more) == "hides 3 devices on 1 node; pools 3 VFs on 1 node"
     pools = known([report([pooled], *sriov("p0", 3)), report([pooled], *sriov("p0", 3))])
-    assert told(pools, [pooled], pooled, None) == "pools 6 VFs on 2 nodes no longer"
+    assert told(pools, [pooled], pooled, None) == "stops pooling 6 VFs on 2 nodes"
     alone = exclusive("alone", f'{OURS}.type == "vf"', "sriov")
-    assert told(pools, [pooled], None, alone) == "offers 6 devices more on 2 nodes; pools 6 VFs on 2 nodes no longer"
+    assert told(pools, [pooled], None, alone) == "offers 6 devices more on 2 nodes; stops pooling 6 VFs on 2 nodes"
     assert told(pools, [pooled], None, PFS) == "offers 2 devices more on 2 nodes"

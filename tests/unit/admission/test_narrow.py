@@ -60,7 +60,7 @@ SCHEMA = {"configParameters": {"optional": [{"name": "pool", "type": "string"}, 
 @pytest.mark.parametrize(
     ("new", "said"),
     [
-        (("a-b", "- {name: c, type: sriov}"), "is also that of step"),
+        (("a-b", "- {name: c, type: sriov}"), "has the same name as that of step"),
         (("other", "- {name: y, type: sriov, extendedResourceName: example.com/vf}"), "example.com/vf"),
         (("other", "- {name: y, type: my-plugin, config: {level: 2}}"), "level"),
         (
@@ -69,13 +69,13 @@ SCHEMA = {"configParameters": {"optional": [{"name": "pool", "type": "string"}, 
         ),
         (
             ("other", f"- {{name: y, type: sriov, selector: {{cel: '{OURS}.vfIndex == 3'}}}}"),
-            "never selects the devices of pooledVFs",
+            "never selects devices of pooledVFs",
         ),
         (written("DeviceExposurePolicy", "q", selector={"cel": f'{OURS}.rack == "7"'}), "added to devices after"),
         (written("CNIPluginSchema", "t", cniType="my-plugin", **SCHEMA), '"s" counts'),
-        (written("CNIPluginSchema", "r", cniType="my-plugin", **SCHEMA), "the topologies far break it"),
-        (written("CNIPluginSchema", "t", cniType="my-ipam", **SCHEMA), "the topologies fed break it"),
-        (written("CustomDevice", "d", provider="bctl", device="eth1", addIfNotExist=True), "c speaks of the same"),
+        (written("CNIPluginSchema", "r", cniType="my-plugin", **SCHEMA), "the stored topologies far do not match it"),
+        (written("CNIPluginSchema", "t", cniType="my-ipam", **SCHEMA), "the stored topologies fed do not match it"),
+        (written("CustomDevice", "d", provider="bctl", device="eth1", addIfNotExist=True), "c describes the same"),
         (written("CustomDevice", "d", provider="bctl"), "device"),
     ],
 )

@@ -24,6 +24,7 @@ from netdra.model.topology import NetworkTopology
 from netdra.topology.classes import known_classes
 from netdra.vocabulary import added
 from tests.builders import OURS, exclude, exclusive, policy, shared
+from tests.unit.networks.builders import network
 
 Request = Callable[..., AdmissionRequest]
 Topology = Callable[..., NetworkTopology]
@@ -89,7 +90,7 @@ class TestTopologies:
     def test_a_name_is_warned_of_until_a_policy_adds_it(self, request_of: Request, topology: Topology) -> None:
         steps = f"- {{name: vf0, type: sriov, selector: {{cel: '{OURS}.rack == \"a\"'}}}}"
         (warning,) = review(request_of(topology("net", steps)), Cluster()).warnings
-        assert 'nothing gives devices an attribute "rack" of domain dra.networking yet' in warning
+        assert 'attribute "rack" of domain dra.networking is not set on any device yet' in warning
         given = added([exclusive("p", "true", additionalAttributes={"rack": "a"})])
         assert review(request_of(topology("net", steps)), Cluster(added=given)) == ALLOWED
         given = added([exclusive("p", "true", additionalAttributes={"rack": 7})])
@@ -125,7 +126,7 @@ class TestTopologies:
         first = topology("a", "- {name: b-c, type: sriov}")
         second = topology("a-b", "- {name: c, type: sriov}")
         (error,) = review(request_of(second), Cluster(topologies={"a": first})).errors
-        assert 'its DeviceClass "a-b-c" is also that of step "b-c" of NetworkTopology "a"' in error
+        assert 'its DeviceClass "a-b-c" has the same name as that of step "b-c" of NetworkTopology "a"' in error
 
     def test_what_is_wrong_with_others_is_not_said(self, request_of: Request, topology: Topology) -> None:
         others = {"a": topology("a", "- {name: b-c, type: sriov}"), "a-b": topology("a-b", "- {name: c, type: sriov}")}
@@ -136,10 +137,8 @@ class TestTopologies:
         old, new = topology("net", ONE), topology("net", steps)
         users = tuple(f"team/{number}" for number in range(7))
         (error,) = review(request_of(new, old), Cluster(users=users)).errors
-        assert (
-            "by 7 ResourceClaims (team/0, team/1, team/2, team/3, team/4 and 2 more), so its steps cannot be changed"
-            in error
-        )
+        named = "(team/0, team/1, team/2, team/3, team/4 and 2 more)"
+        assert f"by 7 ResourceClaims of attached pods {named}; its steps cannot be changed" in error
         assert review(request_of(new, old), Cluster()).allowed
 
     @pytest.mark.parametrize(
@@ -157,7 +156,7 @@ class TestTopologies:
     def test_one_that_is_attached_nowhere_can_be_mended(self, request_of: Request, topology: Topology) -> None:
         new, old = topology("net", ONE.replace("vf", "vg")), topology("net", ONE)
         (warning,) = review(request_of(new, old), Cluster(waiting=2)).warnings
-        assert "2 ResourceClaims that are allocated, but not attached, will be attached by its new steps" in warning
+        assert "2 ResourceClaims that are allocated but not attached will use the new steps" in warning
 
     def test_a_range_that_another_network_hands_out_too_is_warned_of(
         self, request_of: Request, topology: Topology
@@ -170,7 +169,7 @@ class TestTopologies:
         for cluster in (known, narrowed(request, known)):
             verdict = review(request, cluster)
             assert verdict.allowed
-            assert 'handed out by step "nic" of "one" too' in "\n".join(verdict.warnings)
+            assert 'also assigned by step "nic" of "one"' in "\n".join(verdict.warnings)
         same = topology("two", local.replace("type: host-device", "type: host-device, network: n"))
         assert not review(request_of(same), Cluster(topologies={"one": same})).warnings
 
@@ -183,7 +182,7 @@ class TestTopologies:
         new = topology("net", ONE)
         cluster = narrowed(request_of(new), Cluster(classes=known_classes([new], [found])))
         (warning,) = review(request_of(new), cluster).warnings
-        assert 'there is a DeviceClass "net-vf0" already that is not netdra' in warning
+        assert 'DeviceClass "net-vf0" already exists and is not managed by netdra' in warning
 
     def test_its_own_classes_are_not_warned_of(self, request_of: Request, topology: Topology) -> None:
         new = topology("net", ONE)
@@ -220,7 +219,7 @@ class TestPolicies:
     def test_consumption_of_an_unknown_capacity_is_refused(self, request_of: Request) -> None:
         wrong = shared("p", "true", supportedCNIPlugins=[{"name": "macvlan", "consumePerAllocation": {"seats": 1}}])
         (error,) = review(request_of(wrong), Cluster()).errors
-        assert 'consumePerAllocation["seats"]: spec.exposure.capacity has no such entry' in error
+        assert 'consumePerAllocation["seats"]: not found in spec.exposure.capacity' in error
 
     def test_a_policy_that_can_be_used_is_let_through(self, request_of: Request) -> None:
         assert review(request_of(exclusive("p", "true")), Cluster()) == ALLOWED
@@ -248,12 +247,12 @@ class TestPolicies:
     def test_what_policies_add_cannot_be_chosen_by(self, request_of: Request) -> None:
         given = added([exclusive("p", "true", additionalAttributes={"rack": "a"})])
         (error,) = review(request_of(exclude("q", f'{OURS}.rack == "a"')), Cluster(added=given)).errors
-        assert "added to devices after policies have chosen" in error
+        assert "added to devices after policies select interfaces" in error
 
     def test_a_domain_of_others_is_warned_of_on_one_line(self, request_of: Request) -> None:
         new = exclude("p", 'device.attributes["example.org"].rack == "a"')
         (warning,) = review(request_of(new), Cluster()).warnings
-        assert 'interfaces have no attributes of domain "example.org"' in warning
+        assert 'interfaces do not have attributes of domain "example.org"' in warning
         assert "\n" not in warning
 
     def test_no_plugin_and_the_nodes_uplink_are_warned_of(self, request_of: Request) -> None:
@@ -268,7 +267,7 @@ class TestPolicies:
             policies={"a": exclusive("a", "true"), "b": exclusive("b", "false"), "p": exclude("p", "true")}
         )
         (warning,) = review(request_of(exclusive("p", "true ")), cluster).warnings
-        assert 'has the selector, priority and suffix of "a", so "a" alone is used' in warning
+        assert 'the same selector, priority and suffix as "a", so only "a" is used' in warning
 
 
 class TestSchemas:
@@ -278,26 +277,26 @@ class TestSchemas:
 
     def test_a_second_one_for_a_plugin_is_warned_of(self, request_of: Request) -> None:
         (warning,) = review(request_of(schema("s", "x")), Cluster(schemas={"a": schema("a", "x")})).warnings
-        assert 'a describes plugin "x" too; "a" counts' in warning
+        assert 'a also describes plugin "x"; "a" counts' in warning
 
     def test_topologies_that_break_it_are_named(self, request_of: Request, topology: Topology) -> None:
         strict = schema("s", "sriov", configParameters={"required": [{"name": "level", "type": "integer"}]})
         topologies = {"net": topology("net", ONE), "other": topology("other", "- {name: a, type: host-device}")}
         warnings = review(request_of(strict), Cluster(topologies=topologies)).warnings
-        assert "the topologies net break it" in warnings[-1]
+        assert "the stored topologies net do not match it" in warnings[-1]
 
     def test_one_of_a_former_version_is_no_second_one_and_its_author_is_told(self, request_of: Request) -> None:
         former = former_versions(schema("vlan", "vlan"))
         warnings = review(request_of(schema("a-vlan", "vlan")), Cluster(schemas={"vlan": former})).warnings
         assert [told for told in warnings if "too" in told] == []
         (warning,) = review(request_of(former), Cluster()).warnings
-        assert 'CNIPluginSchema "vlan": its label networking.dra.io/shipped' in warning
-        assert "it counts for nothing, and the controller deletes it" in warning
+        assert 'CNIPluginSchema "vlan": the label networking.dra.io/shipped' in warning
+        assert "the schema is ignored, and the controller deletes it" in warning
 
     def test_what_it_permits_beyond_netdras_own_is_named(self, request_of: Request) -> None:
         wider = schema("vlan", "vlan", configParameters={"optional": [{"name": "vendorKey", "type": "integer"}]})
         (warning,) = review(request_of(wider), Cluster()).warnings
-        assert 'permits more than netdra\'s own schema for plugin "vlan": it accepts vendorKey' in warning
+        assert 'allows more than netdra\'s built-in schema for plugin "vlan": it accepts vendorKey' in warning
 
 
 class TestCustomDevices:
@@ -312,33 +311,33 @@ class TestCustomDevices:
     @pytest.mark.parametrize(
         ("spec", "message"),
         [
-            ({}, "says nothing"),
+            ({}, "is required"),
             ({"provider": "dra.networking", "addIfNotExist": True}, "is reserved"),
             ({"provider": "a.k8s.io", "addIfNotExist": True}, "is reserved"),
-            ({"provider": "B", "addIfNotExist": True}, "is no domain"),
-            ({"device": "eth1.5", "addIfNotExist": True}, "is no device's name"),
-            ({"attributes": {"a-b": {"int": 1}}}, "must be up to 32 letters"),
+            ({"provider": "B", "addIfNotExist": True}, "is not a domain"),
+            ({"device": "eth1.5", "addIfNotExist": True}, "is not a valid device name"),
+            ({"attributes": {"a-b": {"int": 1}}}, "must have at most 32 letters"),
             ({"attributes": {"a": {}}}, "0 values"),
             ({"attributes": {"a": {"int": 1, "bool": True}}}, "2 values"),
             ({"attributes": {"a": {"string": "x" * 65}}}, "longer than 64 bytes"),
-            ({"attributes": {"a": {"version": "1.2"}}}, "no semantic version"),
-            ({"attributes": {"a": {"version": "01.2.3"}}}, "no semantic version"),
+            ({"attributes": {"a": {"version": "1.2"}}}, "not a semantic version"),
+            ({"attributes": {"a": {"version": "01.2.3"}}}, "not a semantic version"),
             ({"attributes": {"a": {"strings": []}}}, "must not be empty"),
-            ({"attributes": {"a": {"int": 2**63}}}, "no 64-bit integer"),
-            ({"capacity": {"a": {"value": "ten"}}}, "is no quantity"),
+            ({"attributes": {"a": {"int": 2**63}}}, "not a 64-bit integer"),
+            ({"capacity": {"a": {"value": "ten"}}}, "is not a quantity"),
             (
                 {
                     "capacity": {f"c{at}": {"value": 1} for at in range(20)},
                     "attributes": {f"a{at}": {"int": 1} for at in range(20)},
                 },
-                "has room for 32",
+                "supports 32",
             ),
             (
                 {
                     "addIfNotExist": True,
                     "selector": {"nodeSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}},
                 },
-                "operator In needs values",
+                "operator In requires values",
             ),
         ],
     )
@@ -351,7 +350,7 @@ class TestCustomDevices:
     def test_a_second_one_for_a_device_is_warned_of(self, request_of: Request) -> None:
         cluster = Cluster(custom_devices={"a": custom("a", addIfNotExist=True)})
         (warning,) = review(request_of(custom("b", addIfNotExist=True)), cluster).warnings
-        assert "a speaks of the same device" in warning
+        assert "a describes the same device" in warning
         other = custom("b", device="eth2", addIfNotExist=True)
         assert review(request_of(other), cluster) == ALLOWED
 
@@ -375,9 +374,9 @@ class TestNowhere:
         [
             ("eth1", "", ""),
             ("eth1-shared", "a7", ""),
-            ("eth2", "", 'none of 2 nodes that are selected reports a device or an interface "eth2"'),
-            ("eth1", "b1", "none of 1 nodes"),
-            ("eth1", "c3", "none of 2 nodes has these labels"),
+            ("eth2", "", 'device or interface "eth2" is not reported by any of the 2 selected nodes'),
+            ("eth1", "b1", "not reported by any of the 1 selected nodes"),
+            ("eth1", "c3", "the labels do not match any of the 2 nodes"),
         ],
     )
     def test_it_is_warned_of(self, request_of: Request, device: str, rack: str, message: str) -> None:
@@ -405,3 +404,31 @@ def test_what_a_review_needs_survives_the_way_to_a_worker(topology: Topology) ->
         users=("a/b",),
     )
     assert msgspec.json.decode(msgspec.json.encode(cluster), type=Cluster) == cluster
+
+
+class TestPodNetworks:
+    def test_what_is_wrong_is_refused_and_a_range_of_another_network_is_warned_of(self, request_of: Request) -> None:
+        wrong = review(request_of(network("10.7.0.0/24", name="a", dns=["x"])), Cluster())
+        assert wrong.errors == (
+            'PodNetwork "a": "x" is not an IP address; write it without a prefix length, as 10.77.0.2',
+        )
+        near = network("10.7.0.0/16", name="b")
+        cluster = narrowed(request_of(network("10.7.0.0/24", name="a")), Cluster(pod_networks={"b": near}))
+        (warning,) = review(request_of(network("10.7.0.0/24", name="a")), cluster).warnings
+        assert 'PodNetwork "a": range 10.7.0.0/24 overlaps with PodNetwork "b"' in warning
+        assert review(request_of(network("10.8.0.0/24", name="a")), cluster) == ALLOWED
+
+    def test_a_topology_must_use_the_networks_vlan_and_is_warned_of_networks_that_do_not_exist(
+        self, request_of: Request, topology: Topology
+    ) -> None:
+        made = topology(
+            "lan",
+            "- {name: nic, type: macvlan}\n"
+            "- {name: tag, type: vlan, dependOn: [nic], network: storage, config: {id: 7, ipam: {type: network}}}",
+        )
+        cluster = Cluster(pod_networks={"storage": network("10.7.0.0/24", vlan=8), "other": network("10.9.0.0/24")})
+        (error,) = review(request_of(made), narrowed(request_of(made), cluster)).errors
+        assert 'the step uses VLAN 7, but PodNetwork "storage" is VLAN 8' in error
+        verdict = review(request_of(made), Cluster())
+        assert verdict.errors == ()
+        assert any('PodNetwork "storage" does not exist' in text for text in verdict.warnings)

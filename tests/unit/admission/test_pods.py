@@ -65,7 +65,7 @@ def test_a_pod_that_is_right_has_no_warnings() -> None:
 
 def test_what_is_missing_is_told_as_of_the_cluster() -> None:
     assert said(request("Pod", of_pod()), there=False) == (
-        'Pod "w", claim "net": there is no ResourceClaimTemplate "net" in namespace "app"; create it',
+        'Pod "w", claim "net": ResourceClaimTemplate "net" not found in namespace "app"; create it',
     )
 
 
@@ -74,7 +74,7 @@ def test_values_of_claims_are_told_to_the_api_server_alone() -> None:
     told = said(asked)
     assert any("each of its pods gets address 10.0.0.5/24" in text for text in told)
     (left,) = said(asked, trusted=False)
-    assert "is on the host's network" in left
+    assert "uses the host's network" in left
 
 
 @pytest.mark.parametrize(

@@ -321,7 +321,7 @@ def test_who_cannot_be_told_from_the_api_server_learns_no_names_of_claims(
     async def scene(webhook: Scene) -> None:
         _, answered = await webhook.asked(review(request_of(new, old)))
         message = json.loads(answered)["response"]["status"]["message"]
-        assert "by 2 ResourceClaims, some of them in its status" in message
+        assert "by 2 ResourceClaims of attached pods, including steps that are only in its status" in message
         assert "secret" not in message
 
     run(scene, users=("team/secret-a", "team/secret-b"))

@@ -99,9 +99,9 @@ class TestTopologies:
         assert verdict.allowed
         what, step = verdict.warnings
         assert what == (
-            'NetworkTopology "rails", requests rail0 … rail7: if one of its requests cannot be met on '
+            'NetworkTopology "rails", requests rail0 … rail7: if a request cannot be allocated on '
             f"{'node n0' if named else 'a node'}, kube-scheduler visits up to 36,650,387,584 devices, and about "
-            "2,000,000 fit into its timeout of 10 s: the pod then stays Pending although other nodes are free"
+            "2,000,000 fit into its timeout of 10 s: the pod stays Pending although other nodes are free"
         )
         assert step == 'NetworkTopology "rails": offer the VFs together (pooledVFs in their policy), in few lanes'
         assert all(len(text) <= MAX_WARNING for text in verdict.warnings)
@@ -115,7 +115,7 @@ class TestTopologies:
         nodes = reporting(scene(VFS, interfaces=interfaces))
         _, step = warned(last, nodes, VFS)
         assert step.startswith(
-            'NetworkTopology "rails": write the requests in the order rail3, rail0, rail1, rail2, or'
+            'NetworkTopology "rails": change the order of the requests to rail3, rail0, rail1, rail2, or'
         )
         assert warned(first, nodes, VFS) == ()
 
@@ -213,8 +213,8 @@ class TestClaims:
         assert searches.may_be_long(new, asyncio.run(nodes.most_devices()))
         (warning,) = review(request_of(new), narrowed(request_of(new), known)).warnings
         assert warning == (
-            f'{kind} "c", request "rail0": 3 devices are requested, but only 2 match on any node, and a request never '
-            "gets one shared device twice; divide the pooled VFs into more lanes, or write several requests"
+            f'{kind} "c", request "rail0": 3 devices are requested, but only 2 match on any node, and a request cannot '
+            "get the same shared device twice; divide the pooled VFs into more lanes, or use several requests"
         )
         single = reporting(scene(VFS, interfaces=card(8, 16)))
         long = claim_for(8, kind=kind, capacity={"requests": {f"{names.DRIVER}/bandwidth": "1000"}})

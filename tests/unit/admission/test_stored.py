@@ -25,7 +25,7 @@ def test_an_error_that_was_there_before_is_a_warning(request_of: Request, topolo
     assert "vlan" in refused.errors[0]
     verdict = review(request_of(topology("t", SELECTED), topology("t", OLD)), Cluster())
     assert verdict.errors == ()
-    assert verdict.warnings == (f"let through, because the stored object has the same error: {refused.errors[0]}",)
+    assert verdict.warnings == (f"admitted, because the stored object has the same error: {refused.errors[0]}",)
 
 
 def test_a_new_error_is_refused_and_it_alone_is_told(request_of: Request, topology: Topology) -> None:
@@ -36,7 +36,7 @@ def test_a_new_error_is_refused_and_it_alone_is_told(request_of: Request, topolo
 def test_what_a_newer_rule_refuses_can_be_corrected_while_pods_have_it(request_of: Request, topology: Topology) -> None:
     assert review(request_of(topology("t", RIGHT), topology("t", OLD)), USED).allowed
     (frozen,) = review(request_of(topology("t", OLD), topology("t", RIGHT)), USED).errors
-    assert "pods are attached" in frozen
+    assert "is used by 1 ResourceClaim of attached pods" in frozen
 
 
 def test_an_object_that_is_right_gets_no_error(request_of: Request, topology: Topology) -> None:
@@ -54,7 +54,7 @@ def test_a_stored_default_route_stays_and_can_be_requested_while_pods_have_it(
     request_of: Request, topology: Topology
 ) -> None:
     (error,) = review(request_of(topology("t", DEFAULT)), Cluster()).errors
-    assert "a second default route takes the traffic of eth0" in error
+    assert "a second default route replaces that of eth0" in error
     chosen = topology("t", DEFAULT + "  selector: {cel: 'true'}\n")
     verdict = review(request_of(chosen, topology("t", DEFAULT)), USED)
     assert verdict.allowed

@@ -89,7 +89,7 @@ def test_cut_at_any_byte_it_says_what_was_written_whole(tmp_path: Path) -> None:
     for size in range(len(text)):
         whole = sum(end < size for end in ends)
         if whole == 0:
-            with pytest.raises(BadCheckpointError, match="no readable header"):
+            with pytest.raises(BadCheckpointError, match="does not have a readable header"):
                 checkpoint.read(text[:size], "it")
         else:
             assert checkpoint.read(text[:size], "it") == expected[whole - 1]
@@ -296,7 +296,7 @@ def test_what_a_newer_netdra_wrote_is_left_for_it(tmp_path: Path, header: bytes)
     path.write_bytes(header + b"\n")
     settings = ChainSettings(state=tmp_path)
     for act in (lambda: detach("s1", settings), lambda: checkpoint.open_existing(tmp_path, "s1", 1)):
-        with pytest.raises(NewerStateError, match="written by a newer netdra") as refused:
+        with pytest.raises(NewerStateError, match="a newer netdra wrote it") as refused:
             act()
         assert "helm rollback" in refused.value.hint
     found, unreadable = checkpoint.load_all(tmp_path)

@@ -134,7 +134,7 @@ def test_a_file_is_placed_where_there_is_one_and_on_every_file_system(
 def test_two_who_place_files_in_a_folder_do_not_get_in_each_others_way(tmp_path: Path) -> None:
     held = os.open(tmp_path, os.O_RDONLY)
     assert files.locked(held, 0)
-    with pytest.raises(TemporaryError, match="another process has held"):
+    with pytest.raises(TemporaryError, match="another process has locked"):
         files.place(tmp_path / "a", b"one", 0.05, mode=0o644)
     os.close(held)
     threads = [
@@ -153,7 +153,7 @@ def test_two_who_place_files_in_a_folder_do_not_get_in_each_others_way(tmp_path:
 def test_one_file_is_written_in_a_folder_at_a_time(tmp_path: Path) -> None:
     held = os.open(tmp_path, os.O_RDONLY)
     assert files.locked(held, 0)
-    with pytest.raises(TemporaryError, match="another process has held"):
+    with pytest.raises(TemporaryError, match="another process has locked"):
         files.replace(tmp_path / "a", b"", 0.05)
     ending = threading.Timer(0.1, os.close, (held,))
     ending.start()
@@ -169,7 +169,7 @@ def test_a_file_where_the_folder_should_be_is_told(tmp_path: Path) -> None:
 
 
 def test_what_someone_else_has_put_aside_is_told(tmp_path: Path) -> None:
-    with pytest.raises(TemporaryError, match="cannot be put aside"):
+    with pytest.raises(TemporaryError, match="cannot be renamed"):
         files.put_aside(tmp_path / "a")
 
 

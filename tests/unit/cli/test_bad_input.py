@@ -54,7 +54,7 @@ def netdra(
         ("a: b: c", "not YAML: line 1, column 5: mapping values are not allowed"),
         ('a: "\x1b"', "not YAML: unacceptable character #x001b"),
         ("kind: 1" + "0" * 5000, "not YAML: Exceeds the limit"),
-        ("", "the input contains no objects"),
+        ("", "the input does not contain any objects"),
     ],
 )
 def test_a_bad_file_is_named_with_its_fault(before: list[str], text: str, message: str, tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_broken_object_stops_the_commands_that_need_it_and_no_other(
     done = netdra("plan", str(file))
     assert (done.returncode, done.stderr.startswith(f"netdra: {file}")) == (2, True)
     assert message in done.stderr
-    assert "no NetworkTopology; found there: DeviceExposurePolicy" in netdra("graph", str(file)).stderr
+    assert "NetworkTopology not found; the input contains DeviceExposurePolicy" in netdra("graph", str(file)).stderr
 
 
 def test_validate_gives_a_bad_list_its_line(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_validate_gives_a_bad_list_its_line(tmp_path: Path) -> None:
 def test_a_folder_without_files_to_read_is_an_error(tmp_path: Path) -> None:
     done = netdra("validate", str(tmp_path))
     assert done.returncode == 2
-    assert f"{tmp_path}: no file in this folder ends in .yaml, .yml, .json" in done.stderr
+    assert f"{tmp_path}: no file in this directory has the suffix .yaml, .yml, .json" in done.stderr
 
 
 def test_validate_says_that_it_has_checked_nothing(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_validate_says_that_it_has_checked_nothing(tmp_path: Path) -> None:
     done = netdra("validate", str(tmp_path))
     assert (done.returncode, done.stderr) == (
         0,
-        "netdra: 0 objects checked, no object of netdra's kinds is in these files\n",
+        "netdra: 0 objects checked, the files do not contain objects of netdra's kinds\n",
     )
 
 
@@ -159,7 +159,8 @@ def test_what_was_found_instead_is_told() -> None:
     done = netdra("graph", str(WORKER_1 / "policies"))
     assert done.returncode == 2
     assert done.stderr.endswith(
-        "no NetworkTopology; found there: DeviceExposurePolicy; add a PATH that has one, or use --cluster\n"
+        "NetworkTopology not found; the input contains DeviceExposurePolicy; "
+        "add a PATH with such an object, or use --cluster\n"
     )
 
 
@@ -167,25 +168,25 @@ def test_an_inventory_that_is_another_object_is_told_with_the_next_step() -> Non
     policies = str(WORKER_1 / "policies" / "20-pf0-macvlan.yaml")
     done = netdra("plan", "--policies", policies, "--inventory", policies)
     assert done.returncode == 2
-    assert "20-pf0-macvlan.yaml: no inventory; record one with: netdra capture FILE" in done.stderr
+    assert "20-pf0-macvlan.yaml: inventory not found; record one with: netdra capture FILE" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["chek"], "No such command 'chek'. Did you mean 'check'"),
-        (["frobnicate"], "No such command 'frobnicate'. There are discover, capture, plan, "),
-        (["detach", "x", "--timeout", "nan"], "nan is no number of seconds"),
+        (["frobnicate"], "No such command 'frobnicate'. The commands are discover, capture, plan, "),
+        (["detach", "x", "--timeout", "nan"], "nan is not a number of seconds"),
         (["detach", "x", "--timeout", "inf"], "inf is not in the range"),
-        (["plan"], "Missing argument 'PATH...': name files or folders, or use --cluster."),
+        (["plan"], "Missing argument 'PATH...': specify files or directories, or use --cluster."),
         (["explain", "eth0"], "Missing argument 'PATH...'"),
-        (["graph", "x.yaml", "--context", "c"], "--context needs --cluster"),
-        (["controller", "--drain-seconds", "nan"], "nan is no number of seconds"),
+        (["graph", "x.yaml", "--context", "c"], "--context requires --cluster"),
+        (["controller", "--drain-seconds", "nan"], "nan is not a number of seconds"),
         (["webhook", "--port", "99999"], "'--port': 99999 is not in the range 1<=x<=65535"),
         (["webhook", "--port", "-1"], "'--port': -1 is not in the range"),
         (["crds", "--output-dir", "/dev/null/x"], "netdra: --output-dir /dev/null/x: Not a directory"),
-        (["detach", "--netns", "/"], 'netdra: --netns "/" gives the sandbox no name'),
-        ([*PLAN, str(WORKER_1 / "policies"), "--feature", "DRADeviceTaints"], "write GATE=true or GATE=false"),
+        (["detach", "--netns", "/"], 'netdra: --netns "/" does not determine the name of the sandbox'),
+        ([*PLAN, str(WORKER_1 / "policies"), "--feature", "DRADeviceTaints"], "use GATE=true or GATE=false"),
     ],
 )
 def test_a_bad_argument_is_told_with_the_next_step(arguments: list[str], message: str) -> None:
@@ -197,7 +198,7 @@ def test_a_bad_argument_is_told_with_the_next_step(arguments: list[str], message
 def test_gc_says_that_it_knows_no_network(tmp_path: Path) -> None:
     done = netdra("gc", "--state", str(tmp_path))
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == f"netdra: nothing to collect: no checkpoint in {tmp_path} and no --plan names a network\n"
+    assert done.stderr == f"netdra: nothing to collect: no checkpoint in {tmp_path} and no --plan contains a network\n"
 
 
 def test_gc_says_that_no_plugin_of_the_plans_has_it(tmp_path: Path) -> None:
@@ -207,15 +208,21 @@ def test_gc_says_that_no_plugin_of_the_plans_has_it(tmp_path: Path) -> None:
         "spec: {steps: [{name: nic, type: host-device, selector: {cel: 'true'}, config: {device: x}}]}\n"
     )
     done = netdra("gc", "--state", str(tmp_path), "--plan", str(topology))
-    message = f"nothing to collect: no plugin of the checkpoints in {tmp_path} and the plans has GC"
+    message = f"nothing to collect: no plugin of the checkpoints in {tmp_path} and the plans supports GC"
     assert (done.returncode, done.stdout, done.stderr) == (0, "", f"netdra: {message}\n")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--node-name", "B d"], 'netdra: --node-name "B d" is no node name; a node\'s name is a DNS subdomain\n'),
-        (["--node-name", "a", "--sysfs-root", "/nope"], "netdra: --sysfs-root /nope: no such folder; name the folder"),
+        (
+            ["--node-name", "B d"],
+            'netdra: --node-name "B d" is not a valid node name; a node\'s name is a DNS subdomain\n',
+        ),
+        (
+            ["--node-name", "a", "--sysfs-root", "/nope"],
+            "netdra: --sysfs-root /nope: directory not found; specify the directory",
+        ),
     ],
 )
 def test_a_node_that_cannot_be_is_refused_at_once(arguments: list[str], message: str) -> None:
@@ -227,9 +234,9 @@ def test_a_node_that_cannot_be_is_refused_at_once(arguments: list[str], message:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["webhook", "--address", "no host"], "--address no host: it cannot be listened on: "),
-        (["webhook", "--health-socket", "/nope/x"], "--health-socket /nope/x: it cannot be listened on: "),
-        (["controller", "--health-address", "192.0.2.1:80"], "--health-address 192.0.2.1:80: it cannot be listened on"),
+        (["webhook", "--address", "no host"], "--address no host: cannot listen: "),
+        (["webhook", "--health-socket", "/nope/x"], "--health-socket /nope/x: cannot listen: "),
+        (["controller", "--health-address", "192.0.2.1:80"], "--health-address 192.0.2.1:80: cannot listen"),
         (["uninstall", "check"], 'API server: list resourceclaims: host "none.invalid": '),
     ],
 )
@@ -244,7 +251,7 @@ def test_an_address_that_cannot_be_used_is_named(arguments: list[str], words: st
     done = netdra(*arguments, f"--kubeconfig={tmp_path}/config")
     assert done.returncode in {3, 4}
     assert done.stderr.startswith(f"netdra: {words}")
-    assert done.returncode == 4 or "; name a" in done.stderr
+    assert done.returncode == 4 or "; use a" in done.stderr
 
 
 @pytest.mark.parametrize("arguments", [["--only", "cluster"], ["--context", "none"]])
@@ -252,7 +259,7 @@ def test_a_cluster_that_is_asked_for_and_not_there_is_an_error(arguments: list[s
     nowhere = {"HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "none"), "KUBERNETES_SERVICE_HOST": ""}
     done = netdra("doctor", *arguments, environment=nowhere)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "none: not found; name one with --kubeconfig" in done.stderr
+    assert "none: not found; specify it with --kubeconfig" in done.stderr
 
 
 def test_a_namespace_that_is_not_there_is_bad_input(tmp_path: Path) -> None:
@@ -263,7 +270,7 @@ def test_a_namespace_that_is_not_there_is_bad_input(tmp_path: Path) -> None:
     )
     done = netdra("attach", "--netns", str(tmp_path / "none"), "--plan", str(topology), "--state", str(tmp_path))
     assert done.returncode == 2
-    assert "is not there; see the named ones with: ls /run/netns" in done.stderr
+    assert "does not exist; list the named namespaces with: ls /run/netns" in done.stderr
 
 
 @pytest.mark.parametrize("before", [["-o", "table", *PLAN[1:]], PLAN, ["graph"], ["render"]])
@@ -308,7 +315,7 @@ def test_a_closed_stdout_is_told(arguments: list[str]) -> None:
     done = closed("1>", *arguments)
     assert done.returncode == 3
     assert done.stderr.endswith(
-        "netdra: the output cannot be written: standard output is closed; open it, or use a pipe\n"
+        "netdra: the output cannot be written: standard output is closed; redirect it to a file or a pipe\n"
     )
 
 
@@ -316,7 +323,7 @@ def test_a_closed_stdout_is_told(arguments: list[str]) -> None:
 def test_a_closed_stdin_is_told(before: list[str]) -> None:
     done = closed("0<", *before)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("netdra: standard input: it is closed; name a file")
+    assert done.stderr.startswith("netdra: standard input: it is closed; specify a file")
 
 
 def test_a_closed_stderr_changes_nothing_on_stdout() -> None:
@@ -441,7 +448,7 @@ def test_ctrl_c_has_an_exit_code_of_its_own(monkeypatch: pytest.MonkeyPatch) -> 
             2,
             'exec plugin "netdra-no-such-plugin": it cannot be run: No such file or directory',
         ),
-        ("/bin/true", 2, 'exec plugin "/bin/true": it must print an ExecCredential, and printed nothing'),
+        ("/bin/true", 2, 'exec plugin "/bin/true": it must print an ExecCredential, but printed nothing'),
         ("/bin/false", 4, 'exec plugin "/bin/false": it failed with 1'),
     ],
 )

@@ -98,7 +98,7 @@ def test_a_policy_holds_on_the_nodes_that_it_selects(now: ClusterNow) -> None:
 def test_what_is_unknown_is_said_and_not_guessed(now: ClusterNow) -> None:
     lines, notes = compare(now, [exclude("guard", f'{OURS}.pciAddress == "0000:03:00.1"')])
     assert [each.after for each in lines] == ["pfs", "?", "vfs", "?"]
-    assert notes == [f"node {NODE}: of 2 interfaces its report tells too little, so what becomes of them is unknown"]
+    assert notes == [f"node {NODE}: the report on 2 interfaces is incomplete, so the result is unknown"]
 
 
 def test_a_node_without_a_report_is_named(now: ClusterNow) -> None:
@@ -106,7 +106,7 @@ def test_a_node_without_a_report_is_named(now: ClusterNow) -> None:
     assert [(each.device, each.now, each.after) for each in lines] == [
         (name, "?", "?") for name in ("p0", "p0v0", "p0v1", "p0v2")
     ]
-    assert notes == [f"{NODE}: no report, so nothing is said of what policies would do there"]
+    assert notes == [f"{NODE}: no report, so the result of the policies is unknown"]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_node_without_a_report_is_named(now: ClusterNow) -> None:
         (["--cluster"], "Missing argument 'PATH...'"),
         (["--diff"], "--diff needs --cluster"),
         (["--without", "x"], "--without needs --cluster"),
-        (["--cluster", "--inventory", "x"], "--inventory and --cluster exclude each other"),
+        (["--cluster", "--inventory", "x"], "--inventory and --cluster cannot be combined"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(arguments: list[str], said: str) -> None:

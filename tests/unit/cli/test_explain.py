@@ -55,8 +55,8 @@ Policies
 ["br-int", "ovn-k8s-mp0", "breth0", "ovn-k8s-gw0"]; ifName is "enp3s0f0"
   exclude-management   exclude, priority 1000: does not match
                          false: device.attributes["dra.networking"].ifName == "eno1"; ifName is "enp3s0f0"
-  pf0-macvlan          expose, priority 200: matches and wins
-  pf0-passthrough      expose, priority 200: matches and wins
+  pf0-macvlan          expose, priority 200: matches and is used
+  pf0-passthrough      expose, priority 200: matches and is used
   pf0-vfs              expose, priority 200: does not match
                          false: device.attributes["dra.networking"].type == "vf"; type is "pf"
   pf1-passthrough      expose, priority 200: does not match
@@ -68,12 +68,12 @@ Device enp3s0f0-macvlan of pool worker-1/sriov-enp3s0f0, shared, by policy "pf0-
   CNI plugins: macvlan
   capacity: macvlans 64 (1 a claim)
   takes: macvlans-capacity 64
-  slots: 29 of 32 attributes and capacities
+  slots: 29 with 32 attributes and capacities
 
 Device enp3s0f0-passthrough of pool worker-1/sriov-enp3s0f0, exclusive, by policy "pf0-passthrough"
   CNI plugins: host-device
   takes: exclusion-slots 9, bandwidth 100000, macvlans-capacity 64
-  slots: 28 of 32 attributes and capacities
+  slots: 28 with 32 attributes and capacities
 
 Counter set enp3s0f0-counters: exclusion-slots 9, bandwidth 100000, macvlans-capacity 64
 """
@@ -98,7 +98,7 @@ def test_a_failing_expression_is_shown_with_its_place(tmp_path: Path) -> None:
         "^",
     ]
     assert lines[at + 3].index("^") == lines[at + 2].index("colour")
-    assert any("cannot be used" in line for line in lines)
+    assert any("is invalid" in line for line in lines)
     assert any("at line 1, column 9: undeclared reference to 'nothing'" in line for line in lines)
     assert "Problems" not in lines  # the verdict has said it
 
@@ -107,10 +107,10 @@ def test_a_policy_without_an_answer_is_no_policy_that_does_not_match(tmp_path: P
     (tmp_path / "p.yaml").write_text(TROUBLED)
     arguments = ["br-data", "--policies", str(tmp_path), "--inventory", str(WORKER_1 / "inventory.json")]
     reason = CliRunner().invoke(command, arguments).stdout.splitlines()[1]
-    assert reason == "  hidden: no policy matches it, and 1 has no answer"
+    assert reason == "  hidden: not matched by any policy; 1 policy could not be evaluated"
     (tmp_path / "p.yaml").write_text(TROUBLED.replace(" &&\n", " ||\n"))
     reason = CliRunner().invoke(command, arguments).stdout.splitlines()[1]
-    assert reason == "  hidden: no policy matches it, and 2 have no answer"
+    assert reason == "  hidden: not matched by any policy; 2 policies could not be evaluated"
 
 
 @pytest.mark.parametrize("wanted", ["enp3s0f0v3", "0000:03:00.5"])
@@ -135,7 +135,7 @@ def test_an_unknown_interface_is_an_error_that_names_those_alike() -> None:
         [sys.executable, "-m", "netdra", "explain", "enp3s0", *BASE], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert 'netdra: node "worker-1" has no interface "enp3s0"; did you mean enp3s0f' in done.stderr
+    assert 'netdra: node "worker-1" does not have an interface "enp3s0"; did you mean enp3s0f' in done.stderr
 
 
 def test_an_unknown_interface_that_is_like_none_is_an_error_that_names_some() -> None:
@@ -166,7 +166,7 @@ def explain_pooled(tmp_path: Path, name: str, lanes: int = 1, capacity: str = "{
 
 def test_a_pooled_vf_is_shown_with_the_devices_that_it_is_one_vf_of(tmp_path: Path) -> None:
     text = explain_pooled(tmp_path, "enp3s0f0v1")
-    assert "pooled: one of the 8 VFs of enp3s0f0-vfs; a claim gets any of them, which the node chooses" in text
+    assert "pooled: one of the 8 VFs of enp3s0f0-vfs; the node selects any of them for a claim" in text
     assert 'Device enp3s0f0-vfs of pool worker-1/sriov-enp3s0f0, pooled VFs, by policy "pooled"' in text
     assert "VFs: 0000:03:00.2, 0000:03:00.3," in text
     many = explain_pooled(tmp_path, "enp3s0f0v1", lanes=4)
@@ -180,4 +180,4 @@ def test_a_device_of_pooled_vfs_can_be_asked_for_by_its_name(tmp_path: Path) -> 
 
 def test_a_vf_whose_pool_is_left_out_tells_the_reason(tmp_path: Path) -> None:
     text = explain_pooled(tmp_path, "enp3s0f1v0", capacity='{bandwidth: {value: "100000"}}')
-    assert "enp3s0f1-vfs is left out: its bandwidth of 100000 Mbit/s is more than its link has, 25000" in text
+    assert "enp3s0f1-vfs is not offered: its bandwidth of 100000 Mbit/s exceeds the link speed, 25000" in text

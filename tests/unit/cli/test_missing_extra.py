@@ -19,7 +19,7 @@ def test_what_is_missing_is_said(command: str) -> None:
     code = f"{HIDE}; sys.argv = ['netdra', '{command}']; from netdra.cli.main import main; main()"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ, capture_output=True, text=True)
     assert done.returncode == 3
-    assert f"netdra {command} needs " in done.stderr
+    assert f"netdra {command} requires " in done.stderr
     assert how_to_install("cluster") in done.stderr
     assert "Traceback" not in done.stderr
 

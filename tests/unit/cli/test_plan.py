@@ -101,9 +101,12 @@ def test_a_policy_that_fails_alike_on_many_interfaces_is_told_once(tmp_path: Pat
     done = plan(policies=tmp_path)
     assert done.exit_code == 0
     first, _, _, others, nothing, _ = done.stderr.splitlines()
-    assert nothing == "netdra: nothing is offered:"
+    assert nothing == "netdra: no devices are offered:"
     assert first.startswith('netdra: policy "broken": br-data is not matched: CEL expression fails on this device at')
-    assert others == 'netdra: policy "broken": the same of br-int, eno1, ovn-k8s-mp0, enp3s0f0, enp3s0f0v0 and 12 more'
+    assert (
+        others
+        == 'netdra: policy "broken": the same problem as br-int, eno1, ovn-k8s-mp0, enp3s0f0, enp3s0f0v0 and 12 more'
+    )
 
 
 def test_policies_come_from_several_files_and_other_kinds_are_passed_over(tmp_path: Path) -> None:
@@ -118,16 +121,22 @@ def test_policies_come_from_several_files_and_other_kinds_are_passed_over(tmp_pa
     ("arguments", "message"),
     [
         (["--policies", "nowhere.yaml", "--inventory", INVENTORY], "nowhere.yaml: No such file or directory"),
-        (["--policies", INVENTORY, "--inventory", INVENTORY], "no DeviceExposurePolicy; found there: inventory"),
-        (["--policies", str(WORKER_1 / "slices.yaml"), "--inventory", INVENTORY], "no DeviceExposurePolicy"),
+        (
+            ["--policies", INVENTORY, "--inventory", INVENTORY],
+            "DeviceExposurePolicy not found; the input contains inventory",
+        ),
+        (["--policies", str(WORKER_1 / "slices.yaml"), "--inventory", INVENTORY], "DeviceExposurePolicy not found"),
         (
             ["--policies", str(WORKER_1 / "policies"), "--inventory", str(WORKER_1 / "slices.yaml")],
-            "slices.yaml: no inventory",
+            "slices.yaml: inventory not found",
         ),
-        (["--policies", str(WORKER_1 / "policies"), "--inventory", INVENTORY, "--node", "N!"], "no node name"),
+        (
+            ["--policies", str(WORKER_1 / "policies"), "--inventory", INVENTORY, "--node", "N!"],
+            "is not a valid node name",
+        ),
         (
             ["--policies", str(WORKER_1 / "policies"), "--inventory", INVENTORY, "--feature", "X=true"],
-            "is not understood",
+            "is not valid",
         ),
         (["--policies", str(WORKER_1 / "policies"), "--inventory", INVENTORY, "--output", "xml"], "xml"),
     ],

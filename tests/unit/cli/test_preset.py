@@ -44,9 +44,9 @@ def test_pooled_vfs_of_a_preset_are_offered_with_any_lanes(lanes: str, bandwidth
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["shared", "--plugin", "sriov"], "the preset shared takes macvlan, ipvlan"),
-        (["pooled-vfs", "--type", "nic"], "the preset pooled-vfs takes no --type"),
-        (["shared", "--lanes", "2"], "the preset shared takes no --lanes"),
+        (["shared", "--plugin", "sriov"], "the preset shared supports macvlan, ipvlan"),
+        (["pooled-vfs", "--type", "nic"], "the preset pooled-vfs does not support --type"),
+        (["shared", "--lanes", "2"], "the preset shared does not support --lanes"),
     ],
 )
 def test_what_a_preset_does_not_take_is_refused(arguments: list[str], said: str) -> None:

@@ -55,23 +55,23 @@ def test_a_plan_that_offers_nothing_says_why_and_what_lifts_it(run: Run) -> None
     code, out, err = run("plan")
     assert (code, offered(out)) == (0, set())
     assert (
-        "netdra: 3 interfaces that policies match are kept, because it is unknown what carries the node's own traffic; "
-        "tell with --uplink NAME, or --uplink none\n"
+        "netdra: 3 matched interfaces are not offered, because the interfaces with traffic of the node are unknown; "
+        "set them with --uplink NAME, or --uplink none\n"
     ) in err
-    assert "netdra: nothing is offered:\n  3 interfaces: whether it carries the node's own traffic is unknown" in err
-    assert "1 interface: no policy matches it" in err
+    assert "netdra: no devices are offered:\n  3 interfaces: it is unknown whether it carries the node's traffic" in err
+    assert "1 interface: not matched by any policy" in err
 
 
 def test_a_plan_without_interfaces_says_so(run: Run, tmp_path: Path) -> None:
     (tmp_path / "tree.json").write_text(to_text(builders.inventory()))
-    assert run("plan")[2] == "netdra: nothing is offered: the inventory has no interfaces\n"
+    assert run("plan")[2] == "netdra: no devices are offered: the inventory does not contain interfaces\n"
 
 
 def test_explain_says_unknown_and_not_that_it_carries_traffic(run: Run) -> None:
     _, out, _ = run("explain", "enp3s0f0")
-    assert "hidden: whether it carries the node's own traffic is unknown, so it is kept" in out
-    assert "tell with --uplink NAME, or --uplink none" in out
-    assert "it carries the node's own traffic, and" not in out
+    assert "hidden: it is unknown whether it carries the node's traffic, and no matching policy" in out
+    assert "set them with --uplink NAME, or --uplink none" in out
+    assert "hidden: it carries the node's traffic, and" not in out
 
 
 def test_none_lifts_it(run: Run) -> None:
@@ -85,16 +85,16 @@ def test_a_named_uplink_is_kept_with_all_that_it_stands_on(run: Run) -> None:
     assert offered(out) == {"enp3s0f0", "enp3s0f0v0"}
     assert err == ""
     _, out, _ = run("explain", "enp4s0f0", "--uplink", "bond0")
-    assert "hidden: it carries the node's own traffic, and no policy that matches it sets allowHostUplink" in out
+    assert "hidden: it carries the node's traffic, and no matching policy sets allowHostUplink" in out
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--uplink", "bond1"], '"worker-1" has no such interface; did you mean bond0?'),
-        (["--uplink", "x"], 'name an interface of the node, or "none"'),
-        (["--uplink", "bond0", "--uplink", "none"], "none, and some"),
-        (["--uplink", "none", "--inventory", "known.json"], "leave --uplink out"),
+        (["--uplink", "bond1"], '"worker-1" does not have this interface; did you mean bond0?'),
+        (["--uplink", "x"], 'use an interface of the node, or "none"'),
+        (["--uplink", "bond0", "--uplink", "none"], '"none" cannot be combined with names'),
+        (["--uplink", "none", "--inventory", "known.json"], "omit --uplink"),
     ],
 )
 def test_what_cannot_be_told_is_an_error(run: Run, arguments: list[str], said: str) -> None:
@@ -124,12 +124,12 @@ def test_what_the_host_uses_is_told_by_an_option_of_its_own(run: Run, tmp_path: 
     code, out, err = run("plan")
     assert (code, offered(out)) == (0, set())
     assert (
-        "netdra: 2 interfaces that policies match are kept, because it is unknown what the host uses; "
-        "tell with --host-use NAME, or --host-use none\n"
+        "netdra: 2 matched interfaces are not offered, because the interfaces that the host uses are unknown; "
+        "set them with --host-use NAME, or --host-use none\n"
     ) in err
     _, out, _ = run("explain", "enp3s0f0")
-    assert "hidden: whether the host uses it is unknown, so it is kept" in out
-    assert "tell with --host-use NAME, or --host-use none" in out
+    assert "hidden: it is unknown whether the host uses it, and no matching policy" in out
+    assert "set them with --host-use NAME, or --host-use none" in out
     assert offered(run("plan", "--host-use", "none")[1]) == {"enp3s0f0", "enp3s0f0v0"}, "the tree tells of the bond"
     assert offered(run("plan", "--host-use", "enp3s0f0")[1]) == {"enp3s0f0v0"}
     assert "did you mean bond0?" in run("plan", "--host-use", "bond1")[2]

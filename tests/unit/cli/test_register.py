@@ -78,15 +78,15 @@ def test_what_is_registered_is_listed_and_taken_back(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("register", "eth7", "--provider", "b", "--attribute", "rdma"), 2, "write NAME=VALUE"),
+        (("register", "eth7", "--provider", "b", "--attribute", "rdma"), 2, "use NAME=VALUE"),
         (("register", "eth7", "--provider", "b", "--attribute", "a=1", "--ttl", "soon"), 2, "write 90s, 10m"),
-        (("register", "eth7", "--provider", "b", "--attribute", f"a={2**63}"), 2, "no 64-bit integer"),
+        (("register", "eth7", "--provider", "b", "--attribute", f"a={2**63}"), 2, "not a 64-bit integer"),
         (("register", "--provider", "b"), 2, "Missing argument"),
         (("register", "f", "--provider", "b", "--file", "/dev/f"), 2, "--file registers a new device"),
-        (("register", "f", "--provider", "b", "--remove", "--file", "/dev/f"), 2, "--remove takes back everything"),
-        (("register", "eth7", "--provider", "b", "--remove", "--add"), 2, "--remove takes back everything"),
+        (("register", "f", "--provider", "b", "--remove", "--file", "/dev/f"), 2, "--remove removes all attributes"),
+        (("register", "eth7", "--provider", "b", "--remove", "--add"), 2, "--remove removes all attributes"),
         (("register", "eth7", "--provider", "b", "--attribute", "a=1"), 4, "is netdra node --registry-socket there?"),
-        (("registrations", "--token-file", "/nowhere"), 2, "name the file of a projected token"),
+        (("registrations", "--token-file", "/nowhere"), 2, "use the file of a projected token"),
     ],
 )
 def test_a_mistake_is_told_with_the_next_step(

@@ -84,20 +84,20 @@ def test_a_pooled_device_is_shown_without_a_vf_and_its_plan_is_not_attached(run:
     arguments = ("render", BONDED, "--claim", str(claim), "--slices", str(slices))
     code, out, err = run(*arguments)
     assert code == 0
-    shown = "  device enp3s0f0-vfs of pool n1-sriov (one of its VFs, which the node chooses when it prepares the claim)"
+    shown = "  device enp3s0f0-vfs of pool n1-sriov (one of its VFs, selected by the node when it prepares the claim)"
     assert shown in out.splitlines()
     assert (
-        'NetworkTopology "bonded-vlan-topology", step "vf0": device "enp3s0f0-vfs" stands for several VFs: the node '
-        "chooses one when it prepares the claim, and its name and PCI address are not known before"
+        'NetworkTopology "bonded-vlan-topology", step "vf0": device "enp3s0f0-vfs" represents several VFs; the node '
+        "selects one of them when it prepares the claim, and its name and PCI address are not known before"
     ) in " ".join(err.split())
-    assert err.count("stands for several VFs") == 2
+    assert err.count("represents several VFs") == 2
 
     plan.write_text(run(*arguments, "--output", "plan")[1])
     code, _, err = run("attach", "--netns", "/proc/self/ns/net", "--plan", str(plan))
     assert code != 0
     text = " ".join(err.split())
-    assert 'step "vf0": device "enp3s0f0-vfs" stands for several VFs, of which none is chosen for the step' in text
-    assert "write its pciAddress and ifName" in text
+    assert 'step "vf0": device "enp3s0f0-vfs" represents several VFs, and none of them is selected for the step' in text
+    assert "set pciAddress and ifName" in text
 
 
 def test_render_leaves_devices_open_without_slices_and_claims_out_without_claim(run: Run) -> None:
@@ -178,7 +178,7 @@ def test_schemas_prints_those_that_are_brought_along(run: Run, tmp_path: Path) -
     assert run("validate", str(written))[0] == 0
     code, _, err = run("schemas", "vlam")
     assert code == 2
-    assert 'no schema is brought along for plugin "vlam"; did you mean "vlan"?' in err
+    assert 'no built-in schema for plugin "vlam"; did you mean "vlan"?' in err
 
 
 PROGRAMS = """\
@@ -217,7 +217,9 @@ def test_a_program_is_rendered_in_its_own_words_and_validated_by_what_it_reads(r
     code, out, err = run("validate", str(path))
     assert code == 1
     assert f"{path}:10: " in out + err
-    assert 'CNIPluginSchema "sriov-binary" does not accept parameter "mtu". The program "sriov" would pass' in out + err
+    assert (
+        'CNIPluginSchema "sriov-binary" does not accept parameter "mtu". The program "sriov" would ignore'
+    ) in out + err
 
 
 def test_render_refuses_claims_that_do_not_fit(run: Run, tmp_path: Path) -> None:
@@ -227,11 +229,11 @@ def test_render_refuses_claims_that_do_not_fit(run: Run, tmp_path: Path) -> None
     code, _, err = run("render", BONDED, "--claim", str(claim))
     assert (code, 'must contain a request named "vf1"' in err) == (2, True)
     code, _, err = run("render", BONDED, "--claim", str(claim), "--slices", str(slices))
-    assert (code, "does not fit" in err) == (2, True)
+    assert (code, "cannot be allocated" in err) == (2, True)
     code, _, err = run("render", TUNED, "--claim", str(claim))
     assert (code, 'DeviceClass "bonded-vlan-topology-vf0" is not in the input' in err) == (2, True)
     code, _, err = run("render", BONDED, "--claim", TUNED)
-    assert (code, "no ResourceClaim and no ResourceClaimTemplate" in err) == (2, True)
+    assert (code, "ResourceClaim or ResourceClaimTemplate not found" in err) == (2, True)
 
 
 EXACTLY = "exactly: {deviceClassName: bonded-vlan-topology-vf0}"
@@ -259,7 +261,7 @@ def test_render_refuses_more_devices_than_a_claim_can_have(
     slices.write_text(SLICES + DEVICE % ("enp3s0f1v0", "enp3s0f1", "ens1", 4))
     code, out, err = run("render", BONDED, "--claim", str(claim), *(("--slices", str(slices)) if with_slices else ()))
     assert (code, out) == (2, "")
-    assert err.startswith(f"netdra: claim ns/mine asks for {least} devices or more, the limit is 32; ")
+    assert err.startswith(f"netdra: claim ns/mine requests at least {least} devices; the limit is 32; ")
 
 
 def test_render_takes_the_first_choice_that_an_allocation_has_room_for(run: Run, tmp_path: Path) -> None:
@@ -315,11 +317,11 @@ def test_render_says_what_comes_from_neutron(run: Run, tmp_path: Path) -> None:
     assert code == 0
     assert out.startswith(
         "vf0: sriov (builtin) on net1  # ports\n"
-        "  port of Neutron: network blue, securityGroups none, fixedIPs 10.20.0.7\n"
+        "  Neutron port: network blue, securityGroups none, fixedIPs 10.20.0.7\n"
         "  from the port at Prepare: mac, vlan, mtu, spoofchk, trust, linkState, minTxRate, maxTxRate\n  {\n"
     )
     assert (
-        "  port of Neutron: of the network that the device's physnet leads to\n"
+        "  Neutron port: of the network for the device's physnet\n"
         "  from the port at Prepare: mac, vlan, mtu, spoofchk, trust, linkState, minTxRate, maxTxRate, addresses, "
         "routes\n"
     ) in out
@@ -342,4 +344,4 @@ def test_a_step_with_pooled_vfs_tells_that_the_node_chooses_one(tmp_path: Path) 
     arguments = ["render", str(folder / "topology.yaml"), "--claim", str(claim), "--slices", "-"]
     done = CliRunner().invoke(cli, arguments, input=planned.stdout)
     assert done.exit_code == 0, done.output
-    assert done.stdout.count("the node chooses one of its VFs at Prepare") == 2
+    assert done.stdout.count("the node selects one of its VFs at Prepare") == 2

@@ -196,7 +196,7 @@ def test_the_table_tells_of_the_pod_and_of_what_only_running_shows(files: dict[s
     assert lines[2].endswith("-")
     assert lines[3].endswith("net2, net3, bond0, net5")
     assert lines[-1] == (
-        "Known only when the steps have run: {{ nic.pciAddress }}, {{ leased.ips[0].address }}, {{ vf1.mac }}"
+        "Known only after the steps have run: {{ nic.pciAddress }}, {{ leased.ips[0].address }}, {{ vf1.mac }}"
     )
     whole = list(yaml.safe_load_all(render(*_all(files), "-o", "yaml").stdout))
     assert [each["step"] for each in whole][:2] == ["nic", "leased"]
@@ -244,23 +244,23 @@ def test_a_claim_that_no_file_has_is_named(files: dict[str, str]) -> None:
     whole = pod.read_text()
     pod.write_text(whole.replace("resourceClaimTemplateName: pair", "resourceClaimTemplateName: pairs"))
     told = refused(*_all(files))
-    assert 'Pod "web", spec.resourceClaims[2] "first": there is no ResourceClaimTemplate "pairs" in the files' in told
+    assert 'Pod "web", spec.resourceClaims[2] "first": ResourceClaimTemplate "pairs" not found in the files' in told
     assert 'did you mean "pair"?' in told
     pod.write_text(whole.replace("resourceClaimName: single", "resourceClaimName: pair"))
-    assert 'spec.resourceClaims[0] "second": there is no ResourceClaim "pair" in the files' in refused(*_all(files))
+    assert 'spec.resourceClaims[0] "second": ResourceClaim "pair" not found in the files' in refused(*_all(files))
     pod.write_text(whole.replace("metadata:\n  name: web\n", "metadata: {name: web, namespace: a}\n"))
     claims = Path(files["claims"])
     claims.write_text(claims.read_text().replace("{name: single}", "{name: single, namespace: b}"))
-    assert 'there is no ResourceClaim "a/single" in the files' in refused(*_all(files))
+    assert 'ResourceClaim "a/single" not found in the files' in refused(*_all(files))
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("kind: Service\napiVersion: v1\n", "no Pod, Deployment, StatefulSet, DaemonSet or Job"),
-        (f"{workload('Pod')}---\n{workload('Pod', name='other')}", "2 of them"),
-        (workload("Pod", "containers: []"), 'Pod "web" names no claims'),
-        (workload("Pod", "resourceClaims: [{name: x}]"), "names neither a claim nor a template"),
+        ("kind: Service\napiVersion: v1\n", "Pod, Deployment, StatefulSet, DaemonSet or Job not found"),
+        (f"{workload('Pod')}---\n{workload('Pod', name='other')}", "the file contains 2"),
+        (workload("Pod", "containers: []"), 'Pod "web" does not refer to any claims'),
+        (workload("Pod", "resourceClaims: [{name: x}]"), "refers to neither a claim nor a template"),
         (workload("Pod", "resourceClaims: 5"), "Expected `array"),
         ("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {}\n", "template"),
         ("[1, 2]", "expected an object"),
@@ -301,7 +301,10 @@ def test_what_is_wrong_with_the_pod_is_told_beside_what_is_shown(files: dict[str
     path.write_text(workload("Pod", POD_SPEC.replace("image: x", "resources: {claims: [{name: secnd}]}")))
     done = render(files["topologies"], "--claim", files["claims"], "--pod", str(path))
     assert done.exit_code == 0
-    assert 'Pod "web", container "c" lists claim "secnd", which the pod lacks; did you mean "second"?' in done.stderr
+    assert (
+        'Pod "web", container "c" lists claim "secnd", which is not a claim of the pod; did you mean "second"?'
+        in done.stderr
+    )
     assert 'no container lists claim "first"' in done.stderr
     assert 'lists claim "gpu"' not in done.stderr
     assert 'claim "gpu": DeviceClass "gpu.example.com" is not in the input' in done.stderr

@@ -71,8 +71,8 @@ def test_a_claim_that_does_not_fit_is_explained_and_gives_exit_code_1(run: Any) 
     code, out, _ = run(*CLASSES, claim("x", "vf"), claim("y", "passthrough", count=2))
     assert code == 1
     assert "y      refused" in out
-    assert "PF enp3s0f0-passthrough: needs exclusion-slots 9, 8 free: VF enp3s0f0v0 is held by claim x" in out
-    assert out.endswith("\n1 claim refused\n")
+    assert "PF enp3s0f0-passthrough: requires exclusion-slots 9, 8 available: VF enp3s0f0v0 is held by claim x" in out
+    assert out.endswith("\n1 claim rejected\n")
 
 
 def test_json_and_yaml_hold_the_allocation_and_the_reasons(run: Any) -> None:
@@ -115,16 +115,16 @@ def test_admin_access_needs_its_namespace_to_be_named(run: Any) -> None:
     look = claim("look", "vf", adminAccess=True)
     code, out, _ = run(*CLASSES, look)
     assert code == 1
-    assert "adminAccess needs the label" in out
+    assert "adminAccess requires the label" in out
     assert run(*CLASSES, look, arguments=("--admin-namespace", "default"))[0] == 0
 
 
 @pytest.mark.parametrize(
     ("documents", "arguments", "message"),
     [
-        (CLASSES, (), "no ResourceClaim and no ResourceClaimTemplate"),
-        ([claim("x", "vf"), claim("x", "vf")], (), '"default/x" is there twice'),
-        ([claim("x", "vf")], ("--node", "worker-2"), "no slice is for it; nodes: worker-1"),
+        (CLASSES, (), "ResourceClaim or ResourceClaimTemplate not found"),
+        ([claim("x", "vf"), claim("x", "vf")], (), '"default/x" occurs twice'),
+        ([claim("x", "vf")], ("--node", "worker-2"), "no slice is for it; the nodes are worker-1"),
         ([claim("x", "vf", count="two")], (), "count"),
         ([*CLASSES, claim("x", "vf", count=-1)], (), 'request "net": count -1 is not above 0'),
         ([{"kind": "Pod"}], (), "kind 'Pod' is not known here"),
@@ -159,7 +159,7 @@ def test_nodes_of_the_files_are_the_nodes_that_there_are(run: Any, tmp_path: Pat
     assert (code, "gone" in out) == (1, False)
     code, _, err = run(*classes, claim("x", "any"), node("b1"), slices=file, arguments=("--node", "a1"))
     assert code == 2
-    assert '--node "a1": no Node has this name; nodes: b1' in err
+    assert '--node "a1": no Node has this name; the nodes are b1' in err
 
 
 def selector(label: str, value: str) -> dict[str, Any]:
@@ -174,9 +174,9 @@ def test_slices_of_another_layout_are_told_with_why_nothing_is_had_of_them(run: 
     file.write_text(yaml_text.dump([written("both", sharedCounters=[counters], devices=[former])]))
     code, out, err = run(*CLASSES, claim("x", "vf"), slices=file)
     assert code == 1
-    assert 'pool worker-1/pf0: 1 device is passed over: slice "both" has sharedCounters' in out
+    assert 'pool worker-1/pf0: 1 device is skipped: slice "both" has sharedCounters' in out
     assert err.count('unknown field "basic"') == 1
-    assert 'ResourceSlice "both": the API server refuses it: it has devices and sharedCounters' in err
+    assert 'ResourceSlice "both": rejected by the API server: it has devices and sharedCounters' in err
     _, out, _ = run(*CLASSES, claim("x", "vf"), slices=file, arguments=("-o", "json"))
     assert len(json.loads(out)["problems"]) == 2
 
@@ -246,13 +246,13 @@ def test_a_claim_that_fits_and_that_the_scheduler_may_not_get_to_the_end_with_is
     there = slices(8, 16, lanes=False)
     code, out, err = of(*CLASSES, rails(8), there=there)
     assert (code, out.splitlines()[1].split()[:3]) == (0, ["rails", "allocated", "n1"])
-    assert 'claim "rails": if one of its requests cannot be met on node n1, kube-scheduler visits up to' in err
+    assert 'claim "rails": if a request cannot be allocated on node n1, kube-scheduler visits up to' in err
     assert "offer the VFs together (pooledVFs in their policy), in few lanes" in err
     _, out, err = of(*CLASSES, rails(8), there=there, output="json")
     assert err == ""
     assert [len(each["warnings"]) for each in json.loads(out)["claims"]] == [1]
     assert of(*CLASSES, rails(8), there=slices(8, 4, lanes=True))[2] == ""
     code, out, err = of(*CLASSES, claim("two", "vf", count=2), there=slices(1, 1, lanes=True))
-    assert (code, "1 claim refused" in out) == (1, True)
+    assert (code, "1 claim rejected" in out) == (1, True)
     assert 'claim "two", request "net": 2 devices are requested, but only 1 matches on any node' in err
-    assert "a request never gets one shared device twice" in err
+    assert "a request cannot get the same shared device twice" in err

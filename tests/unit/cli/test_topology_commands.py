@@ -75,10 +75,10 @@ items:
 def test_everything_that_is_sound_is_said_to_be(run: Run) -> None:
     sound = (TOPOLOGIES, str(ROOT / "claims"), str(ROOT / "schemas"), LOCALNET)
     code, out, err = run("validate", *sound)
-    told = ('no CNIPluginSchema describes plugin "ovn-k8s-cni-overlay"', "permits more than netdra's own schema")
+    told = ('no CNIPluginSchema describes plugin "ovn-k8s-cni-overlay"', "allows more than netdra's built-in schema")
     assert all(any(text in line for text in told) for line in out.splitlines())
     assert code == 0
-    assert err.startswith("netdra: 15 objects checked, nothing wrong")
+    assert err.startswith("netdra: 15 objects checked, no problems")
 
 
 def test_warnings_are_those_of_the_webhook_and_errors_if_strict(run: Run, tmp_path: Path) -> None:
@@ -87,9 +87,9 @@ def test_warnings_are_those_of_the_webhook_and_errors_if_strict(run: Run, tmp_pa
     code, out, err = run("validate", str(file))
     assert out.startswith(
         f'{file}:56: warning: NetworkTopology "bonded-vlan-topology", step "tune-vlan100": no CNIPluginSchema '
-        'describes plugin "tunning", so its config is not checked; did you mean "tuning"? [spec.steps[5].type]\n'
+        'describes plugin "tunning"; its config is not validated; did you mean "tuning"? [spec.steps[5].type]\n'
     )
-    assert (code, err) == (0, "netdra: 1 object checked, nothing wrong, 2 warnings\n")
+    assert (code, err) == (0, "netdra: 1 object checked, no problems, 2 warnings\n")
     code, out, err = run("validate", str(file), "--strict")
     assert "warning:" not in out
     assert (code, err) == (1, "netdra: 1 object checked, 2 problems\n")
@@ -111,12 +111,12 @@ def test_a_class_and_a_version_that_are_none_are_told_with_those_that_are_meant(
     file = tmp_path / "c.yaml"
     file.write_text(CLAIM.replace("bonded-vlan-topology-vf", "bonded-vlan-toplogy-vf"))
     _, out, _ = run("validate", str(file), BONDED)
-    assert 'there is no DeviceClass "bonded-vlan-toplogy-vf1"; did you mean "bonded-vlan-topology-vf1"?' in out
+    assert 'DeviceClass "bonded-vlan-toplogy-vf1" not found; did you mean "bonded-vlan-topology-vf1"?' in out
     file.write_text(Path(BONDED).read_text().replace("networking.dra.io/v1alpha1", "network.dra.io/v1alpha1"))
     code, out, _ = run("validate", str(file))
     assert code == 1
     assert out == (
-        f'{file}:1: no NetworkTopology is of apiVersion "network.dra.io/v1alpha1"; '
+        f'{file}:1: NetworkTopology does not exist in apiVersion "network.dra.io/v1alpha1"; '
         'did you mean "networking.dra.io/v1alpha1"? [apiVersion]\n'
     )
 
@@ -124,9 +124,9 @@ def test_a_class_and_a_version_that_are_none_are_told_with_those_that_are_meant(
 def test_a_name_that_no_policy_among_the_files_adds_is_a_warning(run: Run) -> None:
     code, out, err = run("validate", TUNED)
     assert f'{TUNED}:10: warning: NetworkTopology "ovnk-localnet-tuned", step "localnet-port": selector' in out
-    assert 'nothing gives devices an attribute "physicalNetworkName" of domain dra.networking yet' in out
+    assert 'attribute "physicalNetworkName" of domain dra.networking is not set on any device yet' in out
     assert code == 0
-    assert err.startswith("netdra: 1 object checked, nothing wrong, ")
+    assert err.startswith("netdra: 1 object checked, no problems, ")
 
 
 MISTAKEN = """\
@@ -156,7 +156,7 @@ def test_names_and_types_in_selectors_are_checked(run: Run, tmp_path: Path) -> N
     code, out, err = run("validate", str(file))
     first, second = (line for line in out.splitlines() if not line.startswith(" "))
     assert first == (
-        f'{file}:7: DeviceExposurePolicy "p": CEL expression is wrong at line 1, column 37: no interface has an '
+        f'{file}:7: DeviceExposurePolicy "p": CEL expression is wrong at line 1, column 37: interfaces do not have an '
         'attribute "ifNmae" of domain dra.networking; did you mean "ifName"? [spec.selector.cel]'
     )
     assert second.startswith(f'{file}:17: NetworkTopology "t", step "vf0": selector.cel: CEL expression is wrong at')
@@ -248,7 +248,7 @@ def test_a_schema_of_a_former_version_of_netdra_counts_for_nothing_among_the_fil
     code, out, _ = run("validate", str(file), str(shown))
     assert code == 0
     (told,) = out.splitlines()[:1]
-    assert 'CNIPluginSchema "vlan": its label networking.dra.io/shipped marks it' in told
+    assert 'CNIPluginSchema "vlan": the label networking.dra.io/shipped marks' in told
 
 
 def test_objects_that_clash_are_found_across_files(run: Run, tmp_path: Path) -> None:
@@ -263,9 +263,9 @@ def test_objects_that_clash_are_found_across_files(run: Run, tmp_path: Path) -> 
     _, out, _ = run("validate", str(copy))
     first, second = out.splitlines()
     assert first.startswith(
-        f'{copy}:3: NetworkTopology "a", step "b-c": its DeviceClass "a-b-c" is also that of step "c"'
+        f'{copy}:3: NetworkTopology "a", step "b-c": its DeviceClass "a-b-c" has the same name as that of step "c"'
     )
-    assert 'extendedResourceName "x.org/vf" is also that of step "c" of NetworkTopology "a-b"' in second
+    assert 'extendedResourceName "x.org/vf" is also used by step "c" of NetworkTopology "a-b"' in second
 
 
 def test_a_plugin_schema_that_contradicts_itself_is_found_and_not_used(run: Run, tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_what_is_no_yaml_is_a_problem_with_a_line(run: Run, tmp_path: Path, text
 
 
 def test_a_file_that_cannot_be_read_is_bad_usage(run: Run, tmp_path: Path) -> None:
-    hint = 'name a file that is there, or "-" for standard input'
+    hint = 'specify an existing file, or "-" for standard input'
     for command in ("validate", "graph", "render"):
         code, out, err = run(command, str(tmp_path / "none.yaml"))
         assert (code, out) == (2, "")
@@ -323,9 +323,9 @@ def test_graph_makes_pictures_for_documents(run: Run) -> None:
 
 def test_graph_refuses_what_it_cannot_draw(run: Run, tmp_path: Path) -> None:
     code, _, err = run("graph", TOPOLOGIES, "-o", "svg")
-    assert (code, "choose with --topology one of ai-bonded-rdma, bonded" in err) == (2, True)
+    assert (code, "select one with --topology: ai-bonded-rdma, bonded" in err) == (2, True)
     code, _, err = run("graph", TUNED, "--topology", "other")
-    assert (code, 'no NetworkTopology "other"' in err) == (2, True)
+    assert (code, 'NetworkTopology "other" not found' in err) == (2, True)
     unsound = tmp_path / "t.yaml"
     unsound.write_text(Path(TUNED).read_text().replace("[localnet-port]", "[port]"))
     code, out, err = run("graph", str(unsound))

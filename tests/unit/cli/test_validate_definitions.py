@@ -121,4 +121,4 @@ def test_a_namespace_of_what_is_in_none_is_a_warning(validate: Any) -> None:
     bond["metadata"]["namespace"] = "here"
     code, said = validate(bond)
     assert code == 0
-    assert 'warning: CNIPlugin "bond" is of the whole cluster, and in no namespace; remove its namespace' in said
+    assert 'warning: CNIPlugin "bond" is cluster-scoped and must not have a namespace; remove its namespace' in said

@@ -59,7 +59,7 @@ def test_selectors_of_a_topology_a_class_and_a_claim_are_told(tmp_path: Path) ->
         "spec.selectors[0].cel.expression]",
         "spec.devices.requests[0].exactly.selectors[0].cel.expression]",
     ]
-    assert all('never selects the devices of pooledVFs (policy "pooled")' in line for line in lines)
+    assert all('never selects devices of pooledVFs (policy "pooled")' in line for line in lines)
 
 
 def test_without_pooled_vfs_nothing_is_told(tmp_path: Path) -> None:

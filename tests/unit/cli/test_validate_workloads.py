@@ -129,7 +129,7 @@ def test_mistakes(tmp_path: Path, mistake: dict[str, Any]) -> None:
 def test_all_that_makes_pods_is_looked_at(tmp_path: Path, kind: str) -> None:
     (line,) = said(tmp_path, kind_of(POD.replace("TemplateName: lan", "TemplateName: lam"), kind))
     place = "spec.jobTemplate.spec.template.spec" if kind == "CronJob" else "spec.template.spec"
-    assert f'{kind} "web", claim "net": there is no ResourceClaimTemplate "lam"' in line
+    assert f'{kind} "web", claim "net": ResourceClaimTemplate "lam" not found' in line
     assert line.endswith(f"[{place}.resourceClaims[0].resourceClaimTemplateName]")
 
 
@@ -137,8 +137,9 @@ def test_two_pods_that_name_a_claim_whose_device_goes_into_one(tmp_path: Path) -
     first = POD.replace("resourceClaimTemplateName: lan", "resourceClaimName: one")
     (line,) = said(tmp_path, first, first.replace("name: web", "name: second"))
     assert line == (
-        '5: Pod "second", claim "net": Pod "web" uses ResourceClaim "one" too, and step "nic" of NetworkTopology "lan" '
-        "moves the device into one pod; let each pod have a claim of its own: resourceClaimTemplateName "
+        '5: Pod "second", claim "net": Pod "web" also uses ResourceClaim "one", but step "nic" of '
+        'NetworkTopology "lan" '
+        "moves the device into one pod; create one claim per pod: resourceClaimTemplateName "
         "[spec.resourceClaims[0].resourceClaimName]"
     )
 

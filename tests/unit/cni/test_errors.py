@@ -35,7 +35,7 @@ def test_a_plugin_that_has_no_check_says_so(told: PluginFailure) -> None:
         failure("mode 7 is not supported"),
         failure("CHECK failed: interface net1 is not there"),
         failure("required env variables [CNI_NETNS] missing", code=4),
-        failure("it was ended by signal 9", kind="signal", code=0),
+        failure("it was terminated by signal 9", kind="signal", code=0),
         failure("CHECK is not implemented", kind="rubbish", code=0),
     ],
 )

@@ -46,7 +46,7 @@ def program(path: Path) -> Path:
 )
 def test_a_type_that_is_no_plain_name_is_refused(name: str, tmp_path: Path) -> None:
     program(tmp_path / "bridge")
-    with pytest.raises(InvalidInputError, match="is no plugin name"):
+    with pytest.raises(InvalidInputError, match="is not a valid CNI plugin name"):
         plugins.find(name, PluginPath(directories=(str(tmp_path),)))
 
 
@@ -72,7 +72,7 @@ def test_what_is_no_regular_executable_file_is_passed_over(tmp_path: Path) -> No
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "bridge").symlink_to("/nowhere")
     where = PluginPath(directories=tuple(str(tmp_path / name) for name in ("a", "b", "c", "d")))
-    with pytest.raises(PluginPermanentError, match="no executable of that name") as caught:
+    with pytest.raises(PluginPermanentError, match="executable not found") as caught:
         plugins.find("bridge", where)
     assert caught.value.failure.kind == "missing"
     program(tmp_path / "e" / "bridge")
@@ -116,7 +116,7 @@ def test_a_folder_that_cannot_be_looked_at_is_not_one_without_plugins(tmp_path: 
     program(tmp_path / "bridge")
     where = PluginPath(directories=(str(tmp_path),), root=root)
     for look in (lambda: plugins.find("bridge", where), lambda: plugins.installed(where)):
-        with refusing.refusing(Refusal(number, first=1)), pytest.raises(TemporaryError, match="cannot be looked at"):
+        with refusing.refusing(Refusal(number, first=1)), pytest.raises(TemporaryError, match="cannot be read"):
             look()
         look()
 
@@ -145,7 +145,7 @@ def test_a_root_with_another_process_table_is_told_before_a_plugin_fails_in_it(t
     own.symlink_to("4711")
     trouble = root_trouble(str(tmp_path))
     assert trouble is not None
-    assert "is process 4711 there" in trouble.what
+    assert "has the ID 4711 there" in trouble.what
     assert "hostPID: true" in trouble.hint
     own.unlink()
     own.symlink_to(str(os.getpid()))

@@ -159,10 +159,10 @@ def test_a_template_is_the_same_exactly_if_its_pods_are() -> None:
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (seen(pod("a"), pod("b")), ("True", "Installed", "2 nodes have it")),
-        (seen(pod("a"), pod("b", "old")), ("False", "Installing", "1 of 2 nodes have it")),
-        (seen(observed=0), ("False", "Pending", "the DaemonSet is being made")),
-        (seen(desired=0), ("False", "NoNodes", "no node has the labels of spec.nodeSelector")),
+        (seen(pod("a"), pod("b")), ("True", "Installed", "installed on 2 nodes")),
+        (seen(pod("a"), pod("b", "old")), ("False", "Installing", "installed on 1 of 2 nodes")),
+        (seen(observed=0), ("False", "Pending", "the DaemonSet is being created")),
+        (seen(desired=0), ("False", "NoNodes", "spec.nodeSelector does not match any node")),
     ],
 )
 def test_it_is_installed_when_every_node_has_the_present_one(
@@ -248,7 +248,7 @@ def test_a_deletion_that_waits_says_for_whom_and_one_that_goes_on_how_far_it_is(
     )
     assert said(waits)[1] == "Installed"
     goes = status(plugin(deleted=True), seen(pod("a")), QUIET, NOW)
-    assert said(goes) == ("False", "Removing", "it is being removed; 1 nodes are left")
+    assert said(goes) == ("False", "Removing", "it is being removed; 1 nodes remain")
 
 
 def test_without_an_image_it_says_what_is_missing() -> None:

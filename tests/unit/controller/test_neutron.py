@@ -433,9 +433,9 @@ def test_a_name_that_leads_to_another_network_is_reported_and_not_followed(tell:
         assert await scene.controller._inspection.look_through() == []
         current = scene.port("vf0").current
         assert current is not None
-        assert f'network "blue" is {other}' in current.message
+        assert f'network "blue" now has the ID {other}' in current.message
         assert f"this port is in {BLUE}" in current.message
-        assert "give the id" in current.message
+        assert "set the ID" in current.message
         scene.allocate("vf0", "vf1")
         await scene.settle()
         refused = scene.port("vf1").bound
@@ -569,10 +569,10 @@ def test_a_label_that_neutron_refuses_keeps_no_port_from_being_bound(tell: Calla
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"mac_address": "fa:16:3e:00:00:99"}, " became fa:16:3e:00:00:99"),
-        ({"admin_state_up": False}, "admin state up became down"),
-        ({"port_security_enabled": False}, "port security on became off"),
-        ({"qos_policy_id": "gold"}, "highest rate none became 5 Mbit/s"),
+        ({"mac_address": "fa:16:3e:00:00:99"}, " changed to fa:16:3e:00:00:99"),
+        ({"admin_state_up": False}, "admin state up changed to down"),
+        ({"port_security_enabled": False}, "port security on changed to off"),
+        ({"qos_policy_id": "gold"}, "maximum rate none changed to 5 Mbit/s"),
     ],
 )
 def test_a_change_in_neutron_is_told_by_the_next_look_for_changes(
@@ -629,7 +629,7 @@ def test_a_changed_policy_network_and_a_deleted_port_are_told_by_the_next_look_f
         assert await inspection.look_for_changes() == []
         current = scene.port("vf0").current
         assert current is not None
-        assert "MTU 1500 became 1400; highest rate 5 Mbit/s became 7 Mbit/s" in current.message
+        assert "MTU 1500 changed to 1400; maximum rate 5 Mbit/s changed to 7 Mbit/s" in current.message
         gone = scene.port("vf0").status
         assert gone is not None
         del scene.cloud.ports[gone.port_id]
@@ -700,7 +700,7 @@ def test_what_no_vf_can_be_set_up_for_is_told_and_forgotten_when_it_is_gone(tell
         assert scene.reasons == ["Bound"]
         enforced = scene.port("vf0").enforced
         assert enforced is not None
-        assert "rule bandwidth_limit of direction ingress of QoS policy gold: not enforced" in enforced.message
+        assert "rule bandwidth_limit of direction ingress of QoS policy gold are not enforced" in enforced.message
         assert [note.reason for note in scene.notes] == ["NotEnforced"]
         assert await scene.controller._inspection.look_for_changes() == []
         policy |= {"rules": [], "revision_number": 2}

@@ -125,7 +125,7 @@ def test_a_copy_deletes_nothing_while_the_original_lives_and_after_it(original: 
         assert not restored.confirms()
         restored.begin()
     assert not restored.confirms(after=100_000.0)
-    with pytest.raises(OtherClusterError, match="another cluster with the uid") as caught:
+    with pytest.raises(OtherClusterError, match="another cluster with the UID") as caught:
         run(restored.controller.confirm)
     assert f"kubectl delete lease -n netdra {LEASE}" in caught.value.hint
 
@@ -176,4 +176,6 @@ def test_without_room_for_a_record_ports_are_deleted_as_before(caplog: pytest.Lo
     assert found.confirms()
     assert found.confirms()
     (said,) = (record.getMessage() for record in caplog.records)
-    assert said.startswith("a copy of this cluster could not be told from it, and would delete its ports: Neutron: ")
+    assert said.startswith(
+        "a copy of this cluster cannot be distinguished from it and would delete its ports: Neutron: "
+    )

@@ -149,9 +149,9 @@ def test_a_claim_whose_topology_asks_for_none_has_none() -> None:
 @pytest.mark.parametrize(
     ("attributes", "lacks"),
     [
-        ({"pciAddress": {"string": "0000:05:00.0"}}, "has no physnet"),
-        ({"physnet": {"string": "physnet2"}}, "has no pciAddress"),
-        ({"physnet": {"int": 2}, "pciAddress": {"string": "0000:05:00.0"}}, "has no physnet"),
+        ({"pciAddress": {"string": "0000:05:00.0"}}, "does not have physnet"),
+        ({"physnet": {"string": "physnet2"}}, "does not have pciAddress"),
+        ({"physnet": {"int": 2}, "pciAddress": {"string": "0000:05:00.0"}}, "does not have physnet"),
     ],
 )
 def test_a_device_without_a_physical_network_or_an_address_gets_no_port(attributes: Any, lacks: str) -> None:
@@ -194,7 +194,7 @@ def test_what_is_known_of_a_port_stays_when_it_fails_and_the_time_is_of_the_chan
 def test_a_network_that_the_user_may_not_see_into_is_said_not_to_be_compared() -> None:
     hidden = msgspec.structs.replace(NETWORK, physnet=None)
     (condition,) = neutron_ports.bound(made(), ANSWER, hidden, GIVEN, NOW).conditions
-    assert "may not see whether network blue is of physnet2" in condition.message
+    assert "not allowed to read whether network blue belongs to physnet2" in condition.message
     (condition,) = neutron_ports.bound(made(), ANSWER, NETWORK, GIVEN, NOW).conditions
     assert "may not see" not in condition.message
 
@@ -216,17 +216,17 @@ def test_users_are_told_of_a_problem_once_and_when_it_is_over(problem: Any) -> N
     ("fields", "what"),
     [
         ({}, ""),
-        ({"mac_address": "fa:16:3e:00:00:02"}, "MAC fa:16:3e:00:00:01 became fa:16:3e:00:00:02"),
-        ({"vif_details": {"vlan": "7"}}, "VLAN 214 became 7"),
-        ({"fixed_ips": ()}, "addresses 10.20.0.5 became none"),
-        ({"host": "host-8"}, "host host-7 became host-8"),
-        ({"host": "", "profile": {}}, "host host-7 became none"),
-        ({"profile": {"pci_slot": "0000:05:00.1"}}, "PCI address 0000:05:00.0 became 0000:05:00.1"),
-        ({"device_id": "uid-2"}, "device_id uid-1 became uid-2"),
-        ({"device_id": ""}, "device_id uid-1 became none"),
-        ({"admin_state_up": False}, "admin state up became down"),
-        ({"port_security_enabled": False}, "port security on became off"),
-        ({"host": "host-8", "admin_state_up": False}, "host host-7 became host-8; admin state up became down"),
+        ({"mac_address": "fa:16:3e:00:00:02"}, "MAC fa:16:3e:00:00:01 changed to fa:16:3e:00:00:02"),
+        ({"vif_details": {"vlan": "7"}}, "VLAN 214 changed to 7"),
+        ({"fixed_ips": ()}, "addresses 10.20.0.5 changed to none"),
+        ({"host": "host-8"}, "host host-7 changed to host-8"),
+        ({"host": "", "profile": {}}, "host host-7 changed to none"),
+        ({"profile": {"pci_slot": "0000:05:00.1"}}, "PCI address 0000:05:00.0 changed to 0000:05:00.1"),
+        ({"device_id": "uid-2"}, "device_id uid-1 changed to uid-2"),
+        ({"device_id": ""}, "device_id uid-1 changed to none"),
+        ({"admin_state_up": False}, "admin state up changed to down"),
+        ({"port_security_enabled": False}, "port security on changed to off"),
+        ({"host": "host-8", "admin_state_up": False}, "host host-7 changed to host-8; admin state up changed to down"),
     ],
 )
 def test_what_was_changed_in_neutron_is_told_and_forgotten_when_it_is_as_before(fields: Any, what: str) -> None:
@@ -244,13 +244,13 @@ def test_what_was_changed_in_neutron_is_told_and_forgotten_when_it_is_as_before(
     ("fields", "what"),
     [
         ({}, ""),
-        ({"mtu": 1400}, "MTU 9000 became 1400"),
-        ({"gateways": ()}, "gateways 10.20.0.1 became none"),
-        ({"routes": ()}, "routes 10.99.0.0/16 by 10.20.0.9 became none"),
-        ({"dns": ("10.20.0.2", "10.20.0.3")}, "name servers none became 10.20.0.2, 10.20.0.3"),
-        ({"trust": True}, "trust off became on"),
-        ({"min_tx_rate": 5}, "lowest rate none became 5 Mbit/s"),
-        ({"max_tx_rate": 7, "mtu": 1}, "MTU 9000 became 1; highest rate none became 7 Mbit/s"),
+        ({"mtu": 1400}, "MTU 9000 changed to 1400"),
+        ({"gateways": ()}, "gateways 10.20.0.1 changed to none"),
+        ({"routes": ()}, "routes 10.99.0.0/16 by 10.20.0.9 changed to none"),
+        ({"dns": ("10.20.0.2", "10.20.0.3")}, "name servers none changed to 10.20.0.2, 10.20.0.3"),
+        ({"trust": True}, "trust off changed to on"),
+        ({"min_tx_rate": 5}, "minimum rate none changed to 5 Mbit/s"),
+        ({"max_tx_rate": 7, "mtu": 1}, "MTU 9000 changed to 1; maximum rate none changed to 7 Mbit/s"),
         ({"unenforced": ("security groups",)}, ""),
     ],
 )
@@ -269,14 +269,14 @@ def test_what_no_vf_can_be_set_up_for_is_a_condition_until_it_is_gone() -> None:
     bound = neutron_ports.bound(port, ANSWER, NETWORK, limited, NOW)
     known = msgspec.structs.replace(port, status=bound)
     assert known.enforced is not None
-    assert known.enforced.message.startswith("security groups; rule dscp_marking of QoS policy gold: not enforced")
+    assert known.enforced.message.startswith("security groups; rule dscp_marking of QoS policy gold are not enforced")
     (told,) = notices(REFERENCE, (), bound.conditions)
     assert (told.type, told.reason) == ("Warning", "NotEnforced")
     unread = neutron_ports.changed(known, "", NOW)
     assert unread == bound, "what could not be read says nothing new"
     now = msgspec.structs.replace(known, status=neutron_ports.changed(known, "", LATER, vf_settings=GIVEN))
     assert now.enforced is not None
-    assert now.enforced.message.startswith("security groups: not enforced")
+    assert now.enforced.message.startswith("security groups are not enforced")
     assert made().enforced is None
 
 

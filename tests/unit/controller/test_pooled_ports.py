@@ -276,7 +276,7 @@ def test_a_port_is_in_use_by_its_own_share_alone() -> None:
     of_answer = replace(chosen(first, ANSWER.pci_slot), status=status)
     assert neutron_changes.difference(of_answer, ANSWER) == ""
     assert neutron_changes.difference(of_answer, replace(ANSWER, profile={"pci_slot": A})) == (
-        f"PCI address {ANSWER.pci_slot} became {A}"
+        f"PCI address {ANSWER.pci_slot} changed to {A}"
     )
 
 

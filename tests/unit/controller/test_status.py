@@ -32,7 +32,7 @@ NO_FAILURES = FailingClaims(number=0)
 FAILING = FailingClaims(
     number=3, nodes=("n1", "n2"), claims=("a/x",), last_error=ClaimFailure(claim="a/x", message="no carrier")
 )
-FAIL = "3 claims fail on nodes n1, n2; the last one is a/x: no carrier"
+FAIL = "3 claims fail on nodes n1, n2; the last error is of a/x: no carrier"
 GONE = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 
 
@@ -88,7 +88,7 @@ class TestTopologies:
                 TopologyState(changes=ClassWrites(foreign=("net-vf0",))),
                 {},
                 "ForeignDeviceClass",
-                '"net-vf0" is not netdra',
+                '"net-vf0" is not managed by netdra',
             ),
             (TopologyState(problem="no"), {}, "Refused", "no"),
             (
@@ -147,7 +147,7 @@ class TestUsages:
         assert documents.plain(failing)["failingClaims"]["number"] == 3
         one = FailingClaims(number=1, nodes=("n1",), last_error=ClaimFailure(claim="a/x", message="no carrier"))
         fewer = status.of_usage(topology(), users, one, failing, LATER)
-        text = "1 claim fails on node n1; the last one is a/x: no carrier"
+        text = "1 claim fails on node n1; the last error is of a/x: no carrier"
         assert said(fewer.conditions, "Degraded") == ("True", "ClaimsFailed", text)
         (since,) = {each.last_transition_time for each in fewer.conditions}
         assert since == "2026-01-02T03:04:05Z", "it was degraded before"
@@ -202,13 +202,13 @@ class TestPolicies:
         found = status.of_policy_rollout(exclusive("p", "true"), (), NO_FAILURES, None, NOW)
         holds, reason, message = said(found.conditions, "Degraded")
         assert (holds, reason) == ("False", "NoNodes")
-        assert message == "no node has reported that it follows the policy"
+        assert message == "no node has reported yet that it uses the policy"
 
     def test_nodes_that_follow_an_older_generation_are_told_of(self) -> None:
         changed = exclusive("p", "true")
         changed = replace(changed, metadata=replace(changed.metadata, generation=2))
         reports = [at("n1", generation=2), at("n2", generation=1)]
-        text = "1 of 2 nodes still follow an older generation of it"
+        text = "1 of 2 nodes still use an older generation of it"
         found = status.of_policy_rollout(changed, reports, NO_FAILURES, None, NOW)
         assert said(found.conditions, "Degraded")[2] == f"no node reports a problem, and no claim fails; {text}"
         assert (found.nodes, found.updated_nodes) == (2, 1)
@@ -233,7 +233,8 @@ class TestPolicies:
     def test_one_whose_devices_another_takes_says_whose_and_how_many(self) -> None:
         reports = [at("n1", outranked={"aaa": 1, "b": 1}), at("n2", outranked={"aaa": 1})]
         found = status.of_policy_rollout(exclusive("p", "true"), reports, NO_FAILURES, None, NOW)
-        text = 'policy "aaa" takes 2 devices that this one matches; policy "b" takes 1 device that this one matches'
+        both = "that this policy also matches"
+        text = f'policy "aaa" takes 2 devices {both}; policy "b" takes 1 device {both}'
         assert said(found.conditions, "Overlapping") == ("True", "Outranked", text)
         alone = status.of_policy_rollout(exclusive("p", "true"), [at("n1", 1)], NO_FAILURES, None, NOW)
         assert said(alone.conditions, "Overlapping")[:2] == ("False", "NoOverlap")
@@ -248,7 +249,7 @@ class TestPolicies:
             found = status.of_policy(exclusive(name, "true"), Rivals((other,)), (), NOW)
             holds, _, message = said(found.conditions, "Conflicting")
             assert holds == "True"
-            assert '"a" alone is used' in message
+            assert 'only "a" is used' in message
         alone = status.of_policy(exclude("c", "true"), NO_RIVALS, (), NOW)
         assert said(alone.conditions, "Conflicting")[0] == "False"
         assert said(alone.conditions, "Accepted")[0] == "True"
@@ -256,7 +257,7 @@ class TestPolicies:
     def test_one_of_many_of_its_rank_says_only_what_other_changes_do_not_touch(self) -> None:
         subject = '"b" and more policies have the same selector, priority and suffix'
         for name, use in (
-            ("a", '"a" alone is used, because its name sorts first'),
+            ("a", 'only "a" is used, because its name sorts first'),
             ("c", 'this policy is not used, because "b" sorts before its name'),
         ):
             found = status.of_policy(exclusive(name, "true"), Rivals(("b",), more=True), (), NOW)
@@ -278,7 +279,7 @@ class TestCustomDevices:
         ]
         found = status.of_custom_device(custom_device(), reports, None, NOW)
         assert (found.desired_number, found.applied_number, found.refusals) == (3, 2, ("no room",))
-        assert said(found.conditions, "Applied") == ("False", "NotEverywhere", "2 of 3 devices have it: no room")
+        assert said(found.conditions, "Applied") == ("False", "NotEverywhere", "applied to 2 of 3 devices: no room")
 
     def test_one_that_every_device_has_is_applied(self) -> None:
         found = status.of_custom_device(
@@ -336,7 +337,7 @@ class TestSchemas:
         own = schema("vlan", "vlan", configParameters={"optional": [{"name": "vendorKey", "type": "integer"}]})
         accepted = said(status.of_schema(own, first(own, {"vlan": own}), NOW).conditions, "Accepted")
         assert accepted[:2] == ("True", "Valid")
-        assert 'for plugin "vlan", instead of netdra\'s own schema; it accepts vendorKey' in accepted[2]
+        assert 'for plugin "vlan", instead of netdra\'s built-in schema; it accepts vendorKey' in accepted[2]
 
     def test_one_that_contradicts_itself_takes_the_place_of_no_other(self) -> None:
         wrong = schema("a", "vlan", input={"prevResult": {"interfaces": {"minItems": 3, "maxItems": 1}}})

@@ -54,4 +54,4 @@ def test_claims_that_fail_are_told_of_once_and_when_none_does_any_more() -> None
 
 
 def test_drift_names_the_classes() -> None:
-    assert '"net-a", "net-b" had been changed' in drift(NET, ["net-a", "net-b"]).note
+    assert '"net-a", "net-b" was changed' in drift(NET, ["net-a", "net-b"]).note

@@ -231,5 +231,5 @@ def test_interfaces_with_the_same_index_are_kept_apart(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_no_sysfs_tree_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="no sysfs tree"):
+    with pytest.raises(InvalidInputError, match="is not a sysfs tree"):
         scan_recorded(str(tmp_path))

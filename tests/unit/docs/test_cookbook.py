@@ -29,6 +29,8 @@ PAGES = [
     (BOOK.parents[1] / "docs" / "physnets.md", BOOK.parent / "physnets"),
     (BOOK.parents[1] / "docs" / "pooled-vfs.md", BOOK.parent / "pooled-vfs"),
     (BOOK.parents[1] / "docs" / "rails.md", BOOK.parent / "rails"),
+    (BOOK.parents[1] / "docs" / "gpu.md", BOOK.parent / "gpu"),
+    (BOOK.parents[1] / "docs" / "dpdk.md", BOOK.parent / "dpdk"),
     (BOOK.parents[1] / "docs" / "neutron.md", BOOK.parent / "neutron"),
 ]
 _BLOCK = re.compile(r"^```(yaml|console)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)

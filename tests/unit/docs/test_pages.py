@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from netdra.cli import chains, daemons
 from netdra.cli.main import COMMANDS, cli
+from netdra.controller.status import CLAIMS_FAILED
 from netdra.model import documents
 from netdra.model.claim import DeviceClass
 from netdra.model.inventory import ATTRIBUTES, PUBLISHED_ATTRIBUTES
@@ -91,6 +92,30 @@ def test_the_examples_of_a_page_are_valid_together(name: str, tmp_path: Path) ->
     (tmp_path / "page.yaml").write_text("---\n".join(examples(name)))
     done = CliRunner().invoke(cli, ["validate", str(tmp_path)])
     assert (done.exit_code, done.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("name", ["from-multus.md", "from-dranet.md"])
+def test_the_examples_for_users_of_other_products_are_valid(name: str, tmp_path: Path) -> None:
+    blocks = re.findall(r"^```yaml netdra\n(.*?)^```", page(name), re.MULTILINE | re.DOTALL)
+    assert blocks
+    (tmp_path / "page.yaml").write_text("---\n".join(blocks))
+    done = CliRunner().invoke(cli, ["validate", str(tmp_path)])
+    assert (done.exit_code, done.stdout) == (0, ""), done.output
+
+
+def test_every_event_is_on_the_page_for_troubleshooting() -> None:
+    sources = (DOCS.parent / "netdra" / "node").rglob("*.py")
+    reported = {
+        found
+        for path in sources
+        for found in re.findall(
+            r"(?:_emit_of\(sandbox, \"\w+\", |reason=|self\._tell\()\"([A-Z]\w+)\"", path.read_text(encoding="utf-8")
+        )
+        if path.name in ("events.py", "announce.py")
+    }
+    assert len(reported) > 10
+    listed = set(re.findall(r"`(\w+)`", page("troubleshooting.md")))
+    assert reported | {CLAIMS_FAILED, "DriftCorrected", "PolicyProblem", "NodeProblem", "DeviceLeftOut"} <= listed
 
 
 def test_every_reason_of_a_port_is_on_the_page_and_no_other() -> None:

@@ -111,15 +111,15 @@ def trusts(end: datetime | None) -> WebhookFacts:
             "2 CustomDevices are not applied everywhere: c, d",
             "describe customdevicerollout c",
         ),
-        ({"reports": ()}, "reports of nodes", "warning", "no node has a NodeNetwork", "get pods"),
+        ({"reports": ()}, "reports of nodes", "warning", "no NodeNetwork found", "get pods"),
         (
             {"reports": (ReportFacts("n1", 0, ("p",)),)},
             "reports of nodes",
             "warning",
-            "older forms of policies: n1",
+            "older generations of policies: n1",
             "pod",
         ),
-        ({"reports": (ReportFacts("n1", 2),)}, "reports of nodes", "warning", "tell of problems: n1", "nodenetwork n1"),
+        ({"reports": (ReportFacts("n1", 2),)}, "reports of nodes", "warning", "report problems: n1", "nodenetwork n1"),
         (
             {"features": Features(partitionable_devices=False)},
             "DRAPartitionableDevices",
@@ -141,25 +141,25 @@ def trusts(end: datetime | None) -> WebhookFacts:
             "without a link",
             "DRADeviceTaints=true",
         ),
-        ({"features": Unseen("403")}, "feature gates", "warning", "could not be seen: 403", "--kubeconfig"),
-        ({"definitions": (Definition("x"),)}, "CRD x", "error", "is not there", "netdra crds"),
+        ({"features": Unseen("403")}, "feature gates", "warning", "could not be read: 403", "--kubeconfig"),
+        ({"definitions": (Definition("x"),)}, "CRD x", "error", "not found", "netdra crds"),
         ({"definitions": (Definition("x", True),)}, "CRD x", "error", "is not served", "describe crd x"),
         ({"definitions": (Definition("x", True, True, ("spec.a",)),)}, "CRD x", "error", "spec.a", "netdra crds"),
         (
             {"webhook": WebhookFacts(missing=("netdra",), answer="unasked")},
             "webhook configuration netdra",
             "error",
-            "nothing is checked",
+            "not validated",
             "helm",
         ),
-        ({"webhook": trusts(None)}, "webhook configuration netdra", "error", "trusts nobody", "logs"),
-        ({"webhook": trusts(NOW)}, "webhook configuration netdra", "error", "over", "logs"),
+        ({"webhook": trusts(None)}, "webhook configuration netdra", "error", "does not have a CA", "logs"),
+        ({"webhook": trusts(NOW)}, "webhook configuration netdra", "error", "has expired", "logs"),
         ({"webhook": trusts(NOW + timedelta(days=3))}, "webhook configuration netdra", "warning", "renewed", "logs"),
         (
             {"webhook": WebhookFacts(configurations={"netdra": LATER}, answer="unasked")},
             "webhook",
             "error",
-            "without asking",
+            "without calling",
             "endpointslices",
         ),
         (
@@ -173,7 +173,7 @@ def trusts(end: datetime | None) -> WebhookFacts:
             {"lacking": {"node": ("list pods",)}},
             "rights of netdra node",
             "error",
-            "may not: list pods",
+            "not allowed: list pods",
             "system:serviceaccount:netdra:netdra-node",
         ),
         ({"nodes": (node("n1", "v1.33.0", ""),)}, "kubelets", "error", "n1 v1.33.0", "upgrade"),
@@ -193,7 +193,13 @@ def trusts(end: datetime | None) -> WebhookFacts:
             'claims of NetworkTopology "net": plugin "firewall" is not allowed: x (1 more of its plugins',
             "set y",
         ),
-        ({"components": (Component("p", "node", ""),)}, "versions of netdra", "warning", "labels of p", "io/version"),
+        (
+            {"components": (Component("p", "node", ""),)},
+            "versions of netdra",
+            "warning",
+            "because p lack the label",
+            "io/version",
+        ),
     ],
 )
 def test_what_is_missing_is_told_with_what_to_do(
@@ -219,23 +225,23 @@ def test_of_many_topologies_with_plugins_that_are_not_allowed_the_first_are_name
 def test_the_users_of_topologies_are_named_where_every_policy_is_well() -> None:
     facts = msgspec.structs.replace(WELL, summaries=SummaryFacts(policies=2, users={"net": 3, "data": 1}))
     (found,) = [each for each in verdicts(facts, "0.1.0", NOW) if each.check == "usages and rollouts"]
-    assert (found.level, found.seen) == ("ok", "2 policies, none is degraded; claims use data (1), net (3)")
+    assert (found.level, found.seen) == ("ok", "2 policies, none of them degraded; claims use data (1), net (3)")
 
 
 @pytest.mark.parametrize(
     ("runtime", "level", "word"),
     [
         ("containerd://1.6.36", "error", "NRI"),
-        ("containerd://1.7.0", "warning", "switched on"),
+        ("containerd://1.7.0", "warning", "only if"),
         ("containerd://1.7.35", "warning", "CDI"),
-        ("containerd://2.0.0-rc.1", "warning", "start again"),
-        ("containerd://2.1.9", "warning", "start again"),
+        ("containerd://2.0.0-rc.1", "warning", "may not restart"),
+        ("containerd://2.1.9", "warning", "may not restart"),
         ("containerd://2.2.0", "ok", ""),
         ("containerd://2.4.2", "ok", ""),
         ("containerd://v2.5.0-beta.0+unknown", "ok", ""),
         ("cri-o://1.25.4", "error", "NRI"),
-        ("cri-o://1.26.0", "warning", "switched on"),
-        ("cri-o://1.29.13", "warning", "switched on"),
+        ("cri-o://1.26.0", "warning", "only if"),
+        ("cri-o://1.29.13", "warning", "only if"),
         ("cri-o://1.30.0", "ok", ""),
         ("cri-o://1.36.3", "ok", ""),
         ("docker://28.0.1", "ok", ""),
@@ -260,8 +266,8 @@ def test_nodes_of_several_runtimes_are_told_apart() -> None:
         if each.check == "container runtimes"
     ]
     assert [(each.level, each.seen.partition(":")[0]) for each in found[:-1]] == [
-        ("warning", "of 1 nodes may not start again after a pod was refused"),
-        ("warning", "of 2 nodes have NRI only where it is switched on"),
+        ("warning", "of 1 nodes may not restart after a pod was rejected"),
+        ("warning", "of 2 nodes support NRI only if it is enabled"),
     ]
     assert (found[-1].level, found[-1].seen) == ("ok", "containerd://2.2.9, containerd://2.4.2")
 
@@ -269,7 +275,7 @@ def test_nodes_of_several_runtimes_are_told_apart() -> None:
 @pytest.mark.parametrize("part", ["dra", "features", "definitions", "webhook", "lacking", "nodes", "components"])
 def test_what_could_not_be_seen_is_said_and_is_no_error(part: str) -> None:
     found = verdicts(msgspec.structs.replace(WELL, **{part: Unseen("forbidden")}), "0.1.0", NOW)
-    assert [each.seen for each in found if each.level != "ok"] == ["could not be seen: forbidden"]
+    assert [each.seen for each in found if each.level != "ok"] == ["could not be read: forbidden"]
     assert worst(found) == "warning"
 
 
@@ -320,19 +326,19 @@ def test_what_an_installation_is_without_needs_no_rights() -> None:
     for process in PROCESSES:
         options = {option: tuple(map(str, rights)) for option, rights in of_options(process).items()}
         for option, rights in options.items():
-            assert found(process, *rights) == ("ok", f"has all that it needs without {option}")
+            assert found(process, *rights) == ("ok", f"complete without {option}")
             part = rights[1:] or ("get pods",)
-            assert found(process, *part) == ("error", f"may not: {listed(part, NAMED)}")
+            assert found(process, *part) == ("error", f"not allowed: {listed(part, NAMED)}")
         every = tuple(right for rights in options.values() for right in rights)
         told = f" without {listed(tuple(options), NAMED)}" if options else ""
-        assert found(process, *every) == ("ok", f"has all that it needs{told}")
-        assert found(process, *every, "list policies")[1] == "may not: list policies"
+        assert found(process, *every) == ("ok", f"complete{told}")
+        assert found(process, *every, "list policies")[1] == "not allowed: list policies"
 
 
 def test_a_webhook_whose_certificate_is_mounted_needs_no_right_to_write() -> None:
     facts = msgspec.structs.replace(WELL, lacking={"webhook": tuple(sorted(to_keep_a_certificate()))})
     (found,) = (each for each in verdicts(facts, "0.1.0", NOW) if each.check == "rights of netdra webhook")
-    assert (found.level, found.seen) == ("ok", "has all that it needs with --certificates, and not without")
+    assert (found.level, found.seen) == ("ok", "complete with --certificates, incomplete without it")
 
 
 @pytest.mark.parametrize(

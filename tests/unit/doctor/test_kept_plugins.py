@@ -40,7 +40,7 @@ def test_a_program_without_a_pod_that_keeps_it_is_named_with_the_way_to_remove_i
     )
     found = {each.check: each for each in verdicts(NodeFacts(kept_plugins=kept)) if "installed" in each.seen}
     assert (found["CNI plugin macvlan"].level, found["CNI plugin ovs"].level) == ("warning", "ok")
-    assert "no pod of a CNIPlugin keeps it" in found["CNI plugin macvlan"].seen
+    assert "but no pod of a CNIPlugin maintains it" in found["CNI plugin macvlan"].seen
     assert "netdra cni-plugin remove macvlan --cni-folder /opt/cni/bin" in found["CNI plugin macvlan"].fix
 
 
@@ -50,7 +50,7 @@ def test_where_the_nodes_processes_cannot_be_seen_nothing_is_claimed(node: Place
     assert {each.keeper for each in kept} == {"unknown"}
     found = [each for each in verdicts(NodeFacts(kept_plugins=kept)) if "installed" in each.seen]
     assert {each.level for each in found} == {"ok"}
-    assert all("cannot be seen from here" in each.seen for each in found)
+    assert all("it is unknown whether a pod maintains it" in each.seen for each in found)
 
 
 def test_what_a_forced_removal_left_in_the_store_is_named_too(node: Places) -> None:

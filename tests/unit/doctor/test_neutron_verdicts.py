@@ -79,22 +79,32 @@ def told(facts: PortFacts) -> list[Diagnosis]:
 @pytest.mark.parametrize(
     ("facts", "level", "seen", "fix"),
     [
-        ({"topologies": ()}, "ok", "no topology asks for them", ""),
+        ({"topologies": ()}, "ok", "no topology uses them", ""),
         ({}, "ok", "none", ""),
         ({"ports": (port("a", BOUND),)}, "ok", "1 NeutronPorts, all Bound", ""),
-        ({"ports": (port("a", BOUND), port("b", since=JUST_NOW))}, "ok", "2 NeutronPorts, 1 of them made just now", ""),
-        ({"ports": (port("a", BOUND), port("b"))}, "error", "answer of the controller: n/b for 3 h", "deploy/net-con"),
+        (
+            {"ports": (port("a", BOUND), port("b", since=JUST_NOW))},
+            "ok",
+            "2 NeutronPorts, 1 of them created a moment ago",
+            "",
+        ),
+        (
+            {"ports": (port("a", BOUND), port("b"))},
+            "error",
+            ("not processed by the controller: n/b for 3 h"),
+            "deploy/net-con",
+        ),
         (
             {"ports": (port("a", BOUND), unchosen("b"))},
             "warning",
-            '1 wait for their nodes to choose a VF: n/b for 3 h: ResourceClaim "n/c" is allocated on node n1',
-            "driver run on node n1; a pod that is deleted is scheduled anew",
+            '1 wait for their nodes to select a VF: n/b for 3 h: ResourceClaim "n/c" is allocated on node n1',
+            "driver run on node n1; the replacement of a deleted pod is scheduled again",
         ),
-        ({"ports": (unchosen("a", JUST_NOW),)}, "ok", "1 NeutronPorts, 1 of them made just now", ""),
+        ({"ports": (unchosen("a", JUST_NOW),)}, "ok", "1 NeutronPorts, 1 of them created a moment ago", ""),
         (
             {"ports": (replace(unchosen("a"), chosen_vf=ChosenVF(pci_address="0000:05:10.1")),)},
             "error",
-            "answer of the controller: n/a for 3 h",
+            "the controller: n/a for 3 h",
             "deploy/net-con",
         ),
         (
@@ -112,13 +122,13 @@ def told(facts: PortFacts) -> list[Diagnosis]:
         (
             {"ports": (port("a", BOUND, deleted=LONG_AGO),)},
             "warning",
-            "1 stay Terminating: n/a for 3 h: no controller has said why",
+            "1 remain in Terminating: n/a for 3 h: the controller has not reported a reason",
             "docs/neutron.md",
         ),
         (
             {"ports": (port("a", condition("Bound", "False", "Unreachable", "away\nup?"), deleted=LONG_AGO),)},
             "warning",
-            "1 stay Terminating: n/a for 3 h: away",
+            "1 remain in Terminating: n/a for 3 h: away",
             "docs/neutron.md",
         ),
         ({"ports": (port("a", BOUND, deleted=JUST_NOW),)}, "ok", "1 NeutronPorts", ""),
@@ -132,18 +142,18 @@ def told(facts: PortFacts) -> list[Diagnosis]:
             {"ports": (port("a", BOUND, condition("Current", "False", "ChangedInNeutron", "VLAN 1 became 2")),)},
             "warning",
             "1 changed in Neutron: n/a for 3 h: VLAN 1 became 2",
-            "pods with new claims get the new ones",
+            "pods with new claims get the new settings",
         ),
-        ({"waiting": {"n/c": LONG_AGO}}, "error", "have no NeutronPort: n/c for 3 h", "logs deploy/net-con"),
+        ({"waiting": {"n/c": LONG_AGO}}, "error", "do not have a NeutronPort: n/c for 3 h", "logs deploy/net-con"),
         ({"waiting": {"n/c": JUST_NOW}}, "ok", "none", ""),
         ({"waiting": {"n/c": ""}}, "ok", "none", ""),
         ({"controllers": {"one": False, "other": True}}, "ok", "none", ""),
-        ({"controllers": {"one": False}}, "error", "`neutron` (t), and no controller serves", "neutron.cloudsSecret"),
-        ({"controllers": {"one": False}, "topologies": ()}, "ok", "no topology asks", ""),
-        ({"ports": Unseen("forbidden")}, "warning", "could not be seen: forbidden", "--kubeconfig"),
-        ({"topologies": Unseen("forbidden")}, "warning", "could not be seen: forbidden", "--kubeconfig"),
-        ({"waiting": Unseen("forbidden")}, "warning", "could not be seen: forbidden", "--kubeconfig"),
-        ({"controllers": Unseen("forbidden")}, "warning", "could not be seen: forbidden", "--kubeconfig"),
+        ({"controllers": {"one": False}}, "error", "`neutron` (t), but no controller serves", "neutron.cloudsSecret"),
+        ({"controllers": {"one": False}, "topologies": ()}, "ok", "no topology uses", ""),
+        ({"ports": Unseen("forbidden")}, "warning", "could not be read: forbidden", "--kubeconfig"),
+        ({"topologies": Unseen("forbidden")}, "warning", "could not be read: forbidden", "--kubeconfig"),
+        ({"waiting": Unseen("forbidden")}, "warning", "could not be read: forbidden", "--kubeconfig"),
+        ({"controllers": Unseen("forbidden")}, "warning", "could not be read: forbidden", "--kubeconfig"),
     ],
 )
 def test_what_a_clusters_ports_mean(facts: dict[str, Any], level: str, seen: str, fix: str) -> None:
@@ -208,7 +218,7 @@ def test_a_cloud_that_has_everything_has_no_trouble() -> None:
     assert {finding.where for finding in findings} == {"neutron"}
     assert {finding.check: finding.seen for finding in findings} == {
         "login": 'user "netdra" of project "k8s"',
-        "Neutron": "https://neutron answers, and binds ports (extension binding)",
+        "Neutron": "https://neutron is reachable and supports port binding (extension binding)",
         "roles": "member, service",
         "mechanism sriovnicswitch": "has bound 1 of netdra's ports",
         "NIC switch agents": "alive for 2 nodes and physnet2, physnet3",
@@ -222,12 +232,12 @@ def test_a_cloud_that_has_everything_has_no_trouble() -> None:
     [
         ({"account": Failed("Unauthorized", "401", "its secret")}, "login", "error", "401", "its secret"),
         ({"extensions": GONE}, "Neutron", "error", "no answer", "must answer"),
-        ({"extensions": frozenset({"qos"})}, "Neutron", "error", "no extension binding", "ml2"),
+        ({"extensions": frozenset({"qos"})}, "Neutron", "error", "does not support the extension binding:", "ml2"),
         (
             {"account": replace(ACCOUNT, roles=("member",))},
             "roles",
             "error",
-            "role service missing (there: member)",
+            "role service missing (found: member):",
             "role add --user netdra --project k8s service",
         ),
         (
@@ -237,50 +247,56 @@ def test_a_cloud_that_has_everything_has_no_trouble() -> None:
             "roles member and service missing",
             "k8s member; openstack",
         ),
-        ({"ports": ()}, "mechanism sriovnicswitch", "warning", "could not be seen", "mechanism_drivers"),
-        ({"ports": GONE}, "mechanism sriovnicswitch", "warning", "could not be seen: Neutron", "mechanism_drivers"),
+        ({"ports": ()}, "mechanism sriovnicswitch", "warning", "the API does not list mechanisms", "mechanism_drivers"),
+        ({"ports": GONE}, "mechanism sriovnicswitch", "warning", "could not be read: Neutron", "mechanism_drivers"),
         ({"ports": (vf_port("ovs"),)}, "mechanism sriovnicswitch", "error", "which are ovs", "mechanism_drivers"),
         (
             {"agents": (), "sees_agents": False},
             "NIC switch agents",
             "warning",
-            "could not be seen: Neutron shows this user no agent",
+            "unknown: Neutron does not show agents to this user; by default, get_agent",
             "administrator's clouds.yaml",
         ),
-        ({"agents": GONE}, "NIC switch agents", "warning", "could not be seen: Neutron: GET", "must answer"),
+        ({"agents": GONE}, "NIC switch agents", "warning", "could not be read: Neutron: GET", "must answer"),
         (
             {"agents": ()},
             "NIC switch agents",
             "error",
-            "2 nodes have none, so their VFs get no ports: n1 (host host-1, physnet2, physnet3), n2 (physnet2); there",
+            (
+                "2 nodes do not have an agent, so their VFs do not get ports: n1 (host host-1, physnet2, "
+                "physnet3), n2 (physnet2)"
+            ),
             "kubectl annotate node n1 networking.dra.io/neutron-host=HOST",
         ),
         (
             {"agents": (), "sees_agents": False, "account": replace(ACCOUNT, roles=("admin", "member", "service"))},
             "NIC switch agents",
             "error",
-            "there is none at all",
+            "no agents found",
             "neutron-sriov-nic-agent",
         ),
         (
             {"agents": (agent("host-1"), agent("compute-2"))},
             "NIC switch agents",
             "error",
-            "1 nodes have none, so their VFs get no ports: n2 (physnet2); agents are on compute-2, host-1",
+            (
+                "1 nodes do not have an agent, so their VFs do not get ports: n2 (physnet2); agents are "
+                "on compute-2, host-1"
+            ),
             "annotate node n2",
         ),
         (
             {"agents": (agent("host-1", alive=False), agent("n2"))},
             "NIC switch agents",
             "error",
-            "not alive on the hosts of 1 nodes, whose VFs get no ports: n1 (host host-1",
+            "not alive on the hosts of 1 nodes, whose VFs do not get ports: n1 (host host-1",
             "agent list --host host-1",
         ),
         (
             {"agents": (agent("host-1", physnet2=["eth2"]), agent("n2"))},
             "NIC switch agents",
             "error",
-            "get no ports: physnet3:eth3 on n1",
+            "do not get ports: physnet3:eth3 on n1",
             "physical_device_mappings",
         ),
         (
@@ -294,12 +310,12 @@ def test_a_cloud_that_has_everything_has_no_trouble() -> None:
             {"agents": (agent("host-1"), agent("n2", physnet2=["eth7"]))},
             "NIC switch agents",
             "warning",
-            "do not have all NICs that VFs are of: physnet2:eth2 on n2",
+            "lack NICs that VFs belong to: physnet2:eth2 on n2",
             "add them",
         ),
-        ({"networks": ()}, "networks", "error", "none that netdra may use", "network create"),
-        ({"networks": GONE}, "networks", "warning", "could not be seen", "must answer"),
-        ({"networks": (UNSEEN,)}, "networks", "warning", "could not be seen", "--neutron-physnets"),
+        ({"networks": ()}, "networks", "error", "none of the networks may be used by netdra", "network create"),
+        ({"networks": GONE}, "networks", "warning", "could not be read", "must answer"),
+        ({"networks": (UNSEEN,)}, "networks", "warning", "their physical networks are unknown", "--neutron-physnets"),
         ({"networks": (DATA,)}, "networks", "warning", "is on physical network physnet3", "physical-network physnet3"),
         (
             {"defaults": {"physnet2": Failed("NoNetwork", 'no network "blue"')}},
@@ -308,7 +324,7 @@ def test_a_cloud_that_has_everything_has_no_trouble() -> None:
             "blue",
             "correct the name",
         ),
-        ({"defaults": {"physnet2": GONE}}, "network of physnet2", "warning", "could not be seen", "answer"),
+        ({"defaults": {"physnet2": GONE}}, "network of physnet2", "warning", "could not be read", "answer"),
         (
             {"defaults": {"physnet2": Failed("Ambiguous", "2 subnets", "give the id")}},
             "network of physnet2",
@@ -320,7 +336,7 @@ def test_a_cloud_that_has_everything_has_no_trouble() -> None:
             {"defaults": {"physnet2": STORAGE}},
             "network of physnet2",
             "error",
-            'storage is of physical network "physnet3"',
+            'storage belongs to physical network "physnet3"',
             "--neutron-physnets",
         ),
         (
@@ -346,7 +362,8 @@ def test_agents_whose_physical_networks_are_crossed_are_told_of() -> None:
     (finding,) = [finding for finding in of_cloud(replace(WELL, agents=agents), NODES) if finding.level != "ok"]
     assert (finding.check, finding.level) == ("NIC switch agents", "error")
     assert finding.seen.endswith(
-        "eth2 of n1 is of physnet2 here, of physnet3 there, eth3 of n1 is of physnet3 here, of physnet2 there"
+        "eth2 of n1 belongs to physnet2 on the node, but to physnet3 in the agent, eth3 of n1 belongs "
+        "to physnet3 on the node, but to physnet2 in the agent"
     )
 
 
@@ -377,7 +394,7 @@ def test_where_nobody_logs_in_no_role_is_missing() -> None:
     nobody = Account(user="", project="", roles=(), url="http://neutron")
     findings = {finding.check: finding for finding in of_cloud(replace(WELL, account=nobody), NODES)}
     assert "roles" not in findings
-    assert findings["login"].seen == "nobody logs in (auth_type none)"
+    assert findings["login"].seen == "without a login (auth_type none)"
 
 
 def published(name: str, node: str, *devices: dict[str, Any], generation: int = 1) -> ResourceSlice:

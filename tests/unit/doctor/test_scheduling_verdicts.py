@@ -69,7 +69,7 @@ def template(name: str, *requests: dict[str, Any]) -> ResourceClaimTemplate:
 def test_a_topology_with_many_equal_vfs_is_warned_of_and_with_few_lanes_it_is_not() -> None:
     (found,) = verdicts(SchedulingFacts(slices=rails(8, 16), topologies=(topology(8),)))
     assert (found.where, found.check, found.level) == ("cluster", "searches of the scheduler", "warning")
-    assert found.seen.startswith('NetworkTopology "rails": if one of its requests cannot be met on node n1')
+    assert found.seen.startswith('NetworkTopology "rails": if a request cannot be allocated on node n1')
     assert found.fix == "offer the VFs together (pooledVFs in their policy), in few lanes"
     (found,) = verdicts(SchedulingFacts(slices=rails(8, 4, lanes=True), topologies=(topology(8),)))
     assert (found.level, found.fix) == ("ok", "")
@@ -98,9 +98,9 @@ def test_a_pod_whose_limit_is_above_the_pooled_devices_is_pending_for_ever(resou
     (found,) = verdicts(SchedulingFacts(slices=rails(1, 1, lanes=True), classes=(VF,), pods=(waiting,)))
     assert found.seen == (
         f'Pod "apps/p", request "{resource}": 2 devices are requested, but only 1 matches on any node, and a request '
-        "never gets one shared device twice"
+        "cannot get the same shared device twice"
     )
-    assert found.fix == "divide the pooled VFs into more lanes, or write several requests"
+    assert found.fix == "divide the pooled VFs into more lanes, or use several requests"
     (found,) = verdicts(SchedulingFacts(slices=rails(2, 1, lanes=True), classes=(VF,), pods=(waiting,)))
     assert found.level == "ok"
 
@@ -121,7 +121,7 @@ def test_the_claims_of_a_pending_pod_are_searched_together() -> None:
         pods=(msgspec.convert({"metadata": {"name": "p", "namespace": "apps"}, "spec": spec}, PendingPod),),
     )
     (found,) = verdicts(facts)
-    assert found.seen.startswith('Pod "apps/p": if one of its requests cannot be met on node n1')
+    assert found.seen.startswith('Pod "apps/p": if a request cannot be allocated on node n1')
 
 
 def test_claims_for_other_drivers_devices_and_allocated_claims_are_not_judged() -> None:
@@ -151,4 +151,4 @@ def test_what_was_read_in_part_or_not_at_all_is_said() -> None:
     (found,) = verdicts(SchedulingFacts(slices=rails(2, 2), is_part=True))
     assert found.seen.endswith("on the first 2 ResourceSlices")
     (found,) = verdicts(Unseen("you may not list resourceslices"))
-    assert (found.level, found.seen) == ("warning", "could not be seen: you may not list resourceslices")
+    assert (found.level, found.seen) == ("warning", "could not be read: you may not list resourceslices")

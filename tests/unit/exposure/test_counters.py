@@ -154,7 +154,7 @@ def test_a_device_that_would_lend_more_than_its_link_has_is_left_out_unless_its_
     (problem,) = refused.problems
     assert problem.left_out == "limit"
     assert problem.message.startswith(
-        "ens1 is left out: its bandwidth of 50000 Mbit/s is more than its link has, 25000"
+        "ens1 is not offered: its bandwidth of 50000 Mbit/s exceeds the link speed, 25000"
     )
     taken = expose(links, [policy("pf", named("ens1"), allowBandwidthOvercommit=True, **given), exclusive("vfs", VFS)])
     assert taken.problems == ()
@@ -205,4 +205,4 @@ def test_what_does_not_fit_into_two_sets_is_left_out_and_told() -> None:
     result = expose(inventory(NIC), policies)
     assert len(result.devices) == 62
     assert sorted(problem.policy for problem in result.problems) == ["p00", "p01", "p02"]
-    assert "an interface can have 62 shared devices" in result.problems[0].message
+    assert "an interface supports 62 shared devices" in result.problems[0].message

@@ -80,7 +80,7 @@ def test_only_a_policy_that_means_it_offers_it(cel: str, offered: bool) -> None:
     assert ("fpga0" in [device.name for device in found.devices]) is offered
     if not offered:
         (outcome,) = found.outcomes
-        assert "no device: hidden: " in outcome.problem
+        assert "not a device: hidden:" in outcome.problem
 
 
 def test_an_exclude_hides_it() -> None:
@@ -93,7 +93,7 @@ def test_a_file_that_is_not_given_is_told_to_its_provider_and_in_the_decision() 
     (decision,) = (each for each in found.decisions if each.interface == "/dev/fpga0")
     assert (decision.device_name, decision.reason, decision.hidden) == ("fpga0", "hidden: it is away; wait", "no-file")
     (outcome,) = found.outcomes
-    assert (outcome.meant, outcome.problem) == ("fpga0", "no device: hidden: it is away; wait")
+    assert (outcome.meant, outcome.problem) == ("fpga0", "not a device: hidden: it is away; wait")
 
 
 def test_the_name_of_an_interface_is_none_for_a_file_and_the_interface_stays_as_it_is() -> None:
@@ -104,7 +104,7 @@ def test_the_name_of_an_interface_is_none_for_a_file_and_the_interface_stays_as_
     (device,) = found.devices
     assert (device.name, device.registered, device.interface) == ("eth7", {}, ETH.identity)
     (outcome,) = found.outcomes
-    assert '"eth7" is the name of an interface; register /dev/fpga0 by a name of its own' in outcome.problem
+    assert '"eth7" is the name of an interface; register /dev/fpga0 under another name' in outcome.problem
     assert result(clash, policies=(policy("p", f'{OURS}.registeredBy == "bctl"'),)).devices == ()
 
 

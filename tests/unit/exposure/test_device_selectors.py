@@ -26,7 +26,7 @@ POOLING = [pooled("pooled", ALL)]
     ],
 )
 def test_a_selector_of_a_single_vf_is_told(expression: str) -> None:
-    assert 'never selects the devices of pooledVFs (policy "pooled")' in single_vf(expression, POOLING)
+    assert 'never selects devices of pooledVFs (policy "pooled")' in single_vf(expression, POOLING)
     assert single_vf(expression, [exclusive("vfs", ALL)]) == ""
     (device,) = expose(inventory(*sriov("eth0", 4)), POOLING).devices
     assert not compile_selector(expression).matches(device_variables(names.DRIVER, dict(device.attributes)))
@@ -74,6 +74,6 @@ def test_a_selector_of_a_fact_that_a_policy_leaves_out_is_told_with_the_policy(e
         assert found is None
         return
     assert found is not None
-    assert found[0].startswith(f'reads {name}, which devices of policy "few" do not carry')
+    assert found[0].startswith(f'reads {name}, which devices of policy "few" do not have')
     assert f'"{name}" in {OURS}' in found[1]
     assert left_out_fact(expression, FEW[1:]) is None

@@ -118,7 +118,7 @@ def test_what_devices_have_no_room_for_is_told_of_the_policy_that_adds_it() -> N
     (problem,) = result.problems
     assert problem.policy == "adds"
     assert (
-        'additionalAttributes["dra.networking/n"] is not on the devices of "full", which have no room'
+        'additionalAttributes["dra.networking/n"] is not published on the devices of "full", for lack of'
         in problem.message
     )
     assert problem.left_out is None
@@ -131,7 +131,7 @@ def test_policies_that_give_one_attribute_in_two_types_are_told() -> None:
     ]
     (problem,) = expose(inventory(NIC), policies).problems
     assert problem.policy == "b"
-    assert 'additionalAttributes["dra.networking/n"] is a text, and an integer in policy "a"' in problem.message
+    assert 'additionalAttributes["dra.networking/n"] is a text, but an integer in policy "a":' in problem.message
 
 
 @pytest.mark.parametrize("name", PCIE_ROOTS)
@@ -158,7 +158,7 @@ def test_a_list_that_does_not_fit_into_a_string_is_cut_between_entries_and_told(
     assert strings.devices[0].attributes["dra.networking/supportedCNIs"] == tuple(
         f"plugin-number-{i}" for i in range(3)
     )
-    assert "the API server takes no lists" in strings.problems[0].message
+    assert "the API server does not support lists" in strings.problems[0].message
     lists = expose(inventory(NIC), given, features=Features(list_attributes=True))
     assert len(lists.devices[0].attributes["dra.networking/supportedCNIs"]) == 6  # type: ignore[arg-type]
     assert lists.problems == ()
@@ -261,5 +261,5 @@ def test_decisions_name_the_devices_and_why() -> None:
     )
     assert [(each.device_name, each.exposed, each.reason) for each in result.decisions] == [
         ("ens1", ("ens1", "ens1-b"), 'exposed as ens1, ens1-b by "a", "b"'),
-        ("ens1v0", (), "hidden: no policy matches it"),
+        ("ens1v0", (), "hidden: not matched by any policy"),
     ]

@@ -29,8 +29,8 @@ def decision(interface: Interface, *policies: DeviceExposurePolicy) -> Decision:
 @pytest.mark.parametrize(
     ("interface", "hidden", "reason"),
     [
-        (USED, "host-use", "hidden: the host uses it (bridge-port br0, address), and no policy that matches it"),
-        (UNKNOWN, "host-use-unknown", "hidden: whether the host uses it is unknown, so it is kept"),
+        (USED, "host-use", "hidden: the host uses it (bridge-port br0, address), and no matching policy"),
+        (UNKNOWN, "host-use-unknown", "hidden: it is unknown whether the host uses it, and no matching policy"),
         (msgspec.structs.replace(NIC, master="bond0"), "host-use", "hidden: the host uses it (port bond0)"),
         (msgspec.structs.replace(NIC, upper_devices=("a.7",)), "host-use", "hidden: the host uses it (parent a.7)"),
     ],
@@ -86,7 +86,7 @@ def test_a_shared_device_loses_the_plugins_that_would_take_it_away() -> None:
     assert result.devices[0].attributes["dra.networking/supportedCNIs"] == ("macvlan",)
     (verdict,) = result.decisions[0].verdicts
     assert verdict.outcome == "wins"
-    assert verdict.detail.startswith("without what takes it away from the host: the host uses it (bridge-port br0")
+    assert verdict.detail.startswith("without removing it from the host: the host uses it (bridge-port br0")
     assert names(expose(inventory(USED), [shared("p", "true", supportedCNIPlugins=[{"name": "sriov"}])])) == []
     assert expose(inventory(NIC), [both]).devices[0].attributes["dra.networking/supportedCNIs"] == (
         "macvlan",

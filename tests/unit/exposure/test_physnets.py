@@ -87,7 +87,10 @@ def test_policies_select_by_what_the_node_was_told_and_what_they_say_goes_first(
 def test_a_physical_network_is_a_text() -> None:
     assert check(exclusive("p", "true", additionalAttributes={"physnet": "physnet2"})) == ()
     (error,) = check(exclusive("p", "true", additionalAttributes={"physnet": 2}))
-    assert error == 'spec.exposure.additionalAttributes["physnet"]: 2 is no text: it is the name of a physical network'
+    assert (
+        error
+        == 'spec.exposure.additionalAttributes["physnet"]: 2 is not text; it must be the name of a physical network'
+    )
 
 
 def test_a_device_without_room_lacks_it_and_the_node_says_so() -> None:
@@ -97,7 +100,7 @@ def test_a_device_without_room_lacks_it_and_the_node_says_so() -> None:
     assert of(result) == {"eth0v0": None, "eth0v1": None, "eth1v0": "physnet2", "eth1v1": "physnet2"}
     (problem,) = [each for each in result.problems if names.PHYSNET in each.message]
     assert problem.policy == ""
-    assert problem.message.startswith('--physnet: physnet is not on the devices of "full", which have no room for it')
+    assert problem.message.startswith('--physnet: physnet is not published on the devices of "full", for lack of space')
 
 
 def test_a_device_with_all_that_policies_may_add_still_fits_the_api() -> None:
@@ -115,14 +118,20 @@ def test_a_device_with_all_that_policies_may_add_still_fits_the_api() -> None:
         (
             ("physnet2=eth0,eht1",),
             (
-                '--physnet physnet2=eht1: the node has no interface "eht1", so none of its devices is of physnet2 '
-                'by it; did you mean "eth1"?'
+                '--physnet physnet2=eht1: the node does not have an interface "eht1", so physnet2 does not '
+                'apply to its devices; did you mean "eth1"?'
             ),
         ),
-        (("physnet2=eth0,0000:77:00.0",), '--physnet physnet2=0000:77:00.0: the node has no interface "0000:77:00.0"'),
+        (
+            ("physnet2=eth0,0000:77:00.0",),
+            '--physnet physnet2=0000:77:00.0: the node does not have an interface "0000:77:00.0"',
+        ),
         (
             ("physnet2=eth0", "physnet3=0000:03:00.0"),
-            '--physnet: "eth0" is in physnet2 by its name and in physnet3 by its PCI address 0000:03:00.0; its name',
+            (
+                '--physnet: "eth0" is in physnet2 by its name and in physnet3 by its PCI address '
+                "0000:03:00.0; the name is used"
+            ),
         ),
     ],
 )
@@ -154,9 +163,9 @@ def test_the_name_of_a_pf_that_is_away_is_known_by_its_vfs() -> None:
      "phys net=eth0", "a=b=c", "p=" + "e" * 16, "x" * 65 + "=eth0", "p=a/b", "-p=eth0", "p=a b"],
 )  # fmt: skip
 def test_what_is_written_otherwise_is_refused_with_how_it_is_written(text: str) -> None:
-    with pytest.raises(InvalidInputError, match="is not understood") as refused:
+    with pytest.raises(InvalidInputError, match="is not valid") as refused:
         physnets.read([text])
-    assert "write PHYSNET=NIC" in refused.value.hint
+    assert "use PHYSNET=NIC" in refused.value.hint
 
 
 def test_a_nic_in_two_physical_networks_is_refused() -> None:

@@ -195,7 +195,7 @@ def test_without_consumable_capacity_nothing_is_pooled() -> None:
         ({"capacity": {"vfs": {"value": 4}}}, 'capacity["vfs"]'),
         (
             {"capacity": {"bandwidth": {"value": 4, "requestPolicy": {"validRange": {"min": 1}}}}},
-            "needs a default",
+            "default is required",
         ),
         ({"supportedCNIPlugins": [{"name": "sriov", "exclusive": True}, {"name": "macvlan"}]}, "supportedCNIPlugins"),
         (
@@ -314,10 +314,10 @@ def test_a_vf_that_is_no_part_of_a_device_says_why() -> None:
     interfaces[1] = msgspec.structs.replace(interfaces[1], driver="")
     interfaces[2] = msgspec.structs.replace(interfaces[2], no_carrier=True)
     had = {interfaces[3].identity: "eth0v2", interfaces[4].identity: ""}
-    assert reason(interfaces, 0).startswith("hidden: it has no driver")
-    assert reason(interfaces, 1).startswith("hidden: it has no carrier")
-    assert reason(interfaces, 2, had) == 'hidden: a claim has it as device "eth0v2"'
-    assert reason(interfaces, 3, had).startswith("hidden: a pod's network could not be undone")
+    assert reason(interfaces, 0).startswith("hidden: it does not have a driver")
+    assert reason(interfaces, 1).startswith("hidden: it does not have a carrier")
+    assert reason(interfaces, 2, had) == 'hidden: a claim uses it as device "eth0v2"'
+    assert reason(interfaces, 3, had).startswith("hidden: the network of an earlier pod could not be undone")
 
 
 def test_a_vf_that_lost_its_driver_is_not_offered_while_all_others_are_in_pods() -> None:

@@ -123,10 +123,12 @@ def test_what_has_no_room_is_told_and_the_device_is_offered_all_the_same() -> No
     result = Exposer([bare], programs=("macvlan",), lacked=lacked).expose(inventory(ETH))
     (device,) = result.devices
     assert device.attributes[LACKED] == lacked[:2]
-    assert "is cut by a-plugin-with-a-long-name-2, a-plugin-with-a-long-name-3" in result.problems[0].message
+    assert "is truncated by a-plugin-with-a-long-name-2, a-plugin-with-a-long-name-3:" in result.problems[0].message
     unchanged, (told,) = facts.with_lacked({"example.com/a": 1}, ("dhcp",), lists=False, room=0)
     assert unchanged == {"example.com/a": 1}
-    assert told == "dra.networking/lackedCNIs (dhcp) is left out: the device has no room for another attribute"
+    assert (
+        told == "dra.networking/lackedCNIs (dhcp) is omitted: the maximum number of attributes of the device is reached"
+    )
 
 
 def test_programs_are_needed_as_long_as_a_topology_names_them() -> None:

@@ -50,9 +50,9 @@ class TestRules:
     @pytest.mark.parametrize(
         ("provider", "attributes", "capacity", "message"),
         [
-            ("", {}, {}, "is no domain"),
-            ("B", {}, {}, "is no domain"),
-            ("a" * 64, {}, {}, "is no domain"),
+            ("", {}, {}, "is not a domain"),
+            ("B", {}, {}, "is not a domain"),
+            ("a" * 64, {}, {}, "is not a domain"),
             *(
                 (domain, {}, {}, "is reserved; use a domain of your own")
                 for domain in (
@@ -60,21 +60,31 @@ class TestRules:
                     *("kubernetes.io", "k8s.io", "x.k8s.io", "cni.networking.k8s.io"),
                 )
             ),
-            ("bctl", {"a-b": TRUE}, {}, "must be up to 32 letters"),
-            ("bctl", {"a" * 33: TRUE}, {}, "must be up to 32 letters"),
-            ("bctl", {"dra.networking/mtu": TRUE}, {}, "must be up to 32 letters"),
+            ("bctl", {"a-b": TRUE}, {}, "must have at most 32 letters"),
+            ("bctl", {"a" * 33: TRUE}, {}, "must have at most 32 letters"),
+            ("bctl", {"dra.networking/mtu": TRUE}, {}, "must have at most 32 letters"),
             ("bctl", {"a": DeviceAttribute()}, {}, "0 values"),
             ("bctl", {"a": DeviceAttribute(string="x" * 65)}, {}, "longer than 64 bytes"),
             ("bctl", {"a": DeviceAttribute(string="é" * 33)}, {}, "longer than 64 bytes"),
-            ("bctl", {"a": DeviceAttribute(version="v1.2.3")}, {}, "no semantic version"),
-            ("bctl", {"a": DeviceAttribute(int_=-(2**63) - 1)}, {}, "no 64-bit integer"),
-            ("bctl", {}, {"a": amount("-1")}, "no quantity from 0"),
-            ("bctl", {}, {"a": amount("1" + "0" * 40)}, "no quantity from 0"),
-            ("bctl", {}, {"a": amount("")}, "no quantity from 0"),
-            ("bctl", {}, {"a": amount("4096 Mbit")}, "no quantity from 0"),
-            ("bctl", {}, {"a": amount(5, default="6")}, "more than the device has"),
-            ("bctl", {}, {"a": amount(5, valid_values=("1", "2"))}, "needs a default"),
-            ("bctl", {}, {"a": amount(5, default="3", valid_values=("1", "2"))}, "none of requestPolicy.validValues"),
+            ("bctl", {"a": DeviceAttribute(version="v1.2.3")}, {}, "not a semantic version"),
+            ("bctl", {"a": DeviceAttribute(int_=-(2**63) - 1)}, {}, "not a 64-bit integer"),
+            ("bctl", {}, {"a": amount("-1")}, "not a quantity from 0"),
+            ("bctl", {}, {"a": amount("1" + "0" * 40)}, "not a quantity from 0"),
+            ("bctl", {}, {"a": amount("")}, "not a quantity from 0"),
+            ("bctl", {}, {"a": amount("4096 Mbit")}, "not a quantity from 0"),
+            ("bctl", {}, {"a": amount(5, default="6")}, "of the device"),
+            (
+                "bctl",
+                {},
+                {"a": amount(5, valid_values=("1", "2"))},
+                (".requestPolicy: default is required with validValues or validRange"),
+            ),
+            (
+                "bctl",
+                {},
+                {"a": amount(5, default="3", valid_values=("1", "2"))},
+                "not one of requestPolicy.validValues",
+            ),
             (
                 "bctl",
                 {},
@@ -173,7 +183,7 @@ class TestDevices:
         (device,), (outcome,) = found.devices, found.outcomes
         assert "bctl/bandwidth" in device.capacity, "a claim cannot ask for it otherwise"
         assert len(device.attributes) + len(device.registered) + len(device.capacity) == 32
-        assert "is left out: a device has room for 32 attributes and capacities" in outcome.problem
+        assert "is omitted: a device supports 32 attributes and capacities" in outcome.problem
         assert any(outcome.problem in problem.message for problem in found.problems)
 
     @pytest.mark.parametrize("names", [("a.example.com", "b.example.com"), ("b.example.com", "a.example.com")])
@@ -197,7 +207,7 @@ class TestDevices:
         (device,), (outcome,) = found.devices, found.outcomes
         assert device.capacity == before.capacity
         assert device.registered == {"bctl/rdma": TRUE}
-        assert outcome.problem == "bctl/slots, bctl/tier is left out: a policy publishes it, which comes first"
+        assert outcome.problem == "bctl/slots, bctl/tier is omitted: a policy sets it with precedence"
 
     def test_a_shared_one_is_not_emptied_by_a_claim_that_does_not_ask(self) -> None:
         (device,) = result(says(capacity={"bandwidth": amount(4096)}), policies=(SHARED,)).devices
@@ -227,7 +237,7 @@ class TestDevices:
         (device,) = result(said).devices
         assert device.registered == {"bctl/nets": DeviceAttribute(string=",a,b,")}
         (outcome,) = result(said).outcomes
-        assert "bctl/ids is left out: the API server takes no lists" in outcome.problem
+        assert "bctl/ids is omitted: the API server does not support lists" in outcome.problem
         (device,) = result(said, features=Features(list_attributes=True)).devices
         assert [*device.registered] == ["bctl/ids", "bctl/nets"]
 
@@ -245,7 +255,7 @@ class TestSources:
         (device,) = found.devices
         assert device.registered == {"bctl/a": TRUE, "bctl/b": TRUE}
         (problem,) = found.problems
-        assert 'bctl/a is left out: CustomDevice "c" says it, which comes first' in problem.message
+        assert 'bctl/a is omitted: CustomDevice "c" sets it with precedence' in problem.message
 
     def test_two_providers_have_the_same_word_side_by_side(self) -> None:
         (device,) = result(says(attributes={"a": TRUE}), says("other", attributes={"a": TRUE})).devices
@@ -288,8 +298,8 @@ class TestUnlisted:
         found = result(says(adds=True), policies=(exclusive("other", named("eth9")),))
         assert found.devices == ()
         (outcome,) = found.outcomes
-        assert "no policy matches it" in outcome.problem
-        assert 'a policy offers it that selects registeredBy == "bctl"' in outcome.problem
+        assert "not matched by any policy" in outcome.problem
+        assert 'offered by a policy that selects registeredBy == "bctl"' in outcome.problem
 
     def test_a_policy_finds_what_a_provider_registered(self) -> None:
         found = result(says(adds=True, attributes={"a": TRUE}), policies=(self.OFFER,))

@@ -40,8 +40,8 @@ def test_a_pooled_vf_is_no_device_and_the_outcome_says_what_to_register(name: st
     (outcome,) = found.outcomes
     assert (outcome.meant, outcome.attributes, outcome.capacity) == (name, (), ())
     assert outcome.problem == (
-        f'VF "{name}" is one of the pooled VFs of device "eth0-vfs", and is not a device itself; register the device '
-        "of pooled VFs by its name, or offer the VF by a policy without pooledVFs"
+        f'VF "{name}" is one of the pooled VFs of device "eth0-vfs" and not a device itself; register the device '
+        "of pooled VFs by its name, or offer the VF with a policy without pooledVFs"
     )
     (device,) = found.devices
     assert not device.registered
@@ -49,7 +49,7 @@ def test_a_pooled_vf_is_no_device_and_the_outcome_says_what_to_register(name: st
 
 def test_many_lanes_are_told_of_in_one_short_sentence() -> None:
     (outcome,) = result(says("eth0v1", attributes=RAIL), policies=(pooled("vfs", lanes=4),)).outcomes
-    assert 'of device "eth0-vfs0" and 3 more, and is not' in outcome.problem
+    assert 'of device "eth0-vfs0" and 3 more and not' in outcome.problem
 
 
 def test_a_pooled_vf_that_another_policy_offers_by_itself_as_well_is_that_device() -> None:

@@ -32,7 +32,7 @@ def test_what_no_policy_matches_is_hidden() -> None:
     result = expose(inventory(NIC), [exclusive("p", named("eth9"))])
     assert names(result) == []
     assert outcomes(result) == {"p": "no-match"}
-    assert decision(result).reason == "hidden: no policy matches it"
+    assert decision(result).reason == "hidden: not matched by any policy"
 
 
 def test_exclude_wins_over_a_higher_priority() -> None:
@@ -100,7 +100,10 @@ def test_an_exclude_policy_that_fails_hides_only_what_it_may_have_meant(selector
 
 def test_why_an_exclude_policy_that_fails_hides_an_interface_is_told() -> None:
     result = expose(inventory(NIC), [exclusive("p", "true"), exclude("guard", f'{OURS}.ifNmae == "eth1"')])
-    reason = 'exclude policy "guard" fails on it, and may mean it: with ifName in the place of "ifNmae" it matches'
+    reason = (
+        'the expression of exclude policy "guard" fails on it; to be safe it is excluded: with '
+        'ifName instead of "ifNmae" it matches'
+    )
     assert decision(result).reason == f"hidden: {reason}"
     assert outcomes(result) == {"p": "overruled", "guard": "failed"}
     assert result.problems[0].message.startswith("eth1 is hidden: CEL expression fails on this device")
@@ -190,7 +193,7 @@ def test_a_policy_that_may_take_too_much_is_left_out_and_no_other(expression: st
 
 
 def test_two_policies_of_one_name_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match='"p" is there twice'):
+    with pytest.raises(InvalidInputError, match='"p" occurs twice'):
         expose(inventory(NIC), [exclusive("p", "true"), exclude("p", "true")])
 
 

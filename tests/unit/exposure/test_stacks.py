@@ -84,7 +84,7 @@ def test_devices_of_a_stack_can_be_had_together_exactly_if_they_do_not_exclude_e
     wrong = [[device.name for device in each] for each in subsets if truth.allows(each) != affordable(each, result)]
     assert wrong == []
     assert layout(result, node=stack.node).problems == ()
-    assert all("stands on it and on other NICs" in each.message for each in result.problems)
+    assert all("is on top of it and of other NICs" in each.message for each in result.problems)
 
 
 @settings(max_examples=60)
@@ -128,7 +128,7 @@ def test_a_bond_over_two_nics_has_a_pool_of_its_own_and_keeps_both_from_being_ha
     result = Stack({"ens1": 0, "ens2": 0}, (bond, vlan), ways).exposed()
     assert {name: len(devices) for name, devices in pools(result).items()} == {"bond-bond0": 2, "sriov-ens2": 1}
     assert [each.message for each in result.problems] == [
-        f"{name} is left out: bond0 stands on it and on other NICs, and counters keep apart only what is in one pool"
+        f"{name} is not offered: bond0 is on top of it and of other NICs, but counters only work within one pool"
         for name in ("ens1-p-0-0", "ens2-p-1-0")
     ]
     unused = Stack({"ens1": 0, "ens2": 0}, (bond, vlan), {"ens1": (WHOLE,), "ens2": (WHOLE,)}).exposed()
@@ -216,6 +216,8 @@ def test_more_than_a_counter_set_has_room_for_leaves_out_what_is_had_whole_below
     ways = {"ens1v0": (WHOLE,)} | {each.name: (SHARED, SHARED) for each in vlans}
     result = Stack({"ens1": 1}, vlans, ways).exposed()
     (problem,) = result.problems
-    assert problem.message.startswith("ens1v0-p-1-0 is left out: what stands on it needs more counters than the 32")
+    assert problem.message.startswith(
+        "ens1v0-p-1-0 is not offered: the interfaces on top of it require more counters than the 32"
+    )
     assert len(result.devices) == 40
     assert affordable(result.devices, result)

@@ -52,17 +52,17 @@ def test_a_plugin_that_moves_a_shared_device_is_told(name: str) -> None:
     [
         (
             {"a": some(10, 3, validValues=["3", "6"])},
-            "1 of 10 can never be had: no sum of amounts that can be asked for",
+            "1 of 10 can never be allocated: no sum of possible requests exceeds 9",
         ),
-        ({"a": some(5, 3, **span(3, 4))}, "1 of 5 can never be had"),
-        ({"a": some(65, 2, **span(2, 64, 2))}, "1 of 65 can never be had"),
+        ({"a": some(5, 3, **span(3, 4))}, "1 of 5 can never be allocated"),
+        ({"a": some(65, 2, **span(2, 64, 2))}, "1 of 65 can never be allocated"),
         (
             {"a": some(64, 1, **span(1, 4, 1)), "b": some(10, 1, **span(1, 4, 1))},
-            'capacity["a"]: 24 of 64 can never be had: after 10 claims nothing of b is left',
+            'capacity["a"]: 24 of 64 can never be allocated: 10 claims consume all of b',
         ),
         (
             {"a": some("1M", "1k", **span("1k", "1k")), "b": some(10, 1, **span(1))},
-            "990000 of 1000000 can never be had",
+            "990000 of 1000000 can never be allocated",
         ),
     ],
 )
@@ -114,7 +114,7 @@ def test_a_plugin_that_is_called_almost_like_a_known_one_is_told(name: str, mean
 
 def test_a_policy_of_the_same_rank_is_told() -> None:
     (text,) = told(exclusive("p", "true "), exclusive("a", "true"), exclusive("b", "false"), exclude("c", "true"))
-    assert text == 'spec: has the selector, priority and suffix of "a", so "a" alone is used; change one of them'
+    assert text == 'spec: the same selector, priority and suffix as "a", so only "a" is used; change one of them'
 
 
 def test_what_is_said_to_be_out_of_reach_is_reached_by_no_claims() -> None:
@@ -151,7 +151,7 @@ def test_a_single_vf_that_is_pooled_is_told(asked: str) -> None:
 
 def test_lanes_without_bandwidth_for_one_claim_are_told() -> None:
     (text,) = told(pooling(VF, 16, bandwidth=some(100_000, 12_500)))
-    assert "where a PF has VFs for 16 lanes, each has 6250 of 100000, less than the default of 12500" in text
+    assert "a PF has VFs for 16 lanes, each has 6250 of 100000, less than the default of 12500" in text
     assert told(pooling(VF, 8, bandwidth=some(100_000, 12_500))) == []
 
 
@@ -159,13 +159,13 @@ def test_vfs_that_the_bandwidth_does_not_reach_for_are_told() -> None:
     seed = some(100_000, 12_500)
     assert list(of_lanes(expose(inventory(*sriov("eth0", 8)), [pooling(VF, bandwidth=seed)]))) == []
     (text,) = of_lanes(expose(inventory(*sriov("eth0", 64)), [pooling(VF, bandwidth=seed)]))
-    assert "after 8 claims with the default of 12500 Mbit/s" in text
+    assert "8 claims with the default of 12500 Mbit/s" in text
     assert "56 of its 64 VFs remain unused" in text
 
 
 def test_as_many_lanes_as_vfs_are_told() -> None:
     (text,) = of_lanes(expose(inventory(*sriov("eth0", 4)), [pooling(VF, 9)]))
-    assert "eth0-vfs0 … eth0-vfs3 are as many devices as there are VFs (4)" in text
+    assert "eth0-vfs0 … eth0-vfs3 are as many devices as VFs (4)" in text
     assert list(of_lanes(expose(inventory(*sriov("eth0", 4)), [pooling(VF, 3)]))) == []
     assert list(of_lanes(expose(inventory(*sriov("eth0", 1)), [pooling(VF, 1)]))) == []
 
@@ -173,6 +173,6 @@ def test_as_many_lanes_as_vfs_are_told() -> None:
 def test_plugins_that_do_not_fit_into_a_text_are_told() -> None:
     several = ["macvlan", "ipvlan", "vlan", "host-device", "bandwidth", "tuning", "bridge"]
     (text,) = told(policy("p", "true", supportedCNIPlugins=[{"name": each} for each in [*several, "portmap", "sriov"]]))
-    assert "the names take 71 bytes as a text, an attribute has 64" in text
+    assert "the names have 71 bytes as text, but an attribute supports 64" in text
     assert "DRAListTypeAttributes" in text
     assert told(policy("p", "true", supportedCNIPlugins=[{"name": each} for each in several])) == []

@@ -45,8 +45,8 @@ def test_any_path_is_looked_at_or_refused_and_nothing_else(path: str) -> None:
 def test_nothing_is_allowed_by_default_and_the_refusal_names_the_option() -> None:
     file = DeviceFiles().look("/dev/zero")
     assert file.text == (
-        "device file /dev/zero is not allowed on this node, which allows none; the node's operator allows it: "
-        "netdra node --allow-device-file GLOB, in the chart node.allowDeviceFiles"
+        "device file /dev/zero is not allowed on this node, which does not allow any; to allow it: "
+        "netdra node --allow-device-file GLOB, chart value node.allowDeviceFiles"
     )
 
 

@@ -135,7 +135,7 @@ def test_binding_a_driver_that_does_not_take_the_device_leaves_no_override(tmp_p
     (device / "driver").unlink()
     (device / "driver_override").write_text("(null)\n")
     (tmp_path / "bus/pci/drivers_probe").write_text("")
-    with pytest.raises(KernelMissingError, match='driver "vfio-pci" does not take'):
+    with pytest.raises(KernelMissingError, match='driver "vfio-pci" does not accept'):
         pci.bind(Sysfs(str(tree)), "0000:41:10.4", "vfio-pci")
     assert (device / "driver_override").read_text()[0] == "\n"
 

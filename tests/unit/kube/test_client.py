@@ -19,7 +19,7 @@ GONE, ABSENT = 410, 404
 
 
 class Pages:
-    """A server of nodes: what it answers in a row, a page or a code; the last one is repeated."""
+    """A server of nodes: what it answers in a row, a page or a code; the last error is of repeated."""
 
     def __init__(self, *answers: tuple[Iterable[str], str] | int) -> None:
         self.answers = answers

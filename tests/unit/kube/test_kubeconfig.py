@@ -73,7 +73,7 @@ def test_a_broken_file_is_bad_input_and_nothing_of_it_is_told(data: bytes, why: 
     with pytest.raises(InvalidInputError, match=why) as caught:
         find_config(tmp_path / "config")
     assert "secret" not in str(caught.value).replace("\\xff", "").replace("\\x01", "")
-    assert caught.value.hint.startswith("name one with --")
+    assert caught.value.hint.startswith("specify it with --")
 
 
 def test_a_missing_file_or_context_is_bad_input(tmp_path: Path) -> None:
@@ -140,14 +140,14 @@ SECRET = "hunter2"
     [
         ({"token": 7}, r"Expected `str`, got `int` - at `\$.users\[0\].user.token`"),
         ({"exec": {"interactiveMode": SECRET}}, "a value that is not allowed at"),
-        ({"exec": {"command": "x", "apiVersion": "v7"}}, 'apiVersion "v7" is none of'),
-        ({"exec": {"command": "x", "apiVersion": "client.authentication.k8s.io/v1alpha1"}}, "is none of"),
+        ({"exec": {"command": "x", "apiVersion": "v7"}}, 'apiVersion "v7" is not supported'),
+        ({"exec": {"command": "x", "apiVersion": "client.authentication.k8s.io/v1alpha1"}}, "is not supported"),
         ({"exec": {"command": "x", "apiVersion": "client.authentication.k8s.io/v1"}}, "interactiveMode must be"),
-        ({"exec": {"apiVersion": "client.authentication.k8s.io/v1beta1"}}, "no command"),
+        ({"exec": {"apiVersion": "client.authentication.k8s.io/v1beta1"}}, "command is missing"),
         ({"auth-provider": {"name": "oidc", "config": {"id-token": SECRET}}}, "use an exec plugin"),
-        ({"token": SECRET, "username": "x", "password": SECRET}, "exclude each other"),
-        ({"client-certificate": "x"}, "needs a client-key"),
-        ({"as-groups": ["x"]}, "need `as`"),
+        ({"token": SECRET, "username": "x", "password": SECRET}, "cannot be combined"),
+        ({"client-certificate": "x"}, "requires client-key"),
+        ({"as-groups": ["x"]}, "require `as`"),
     ],
 )
 def test_what_a_user_cannot_be_is_bad_input_and_no_secret_is_told(
@@ -173,9 +173,9 @@ def test_a_server_may_be_written_short_and_must_be_one(tmp_path: Path) -> None:
     for server in ("ftp://x", "https://", "https://x:port", "https://[::1"):
         with pytest.raises(InvalidInputError, match="must be a URL"):
             of_cluster(tmp_path, server=server)
-    with pytest.raises(InvalidInputError, match="has no server"):
+    with pytest.raises(InvalidInputError, match="does not have a server"):
         of_cluster(tmp_path)
-    with pytest.raises(InvalidInputError, match="exclude each other"):
+    with pytest.raises(InvalidInputError, match="cannot be combined"):
         of_cluster(tmp_path, server="x", **{"insecure-skip-tls-verify": True, "certificate-authority": "ca"})
 
 
@@ -188,7 +188,7 @@ def test_a_context_whose_cluster_or_user_is_missing_is_bad_input_that_names_thos
         path.write_text(json.dumps(changed))
         with pytest.raises(InvalidInputError, match=f"context \"b\": {part} 'c' not found") as told:
             find_config(path)
-        assert told.value.hint == "there are: a, b"
+        assert told.value.hint == "it contains a, b"
 
 
 def test_who_names_a_context_means_a_file_also_in_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -325,4 +325,4 @@ def test_a_defect_is_logged_and_other_keys_are_worked_on(caplog: pytest.LogCaptu
 
     story(work, tell, workers=1)
     assert [run.key for run in work.runs] == ["a", "b", "a"]
-    assert "a defect of netdra" in caplog.text
+    assert "internal error of netdra" in caplog.text

@@ -164,7 +164,7 @@ def test_every_property_is_described_but_the_servers_own(kind: crd.CustomKind) -
 
 @pytest.mark.parametrize(
     "kind",
-    [each for each in kinds.KINDS if each not in (kinds.NODE_NETWORK, kinds.CUSTOM_DEVICE)],
+    [each for each in kinds.KINDS if each not in (kinds.NODE_NETWORK, kinds.CUSTOM_DEVICE, kinds.POD_ADDRESS)],
     ids=lambda kind: kind.plural,
 )
 def test_conditions_are_a_map_by_type_so_that_writers_do_not_undo_each_other(kind: crd.CustomKind) -> None:

@@ -164,7 +164,7 @@ status: {ofANewerVersion: 1, conditions: []}
             "spec.devices.requests[0].deviceClassName",
             'unknown field "deviceClassName"; it is a field of exactly',
         ),
-        (CLAIM % f"{LAN}, {LAN}", "spec.devices.requests[1].name", 'request "lan" is there twice'),
+        (CLAIM % f"{LAN}, {LAN}", "spec.devices.requests[1].name", 'request "lan" occurs twice'),
         (CLAIM % LAN.replace("name: lan", "name: Lan"), "spec.devices.requests[0].name", 'request "Lan"'),
         (
             CLAIM % LAN.replace("}}", ", firstAvailable: []}}"),
@@ -194,7 +194,7 @@ status: {ofANewerVersion: 1, conditions: []}
         (
             CLAIM % "{name: a, firstAvailable: [{name: b, deviceClassName: x}, {name: b, deviceClassName: z}]}",
             "spec.devices.requests[0].firstAvailable[1].name",
-            'request "a": alternative "b" is there twice',
+            'request "a": alternative "b" occurs twice',
         ),
         (CLAIM % ", ".join(LAN.replace("n, ", f"n{at}, ") for at in range(33)), "spec.devices.requests", "33 requests"),
     ],

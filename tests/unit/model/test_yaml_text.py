@@ -73,7 +73,7 @@ def test_what_would_be_read_as_something_else_is_quoted(text: str) -> None:
         ("on: 1\n'true': 2\n", 'f: line 2: the key "true" is already on line 1'),
         ("a: &x {c: 1, c: 2}\nb: {<<: *x}\n", 'f: line 1: the key "c" is already on line 1'),
         ('{"a": [{"id": 5,\n\t"id": 6}]}', 'f: line 2: the key "id" is already on line 1'),
-        ('{"\\ud83d\\ude00": {}, "a": 1, "a": 2}', 'f: the key "a" is there twice in an object'),
+        ('{"\\ud83d\\ude00": {}, "a": 1, "a": 2}', 'f: the key "a" occurs twice in an object'),
         ("a: {null: 1}\n", "f: line 1: a key is null, and every key is a text"),
     ],
 )

@@ -59,7 +59,7 @@ def test_a_schema_of_the_program_allows_it_and_is_waited_for() -> None:
 
 def test_a_program_that_nothing_describes_is_not_run_though_netdra_has_a_step_of_its_name() -> None:
     plans = (plan(step("vf0", "vfio-pci", "net1", device=VF, binary=True)),)
-    with pytest.raises(InvalidInputError, match='plugin "vfio-pci" is not allowed: it has no CNIPluginSchema'):
+    with pytest.raises(InvalidInputError, match='plugin "vfio-pci" is not allowed: it does not have a CNIPluginSchema'):
         NodePermits().check(plans)
     NodePermits(plugins=("vfio-pci",)).check(plans)
     NodePermits().check((plan(step("vf0", "vfio-pci", "net1", device=VF)),))
@@ -72,7 +72,7 @@ def test_an_object_that_says_of_itself_that_netdra_ships_it_allows_nothing() -> 
     program = (plan(step("vf0", "vfio-pci", "net1", device=VF, binary=True)),)
     vfio = replace(schema("Binary"), spec=CNIPluginSchemaSpec(cni_type="vfio-pci", execution="Binary"))
     NodePermits(schemas=lambda: (vfio,)).check(program)
-    with pytest.raises(InvalidInputError, match='plugin "vfio-pci" is not allowed: it has no CNIPluginSchema'):
+    with pytest.raises(InvalidInputError, match='plugin "vfio-pci" is not allowed: it does not have a CNIPluginSchema'):
         NodePermits(schemas=lambda: (shown(vfio),)).check(program)
 
 
@@ -83,7 +83,7 @@ def test_a_plugin_that_a_policy_names_is_allowed_and_the_policies_are_waited_for
     NodePermits(named=lambda: frozenset({"macvlan"})).check(MACVLAN)
     with pytest.raises(TemporaryError, match='plugin "macvlan" is not allowed'):
         NodePermits(named=lambda: None).check(MACVLAN)
-    with pytest.raises(InvalidInputError, match='plugin "macvlan" is not allowed: the default list has'):
+    with pytest.raises(InvalidInputError, match='plugin "macvlan" is not allowed: the default list contains'):
         NodePermits().check(MACVLAN)
 
 
@@ -91,12 +91,12 @@ def test_a_prepared_claim_keeps_its_plugins_while_the_options_are_the_same(tmp_p
     checked = NodePermits(named=lambda: frozenset({"macvlan"}), folders=(tmp_path,)).check(MACVLAN)
     for without in (NodePermits(folders=(tmp_path,)), NodePermits(folders=(tmp_path,), named=lambda: None)):
         assert without.confirm(checked).plans == checked.plans
-    with pytest.raises(InvalidInputError, match=r"node\.allowPlugins has only sriov"):
+    with pytest.raises(InvalidInputError, match=r"node\.allowPlugins only contains sriov"):
         NodePermits(plugins=("sriov",), folders=(tmp_path,)).confirm(checked)
 
 
 def test_a_claim_that_was_prepared_when_every_described_plugin_was_allowed_keeps_its_plugins() -> None:
-    """The record of a netdra before D66: no list had the digest that the default list has now."""
+    """The record of a netdra before D66: no list had the digest that the default list contains now."""
     assert permits_digest(Permits()) == permits_digest(Permits(plugins=frozenset({"default"})))
     record = restored(MACVLAN, schemas_digest(()), "643d5437104296e2")
     assert NodePermits(plugins=("default",)).confirm(record) is record

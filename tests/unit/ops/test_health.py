@@ -23,11 +23,11 @@ def test_a_process_without_checks_is_alive_and_not_ready() -> None:
 def test_one_check_that_fails_is_named_with_what_it_saw() -> None:
     health = ProcessHealth()
     health.ready("caches", met(lambda: True, "", "3 copies"))
-    health.ready("certificate", met(lambda: False, "there is none yet"))
+    health.ready("certificate", met(lambda: False, "no certificate yet"))
     found = health.readiness()
     assert not found.ok
-    assert found.trouble == "certificate: there is none yet"
-    assert found.checks == (Named("caches", True, "3 copies"), Named("certificate", False, "there is none yet"))
+    assert found.trouble == "certificate: no certificate yet"
+    assert found.checks == (Named("caches", True, "3 copies"), Named("certificate", False, "no certificate yet"))
 
 
 def test_whoever_stops_is_not_ready_whatever_the_checks_say() -> None:

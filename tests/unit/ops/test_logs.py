@@ -90,7 +90,9 @@ def test_secrets_are_blotted_out(told: io.StringIO, secret: str) -> None:
         assert part not in told.getvalue()
 
 
-@pytest.mark.parametrize("plain", ["secret netdra/netdra-webhook holds no certificate", "pod kube-system/token-x"])
+@pytest.mark.parametrize(
+    "plain", ["secret netdra/netdra-webhook does not contain a valid certificate", "pod kube-system/token-x"]
+)
 def test_what_is_no_secret_is_told_as_it_is(plain: str) -> None:
     assert clean(plain) == plain
 

@@ -80,7 +80,7 @@ def test_a_request_of_another_name_does_not_provide_the_step(topology: Topology)
 def test_swapped_and_superfluous_requests_are_found(topology: Topology) -> None:
     two = topology(TWO, name="two")
     swapped = claim(f"{VF0}\n{VF1}".replace("two-vf0", "x").replace("two-vf1", "two-vf0").replace(": x", ": two-vf1"))
-    assert ['its DeviceClass is of step "vf1"' in each.what for each in found(swapped, two)] == [True, False]
+    assert ['its DeviceClass belongs to step "vf1"' in each.what for each in found(swapped, two)] == [True, False]
     more = claim(f"{VF0}\n{VF1}\n- {{name: more, exactly: {{deviceClassName: two-vf1}}}}")
     (finding,) = found(more, two)
     assert 'ResourceClaim "c", request "more"' in finding.what
@@ -107,7 +107,7 @@ def test_alternatives_provide_a_step_by_the_name_of_the_request_or_their_own(top
 def test_several_devices_are_for_topologies_of_one_device_only(topology: Topology, several: str) -> None:
     asked = claim(f"- {{name: vf0, exactly: {{deviceClassName: two-vf0, {several}}}}}\n{VF1}")
     (finding,) = found(asked, topology(TWO, name="two"))
-    assert 'request "vf0" asks for several devices' in finding.what
+    assert 'request "vf0" requests several devices' in finding.what
     single = claim(f"- {{name: vf0, exactly: {{deviceClassName: two-vf0, {several}}}}}")
     assert found(single, topology("- {name: vf0, type: sriov}", name="two")) == ()
 
@@ -126,11 +126,11 @@ def test_admin_access_and_extended_resources_ask_for_no_topology(topology: Topol
 def test_a_class_that_a_topology_left_behind_is_found(topology: Topology) -> None:
     classes = {each.metadata.name: each for each in device_classes(topology(TWO, name="two"))}
     (finding,) = check_claim(claim(f"{VF0}\n{VF1}"), {}, classes)
-    assert finding.what == 'ResourceClaim "c" requests devices of NetworkTopology "two", which is not there'
+    assert finding.what == 'ResourceClaim "c" requests devices of NetworkTopology "two", which does not exist'
 
 
 OWN = (
-    'ResourceClaim "c" brings configuration of its own for dra.networking, for all its requests; such counts only in a '
+    'ResourceClaim "c" contains configuration for dra.networking, for all its requests; it is only allowed in a '
     "DeviceClass (decision D10)"
 )
 
@@ -189,7 +189,7 @@ def test_several_devices_of_a_topology_that_names_its_interface_are_refused(topo
     several = claim(f"[{{name: vf0, exactly: {{deviceClassName: a-vf0, {how}}}}}]")
     (finding,) = found(several, topology(FIXED, name="a"))
     assert 'interface "data0" is also that of step "vf0"' in finding.text
-    assert "request one device, or let the topology's steps name no interface" in finding.text
+    assert "request one device, or remove interface names from the topology's steps" in finding.text
     assert found(several, topology("- {name: vf0, type: sriov}", name="a")) == ()
 
 

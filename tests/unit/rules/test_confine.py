@@ -62,7 +62,10 @@ UPLINK_BY = [
 def test_a_derived_step_takes_no_device_of_the_node(kind: str, config: dict[str, Any]) -> None:
     for binary in (True, False):
         (text,) = told(ROOT, derived(kind, config, binary=binary))
-        assert "names a device of the node: a step with dependOn has what the steps before it brought" in text
+        assert (
+            "refers to a device of the node: a step with dependOn only uses the results of earlier "
+            "steps, not the node's interfaces; allocate it"
+        ) in text
 
 
 OTHER_DEVICE = [
@@ -84,7 +87,7 @@ OTHER_DEVICE = [
 def test_a_root_step_takes_the_allocated_device_whatever_its_config_says(kind: str, config: dict[str, Any]) -> None:
     for binary in (True, False):
         (text,) = told(root(kind, config, binary=binary))
-        assert 'is not that of the allocated device "p0v1"' in text
+        assert 'does not match the allocated device "p0v1"' in text
 
 
 SOUND = [
@@ -112,7 +115,7 @@ def test_a_derived_step_takes_no_device_that_others_have_a_share_of(address: str
     mac = step("vf0", "macvlan", "net1", device=shared)
     for kind in ("host-device", "vfio-pci", "sriov"):
         (text,) = told(mac, derived(kind, {"pciBusID": address}))
-        assert "names a device of the node" in text
+        assert "refers to a device of the node" in text
         assert told(ROOT, derived(kind, {"pciBusID": address})) == []
 
 
@@ -143,18 +146,18 @@ def test_a_bond_names_no_interface_of_the_host_in_either_spelling_of_its_links(
     config: dict[str, Any], where: str
 ) -> None:
     (text,) = told(root("bond", config, binary=False))
-    assert f'{where}"uplink" is not that of the allocated device "p0v1"' in text
+    assert f'{where}"uplink" does not match the allocated device "p0v1"' in text
 
 
 @pytest.mark.parametrize("links", [["{{ params.x }}"], [{"name": "{{ params.x }}"}]], ids=str)
 def test_no_claim_decides_what_a_bond_is_made_of_in_either_spelling(links: list[Any]) -> None:
     (text,) = told(ROOT, derived("bond", {"links": links}, binary=False))
-    assert "names a device or a path: no claim decides it" in text
+    assert "refers to a device or a path, which a claim must not set" in text
 
 
 def test_a_link_in_another_spelling_of_its_key_is_none() -> None:
     (text,) = told(ROOT, derived("bond", {"links": ["net1", {"Name": "uplink"}]}, binary=False))
-    assert "config.links[1].Name is read as another parameter by most plugins" in text
+    assert "config.links[1].Name as another parameter" in text
 
 
 @pytest.mark.parametrize(
@@ -195,7 +198,7 @@ def test_a_lists_format_is_that_of_its_elements_that_are_texts() -> None:
     objects = {"properties": {"dev": {"type": "string", "format": "interface"}}}
     own = schema("probe", type="[](string | object)", format="hostInterface", items=objects)
     (text,) = told(root("probe", {"uplink": ["p0v1", {"dev": "p0v1"}, "uplink"]}), own=(own,))
-    assert 'config.uplink[2] "uplink" is not that of the allocated device' in text
+    assert 'config.uplink[2] "uplink" does not match the allocated device' in text
 
 
 def test_a_root_step_does_not_stand_on_another_interface_of_the_pod() -> None:
@@ -206,16 +209,16 @@ def test_a_root_step_does_not_stand_on_another_interface_of_the_pod() -> None:
 @pytest.mark.parametrize(
     ("config", "wrong"),
     [
-        ({"Master": "uplink", "linkInContainer": True}, 'config.Master is read as "master"'),
-        ({"linkincontainer": False, "linkInContainer": True}, 'config.linkincontainer is read as "linkInContainer"'),
-        ({"PrevResult": {}, "linkInContainer": True}, 'config.PrevResult is read as "prevResult"'),
-        ({"lin\u212aInContainer": False, "linkInContainer": True}, 'is read as "linkInContainer"'),
-        ({"x": 1, "X": 2, "linkInContainer": True}, 'config.X is read as "x"'),
-        ({"runtimeConfig": {"DeviceID": "x"}, "linkInContainer": True}, "config.runtimeConfig.DeviceID is read as"),
-        ({"ipam": {"type": "static", "Type": "sh"}, "linkInContainer": True}, 'config.ipam.Type is read as "type"'),
+        ({"Master": "uplink", "linkInContainer": True}, 'most plugins read config.Master as "master"'),
+        ({"linkincontainer": False, "linkInContainer": True}, 'config.linkincontainer as "linkInContainer"'),
+        ({"PrevResult": {}, "linkInContainer": True}, 'config.PrevResult as "prevResult"'),
+        ({"lin\u212aInContainer": False, "linkInContainer": True}, 'as "linkInContainer"'),
+        ({"x": 1, "X": 2, "linkInContainer": True}, 'config.X as "x"'),
+        ({"runtimeConfig": {"DeviceID": "x"}, "linkInContainer": True}, "config.runtimeConfig.DeviceID as"),
+        ({"ipam": {"type": "static", "Type": "sh"}, "linkInContainer": True}, 'config.ipam.Type as "type"'),
         (
             {"ipam": {"type": "host-local", "DATADIR": "/etc"}, "linkInContainer": True},
-            'config.ipam.DATADIR is read as "dataDir"',
+            'config.ipam.DATADIR as "dataDir"',
         ),
     ],
     ids=str,
@@ -255,19 +258,20 @@ def test_a_path_that_the_node_allows_may_be_named() -> None:
 @pytest.mark.parametrize("path", ["etc/x", "/var/lib/cni/../../etc", "/var/{{ vf0.interfaceName }}"])
 def test_a_path_is_written_out(path: str) -> None:
     (text,) = told(root("sriov", {"ipam": {"type": "host-local", "dataDir": path}}))
-    assert "is no plain path of the node" in text
+    assert "is not a plain path of the node" in text
 
 
 def test_only_plugins_of_the_default_list_are_run_by_default() -> None:
     (text,) = told(root("loopback", {}), permits=Permits())
     assert text.endswith(
-        'plugin "loopback" is not allowed: it has no CNIPluginSchema; write a CNIPluginSchema for it, or set the '
+        'plugin "loopback" is not allowed: it does not have a CNIPluginSchema; create a '
+        "CNIPluginSchema for it, or set the "
         "chart's value node.allowPlugins to [default, loopback] "
         "(netdra node --allow-plugin default --allow-plugin loopback)"
     )
     assert told(root("loopback", {}), permits=Permits(), own=(schema("loopback"),)) == []
     (text,) = told(root("macvlan", {}), permits=Permits())
-    assert 'plugin "macvlan" is not allowed: the default list has' in text
+    assert 'plugin "macvlan" is not allowed: the default list' in text
     assert told(root("macvlan", {}), permits=Permits(named=frozenset({"macvlan"}))) == []
     (text,) = told(root("sriov", {"ipam": {"type": "sh"}}), permits=Permits())
     assert 'plugin "sh" is not allowed' in text
@@ -279,7 +283,7 @@ def test_a_list_of_plugins_stands_above_the_schemas() -> None:
     permits = Permits(plugins=frozenset({"loopback"}))
     assert told(root("loopback", {}), permits=permits) == []
     (text,) = told(root("macvlan", {}), permits=permits)
-    assert "node.allowPlugins has only loopback" in text
+    assert "node.allowPlugins only contains loopback" in text
     assert told(root("sriov", {}), permits=permits) == []
     assert told(root("sh", {}), permits=Permits(plugins=frozenset({"*"}))) == []
 
@@ -303,7 +307,7 @@ def test_a_vendors_schema_says_what_its_plugin_takes_of_the_node() -> None:
 
 def test_a_users_schema_takes_away_nothing_of_what_the_shipped_one_says() -> None:
     (text,) = told(ROOT, derived("host-device", {"device": "uplink"}), own=(schema("host-device"),))
-    assert "names a device of the node" in text
+    assert "refers to a device of the node" in text
 
 
 TAKES_THE_UPLINK = """
@@ -314,5 +318,5 @@ TAKES_THE_UPLINK = """
 
 def test_a_topology_that_takes_the_uplink_is_refused_when_it_is_written() -> None:
     (finding,) = check_topology(builders.topology(TAKES_THE_UPLINK))
-    assert 'step "thief": config.device "uplink" names a device of the node' in finding.what
+    assert 'step "thief": config.device "uplink" refers to a device of the node' in finding.what
     assert finding.path == ("spec", "steps", 1, "config", "device")

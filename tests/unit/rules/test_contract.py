@@ -31,6 +31,7 @@ STOCK = {
     "portmap",
     "bandwidth",
     "firewall",
+    "network",
     "static",
     "host-local",
     "dhcp",
@@ -111,26 +112,35 @@ def test_an_object_without_properties_is_open_and_one_with_some_only_if_it_says_
         ("configParameters: {required: [{name: a, type: strnig}]}", 'a: type "strnig" is unknown'),
         ("configParameters: {required: [{name: a}]}", 'a: type "" is unknown'),
         ("configParameters: {required: [{name: a, type: '[](string | bool'}]}", "is unknown"),
-        ("configParameters: {required: [{name: a, type: '(string)(bool)'}]}", "parentheses stand around"),
-        ("configParameters: {optional: [{name: a, type: 'string | integer', format: ip}]}", "has no format"),
-        ("configParameters: {optional: [{name: a, type: object, format: ip}]}", "has no format"),
+        ("configParameters: {required: [{name: a, type: '(string)(bool)'}]}", "parentheses are only allowed around"),
+        ("configParameters: {optional: [{name: a, type: 'string | integer', format: ip}]}", "does not support format"),
+        ("configParameters: {optional: [{name: a, type: object, format: ip}]}", "does not support format"),
         ("configParameters: {required: [{name: a, type: '[]'}]}", 'a: type "" is unknown'),
         ("configParameters: {optional: [{name: a, type: object, properties: {b: {type: x}}}]}", 'a.b: type "x"'),
         ("configParameters: {optional: [{name: a, type: object, properties: {b: [1]}}]}", "a.b: Expected `object`"),
         (
             "configParameters: {optional: [{name: a, type: '[]string', items: {type: object}}]}",
-            "is not that of the list",
+            "does not match the type of the list",
         ),
-        ("configParameters: {optional: [{name: a, type: string, minimum: 1}]}", 'type "string" has no minimum'),
-        ("configParameters: {optional: [{name: a, type: integer, minItems: 1}]}", 'type "integer" has no minItems'),
+        (
+            ("configParameters: {optional: [{name: a, type: string, minimum: 1}]}"),
+            'type "string" does not support minimum',
+        ),
+        (
+            ("configParameters: {optional: [{name: a, type: integer, minItems: 1}]}"),
+            'type "integer" does not support minItems',
+        ),
         ("configParameters: {optional: [{name: a, type: integer, minimum: 5, maximum: 4}]}", "5 is more than"),
-        ("configParameters: {optional: [{name: a, type: string, enum: [x], default: y}]}", "none of the enum"),
+        (
+            ("configParameters: {optional: [{name: a, type: string, enum: [x], default: y}]}"),
+            "not one of the enum's values",
+        ),
         ("configParameters: {optional: [{name: a, type: any}, {name: a, type: any}]}", '"a" appears twice'),
         (
             "configParameters: {optional: [{name: a, type: any}, {name: b, type: any, aliases: [a]}]}",
             '"a" appears twice',
         ),
-        ("configParameters: {optional: [{name: 'a b', type: any}]}", '"a b" is no key'),
+        ("configParameters: {optional: [{name: 'a b', type: any}]}", '"a b" is not a configuration key'),
         ("input: {prevResult: {interfaces: {minItems: 3, maxItems: 2}}}", "minItems 3 is more than maxItems 2"),
     ],
 )
@@ -142,7 +152,7 @@ def test_a_schema_that_contradicts_itself_is_refused(spec: str, why: str) -> Non
 
 
 def test_a_type_in_parentheses_without_end_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="parentheses stand around alternatives"):
+    with pytest.raises(InvalidInputError, match="parentheses are only allowed around alternatives"):
         shape_of(f"{{name: a, type: '{'(' * 5000}string{')' * 5000}'}}")
 
 

@@ -100,7 +100,7 @@ def test_a_label_that_a_node_lacks_is_named_if_the_labels_are_known() -> None:
     slices = [node("n1", *rails(1)), node("n2", *rails(1))]
     assert texts(topology, slices) == []
     (found,) = texts(topology, slices, labels={"n1": {"rack": "1"}, "n2": {}})
-    assert 'node "n2" has no label "rack"' in found
+    assert 'node "n2" does not have a label "rack"' in found
     assert "kubectl label node n2 rack=<value>" in found
 
 

@@ -57,7 +57,7 @@ def test_ranges_of_two_networks_that_overlap_are_told_with_what_they_share(one: 
     ((name, text),) = told(topology("one", one), topology("two", other))
     assert name == "two"
     assert shared in text
-    assert 'handed out by step "nic" of "one" too' in text
+    assert 'also assigned by step "nic" of "one"' in text
 
 
 @pytest.mark.parametrize(

@@ -73,11 +73,14 @@ def test_checked_plans_are_the_same_when_they_are_read_from_a_record() -> None:
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
-        (vf("a", minTxRate=9, maxTxRate=3), "minTxRate 9 is more than maxTxRate 3"),
-        (vf("a", minTxRate=None, min_tx_rate=9, maxTxRate=3), "minTxRate 9 is more than maxTxRate 3"),
+        (vf("a", minTxRate=9, maxTxRate=3), "minTxRate 9 exceeds maxTxRate 3"),
+        (vf("a", minTxRate=None, min_tx_rate=9, maxTxRate=3), "minTxRate 9 exceeds maxTxRate 3"),
         (plan(step("vf", "sriov", "net1", {"mtu": 1}, device=device("a"), binary=True)), "does not accept parameter"),
         (vf("a", pciBusID="0000:00:02.0"), "pciBusID"),
-        (plan(step("any", "loopback", "net1", device=device("a"))), "is not allowed: it has no CNIPluginSchema"),
+        (
+            plan(step("any", "loopback", "net1", device=device("a"))),
+            "is not allowed: it does not have a CNIPluginSchema",
+        ),
     ],
     ids=["values", "values by another name", "programs", "names", "permits"],
 )
@@ -147,7 +150,7 @@ def test_interfaces_are_numbered_over_all_claims() -> None:
 
 
 def test_claims_that_do_not_fit_together_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match=r"address 10\.0\.0\.1 is put on .* already"):
+    with pytest.raises(InvalidInputError, match=r"address 10\.0\.0\.1 is already assigned to .*"):
         combined([check([addressed("a", "10.0.0.1/24")]), check([addressed("b", "10.0.0.1/24")])])
 
 
@@ -169,7 +172,7 @@ class TestConfirmation:
 
     def test_a_stricter_node_refuses_what_it_allowed(self) -> None:
         checked = NodePermits(plugins=("*",)).check([plan(step("any", "loopback", "net1", device=device("a")))])
-        with pytest.raises(InvalidInputError, match="is not allowed: it has no CNIPluginSchema"):
+        with pytest.raises(InvalidInputError, match="is not allowed: it does not have a CNIPluginSchema"):
             NodePermits().confirm(checked)
 
     def test_a_schema_that_came_later_counts(self) -> None:

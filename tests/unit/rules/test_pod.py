@@ -57,8 +57,8 @@ def test_an_mtu_above_that_of_the_interface_under_it_is_found(topology: Topology
     plan = on_devices(unbound(topology(BONDED)), {"a": 9000, "b": 1500})
     (finding,) = check_plans([plan])
     assert finding.text == (
-        'NetworkTopology "net", step "t": mtu 9000 is above the 1500 of "bond0", the interface under it; '
-        'raise the MTU of "bond0" in a step before, or on the node'
+        'NetworkTopology "net", step "t": mtu 9000 exceeds the 1500 of "bond0", the interface below it; '
+        'raise the MTU of "bond0" in an earlier step, or on the node'
     )
     assert finding.path == ("steps", 4, "config", "mtu")
 
@@ -74,7 +74,7 @@ def test_a_device_that_an_interface_is_stacked_on_limits_its_mtu(topology: Topol
     plan = unbound(topology("- {name: m, type: macvlan, config: {mtu: 9000}}"))
     assert texts(plan) == []
     assert texts(on_devices(plan, {"m": 9000})) == []
-    assert 'above the 1500 of "host-m"' in texts(on_devices(plan, {"m": 1500}))[0]
+    assert 'exceeds the 1500 of "host-m"' in texts(on_devices(plan, {"m": 1500}))[0]
 
 
 def test_a_moved_device_may_be_given_any_mtu(topology: Topology) -> None:
@@ -102,7 +102,7 @@ VLANS = """
 )
 def test_a_vlan_is_made_once_on_an_interface(topology: Topology, config: str, clash: bool) -> None:
     found = texts(unbound(topology(VLANS % config)))
-    expected = 'NetworkTopology "net", step "w": VLAN 5 of "net1" is made by step "v" already'
+    expected = 'NetworkTopology "net", step "w": VLAN 5 of "net1" is already created by step "v"'
     assert [each.startswith(expected) for each in found] == ([True] if clash else [])
 
 
@@ -111,7 +111,7 @@ def test_a_vlan_is_made_once_on_an_interface(topology: Topology, config: str, cl
     [
         ("[]", "the bond has 0 member, fewer than 2"),
         ("[{name: net1}]", "the bond has 1 member, fewer than 2"),
-        ("[{name: '{{ a.interfaceName }}'}, {name: net1}, {name: net2}]", '"net1" is a member of the bond already'),
+        ("[{name: '{{ a.interfaceName }}'}, {name: net1}, {name: net2}]", '"net1" is already a member of the bond'),
         ("[{name: '{{ a.mac }}'}, {name: '{{ b.mac }}'}]", ""),
         ("['{{ a.interfaceName }}', net2]", ""),
     ],
@@ -133,7 +133,7 @@ def test_an_interface_is_a_member_of_one_bond(topology: Topology) -> None:
 """
     )
     (found,) = texts(unbound(topology(second)))
-    assert 'step "again": "net2" is a member of the bond of step "bond" already' in found
+    assert 'step "again": "net2" is already a member of the bond of step "bond"' in found
 
 
 def test_a_plugin_that_the_node_lacks_is_found(topology: Topology) -> None:
@@ -146,8 +146,11 @@ def test_a_plugin_that_the_node_lacks_is_found(topology: Topology) -> None:
     assert texts(plan) == []
     assert texts(plan, binaries={"macvlan", "host-local", "tuning"}) == []
     missing = texts(plan, binaries=set())
-    assert ['no CNI plugin "macvlan"' in missing[0], 'no IPAM plugin "host-local"' in missing[1]] == [True, True]
-    assert 'step "t": there is no CNI plugin "tuning" on this node; install it into the CNI path' in missing[2]
+    assert [
+        'CNI plugin "macvlan" is not installed' in missing[0],
+        'IPAM plugin "host-local" is not installed' in missing[1],
+    ] == [True, True]
+    assert 'step "t": CNI plugin "tuning" is not installed on this node; install it in the CNI path' in missing[2]
     assert len(missing) == 3
 
 
@@ -155,7 +158,7 @@ def test_a_plugin_that_the_node_lacks_is_found(topology: Topology) -> None:
 def test_a_plugin_that_fails_without_ipam_is_refused_without_it(topology: Topology, plugin: str) -> None:
     steps = "- {name: a, type: sriov}\n- {name: b, type: %s, dependOn: [a], execution: Binary, config: {ipam: %s}}"
     (found,) = texts(unbound(topology(steps % (plugin, "{}"))))
-    assert f'step "b": the CNI plugin "{plugin}" fails without ipam, on DEL too' in found
+    assert f'step "b": the CNI plugin "{plugin}" requires ipam, even for DEL' in found
     assert texts(unbound(topology(steps % (plugin, "{type: static}")))) == []
 
 

@@ -72,7 +72,7 @@ def test_each_plugin_of_a_stored_topology_that_is_not_allowed_is_reported_once_w
 
 def test_the_hint_keeps_the_list_that_there_is() -> None:
     (finding,) = check_topology(TOPOLOGY, (), ("portmap", "host-local"), ())
-    assert finding.what == 'plugin "firewall" is not allowed: node.allowPlugins has only host-local, portmap'
+    assert finding.what == 'plugin "firewall" is not allowed: node.allowPlugins only contains host-local, portmap'
     assert "to [host-local, portmap, firewall] (" in finding.hint
 
 
@@ -80,7 +80,7 @@ def test_an_ipam_plugin_that_is_not_allowed_is_reported_where_it_is_named() -> N
     found = builders.topology("- {name: vf, type: sriov, config: {ipam: {type: vendor-ipam}}}")
     (finding,) = check_topology(found, (), (), ())
     assert finding.path == ("spec", "steps", 0, "config", "ipam", "type")
-    assert "it has no CNIPluginSchema" in finding.what
+    assert "it does not have a CNIPluginSchema" in finding.what
 
 
 POLICIES = [builders.exclusive(f"p{at}", "true", *plugins) for at, plugins in enumerate(["a", "ab", "b", "c"])]

@@ -111,7 +111,7 @@ def test_the_shipped_schema_takes_the_well_known_plugin_s_name_instead(topology:
         'expects parameter "vlanId" to be at most 4094, found 5000.'
     )
     assert texts(topology(steps % "id: 1, vlanId: 100"))[0].endswith(
-        'CNIPluginSchema "vlan" takes "id" and "vlanId" for the same; only one can be given.'
+        'CNIPluginSchema "vlan" accepts "id" and "vlanId" for the same setting; only one can be set.'
     )
 
 
@@ -136,7 +136,7 @@ ROOT = "- {name: vf0, type: %s}"
         (VLAN % "id: 5, master: [x]", 'expects parameter "master" to be string, found ["x"].', ("master",)),
         (
             VLAN % "id: '{{ vf0.mac }}', master: x",
-            'expects parameter "id" to be integer; a reference can only stand for a string.',
+            'expects parameter "id" to be integer; a reference is always a string.',
             ("id",),
         ),
         (
@@ -171,7 +171,7 @@ ROOT = "- {name: vf0, type: %s}"
         ),
         (
             VLAN % "id: 5, master: '{{ vf0.interfaces }}'",
-            'expects parameter "master" to be string, but {{ vf0.interfaces }} is a list of objects. Write {{ step.',
+            'expects parameter "master" to be string, but {{ vf0.interfaces }} is a list of objects. Use {{',
             ("master",),
         ),
         (BOND % "xmit_hash_policy: layer2", 'Did you mean "xmitHashPolicy"?', ("xmit_hash_policy",)),
@@ -198,7 +198,7 @@ ROOT = "- {name: vf0, type: %s}"
         ),
         (
             BOND % "primary: on",
-            'expects parameter "primary" to be string, found true. YAML reads on, off, yes and no as true and false',
+            'expects parameter "primary" to be string, found true. YAML reads on, off, yes and no as booleans:',
             ("primary",),
         ),
         (
@@ -213,12 +213,12 @@ ROOT = "- {name: vf0, type: %s}"
         ),
         (
             "- {name: v, type: macvlan, config: {ipam: {subnet: x}}}",
-            "config.ipam has no type. Name an IPAM plugin",
+            "config.ipam does not have a type. Set an IPAM plugin",
             ("ipam",),
         ),
         (
             "- {name: v, type: macvlan, config: {ipam: {type: ../../bin/sh}}}",
-            'type "../../bin/sh" is no CNI plugin\'s name',
+            'type "../../bin/sh" is not a valid CNI plugin name.',
             ("ipam", "type"),
         ),
         ("- {name: v, type: macvlan, config: {ipam: x}}", "config.ipam must be an object", ("ipam",)),
@@ -271,12 +271,12 @@ def test_a_bond_takes_all_interfaces_of_a_step_that_has_them(topology: Topology)
     """
     assert texts(topology(steps)) == []
     (told,) = texts(topology(steps.replace("dependOn: [both]", "dependOn: [a, b]").replace("both.int", "a.int")))
-    assert 'at least 2 items in parameter "links", but {{ a.interfaces }} is of 1 interface. Write a list' in told
+    assert 'at least 2 items in parameter "links", but {{ a.interfaces }} is of 1 interface. Use a list:' in told
 
 
 def test_a_step_that_needs_others_cannot_be_a_root(topology: Topology) -> None:
     (finding,) = found(topology("- {name: t, type: tuning}"))
-    assert 'CNIPluginSchema "tuning" requires a prevResult, but the step depends on nothing.' in finding.what
+    assert 'CNIPluginSchema "tuning" requires a prevResult, but the step has no dependOn.' in finding.what
 
 
 def test_interfaces_are_counted_once_along_both_ways_of_a_diamond(topology: Topology) -> None:
@@ -329,12 +329,12 @@ def test_more_interfaces_than_a_plugin_takes_are_refused(topology: Topology) -> 
 @pytest.mark.parametrize(
     ("root", "field", "why"),
     [
-        ("vfio-pci", "interfaceName", 'plugin "vfio-pci" of step "r" produces no interfaces.'),
-        ("vfio-pci", "mac", "produces no interfaces"),
-        ("sriov", "ips[0].address", 'plugin "sriov" of step "r" produces no ips.'),
-        ("sriov", "iommuGroup", "produces no devices with iommuGroup"),
-        ("sriov", "rdmaDevice", "produces no devices with rdmaDevice"),
-        ("vfio-pci", "rdmaDevice", "produces no devices with rdmaDevice"),
+        ("vfio-pci", "interfaceName", 'plugin "vfio-pci" of step "r" does not produce interfaces.'),
+        ("vfio-pci", "mac", "does not produce interfaces"),
+        ("sriov", "ips[0].address", 'plugin "sriov" of step "r" does not produce ips.'),
+        ("sriov", "iommuGroup", "does not produce devices with iommuGroup"),
+        ("sriov", "rdmaDevice", "does not produce devices with rdmaDevice"),
+        ("vfio-pci", "rdmaDevice", "does not produce devices with rdmaDevice"),
         ("vfio-pci", "iommuGroup", ""),
         ("vfio-pci", "deviceNodes", ""),
         ("vfio-pci", "pciAddress", ""),

@@ -47,4 +47,4 @@ def test_a_bond_s_links_are_names_or_objects_as_the_step_takes_them(links: objec
 def test_the_program_bond_reads_objects_alone() -> None:
     config = {"mode": "active-backup", "miimon": 100, "links": ["net1", "net2"]}
     program = shipped.contracts(["bond (Binary)"])["bond (Binary)"]
-    assert [each.hint for each in check_config(config, program)] == ["Write {name: net1}.", "Write {name: net2}."]
+    assert [each.hint for each in check_config(config, program)] == ["Use {name: net1}.", "Use {name: net2}."]

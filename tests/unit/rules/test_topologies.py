@@ -20,8 +20,8 @@ def test_each_kind_of_check_is_made_and_points_at_the_step_as_it_was_declared(to
         ("spec", "steps", 2, "config", "vlan"),
         ("spec", "steps", 1, "config", "id"),
     }
-    assert "must be true or false" in found["spec", "steps", 2, "selector", "cel"]
-    assert "is made by step" in found["spec", "steps", 1, "config", "id"]
+    assert "must be a bool" in found["spec", "steps", 2, "selector", "cel"]
+    assert "is already created by step" in found["spec", "steps", 1, "config", "id"]
 
 
 def test_plans_are_checked_only_if_interfaces_have_names(topology: Topology) -> None:

@@ -96,10 +96,10 @@ class TestSelectors:
     @pytest.mark.parametrize(
         ("wanted", "reason"),
         [
-            (request(of="none"), 'no DeviceClass "none"'),
+            (request(of="none"), 'DeviceClass "none" not found'),
             (request("r", "device.nonsense"), "does not compile"),
             ({"name": "r"}, "neither exactly nor firstAvailable"),
-            (request(count=33), "asks for 33 devices or more, the limit is 32"),
+            (request(count=33), "requests at least 33 devices; the limit is 32"),
             (request(capacity={"requests": {"x": "many"}}), '"many" is no quantity'),
         ],
     )
@@ -165,7 +165,7 @@ class TestRequests:
         held = claim("held", request("r", "device.attributes['dra.networking'].side == 1"))
         assert devices(allocator, held) == ["d1"]
         outcome = refused(allocator, claim("c", request("r1", count=10), last))
-        assert outcome.reason == "c: does not fit on 1 node"
+        assert outcome.reason == "c: cannot be allocated on 1 node"
 
 
 class TestConstraints:

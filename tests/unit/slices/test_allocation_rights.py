@@ -170,7 +170,7 @@ class TestPools:
         allocator = Allocator(slices, [ANY])
         outcome = refused(allocator, claim("c1", request(allocationMode="All")))
         assert outcome.permanent
-        assert "incomplete: 1 of its 2 slices are there" in outcome.reason
+        assert "incomplete: only 1 of its 2 slices exist:" in outcome.reason
         assert devices(allocator, claim("c2")) == ["b"]
 
     def test_a_pool_is_complete_with_slices_of_other_nodes_and_obsolete_with_newer_ones(self) -> None:
@@ -197,4 +197,4 @@ class TestPools:
         allocator = Allocator(slices, [ANY])
         assert allocator.pools("n1")[0].state == "invalid"
         refused(allocator, claim("c"))
-        assert "lends nothing" in "\n".join(allocator.explain(claim("c")).lines())
+        assert "is not usable" in "\n".join(allocator.explain(claim("c")).lines())

@@ -180,7 +180,7 @@ class TestCounters:
         allocator = Allocator(less, [ANY], allocated=taken.claims)
         assert isinstance(allocator.allocate(claim("c1")), Allocation)
         assert not isinstance(allocator.allocate(claim("c2")), Allocation)
-        assert "overdrawn by 1: a is held by claim old" in "\n".join(allocator.explain(claim("c2")).lines())
+        assert "is exceeded by 1: a is held by claim old\n" in "\n".join(allocator.explain(claim("c2")).lines())
 
     def test_a_device_that_is_published_for_two_nodes_draws_for_both(self) -> None:
         sets = [{"name": "set", "counters": {"slots": {"value": "3"}}}]

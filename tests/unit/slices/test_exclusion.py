@@ -85,15 +85,15 @@ def test_what_can_be_side_by_side_is(wanted: Holding, held: Holding) -> None:
 @pytest.mark.parametrize(
     ("wanted", "held", "reason"),
     [
-        (whole("p0v0"), whole("p0v0"), "other has it"),
-        (whole("p0-pass"), whole("p0v1"), 'it excludes, and is excluded by, "p0v1", which other has: of counter'),
-        (whole("p0v1"), whole("p0-pass"), 'excluded by, "p0-pass", which other has'),
+        (whole("p0v0"), whole("p0v0"), "other uses it"),
+        (whole("p0-pass"), whole("p0v1"), 'it excludes, and is excluded by, "p0v1", which other uses: counter'),
+        (whole("p0v1"), whole("p0-pass"), 'excluded by, "p0-pass", which other'),
         (whole("p0-pass"), share("p0-macvlan"), "excluded by"),
-        (share("p0-ipvlan"), share("p0-macvlan"), 'excluded by, "p0-macvlan", which other has'),
-        (share("p0-macvlan", "2"), share("p0-macvlan", "3"), "there is 4: 3 is held (other), and 2 more was given"),
-        (share("p0-macvlan", "0"), share("p0-macvlan"), "was given 0 of capacity dra.networking/slots"),
-        (whole("p0-macvlan"), whole("p0v0"), "was allocated whole but is shared"),
-        (share("p0v0"), whole("p0v1"), "was shared but is had whole"),
+        (share("p0-ipvlan"), share("p0-macvlan"), 'excluded by, "p0-macvlan", which other'),
+        (share("p0-macvlan", "2"), share("p0-macvlan", "3"), "is 4: 3 is allocated (other), and 2 more was"),
+        (share("p0-macvlan", "0"), share("p0-macvlan"), "was allocated 0 of capacity dra.networking/slots"),
+        (whole("p0-macvlan"), whole("p0v0"), "the device is shared now, but the claim was allocated exclusively"),
+        (share("p0v0"), whole("p0v1"), "the device is exclusive now, but the claim was allocated a share"),
         (whole("p0v7"), whole("p0v1"), "no longer published"),
     ],
 )
@@ -103,7 +103,7 @@ def test_what_cannot_be_is_told_with_who_has_what(wanted: Holding, held: Holding
 
 def test_a_share_without_its_consumption_is_refused() -> None:
     bare = Holding(key=(POOL, "p0-macvlan"), holder="me", share_id="s")
-    assert "was given none of its capacity" in why(bare)
+    assert "was not allocated any of its capacity" in why(bare)
 
 
 def test_a_policy_that_lets_claims_ask_for_less_than_the_default_is_followed() -> None:
@@ -119,7 +119,7 @@ def test_a_policy_that_lets_claims_ask_for_less_than_the_default_is_followed() -
         )
     )
     assert why(share("p0-macvlan", "1"), slices=published) == ""
-    assert "4: 3 is held" in why(share("p0-macvlan", "2"), share("p0-macvlan", "3"), slices=published)
+    assert "4: 3 is allocated" in why(share("p0-macvlan", "2"), share("p0-macvlan", "3"), slices=published)
 
 
 def test_a_claim_whose_amount_is_no_quantity_is_refused() -> None:

@@ -40,8 +40,8 @@ def test_a_counter_names_what_is_needed_what_is_free_and_who_has_the_rest() -> N
     allocate(allocator, claim("x", request(of="vf")))
     assert why(allocator, claim("c", request("pf0", of="pf"))) == [
         "n1:",
-        '  c, request "pf0": 1 device of class "pf" wanted, 0 can be had',
-        "    PF enp3s0f0: needs exclusion-slots 9, 8 free: VF enp3s0f0v0 is held by claim x",
+        '  c, request "pf0": 1 device of class "pf" requested, 0 available',
+        "    PF enp3s0f0: requires exclusion-slots 9, 8 available: VF enp3s0f0v0 is held by claim x",
         '    8 devices: not of class "pf"',
     ]
 
@@ -70,16 +70,16 @@ def test_capacity_names_what_is_left_and_who_has_the_rest() -> None:
     allocator = Allocator([slice_of(shared("a", some), device("b"))], [ANY])
     allocate(allocator, *(claim(f"x{n}", request(capacity={"requests": {"bw": "5G"}})) for n in range(5)))
     assert why(allocator, claim("c", request(capacity={"requests": {"bw": "10G"}})))[2:] == [
-        "    a: needs bw 10G, 0 of 25G left: held by claims x0, x1, x2 and 2 more",
-        "    b: has no capacity bw",
+        "    a: requires bw 10G, 0 of 25G left: held by claims x0, x1, x2 and 2 more",
+        "    b: does not have the capacity bw",
     ]
 
 
 @pytest.mark.parametrize(
     ("policy", "text"),
     [
-        ({"validValues": ["1", "2"]}, "of bw only 1, 2 can be asked for, not 3"),
-        ({"validRange": {"min": "1", "max": "2"}}, "of bw at most 2 can be asked for, not 3"),
+        ({"validValues": ["1", "2"]}, "capacity bw: possible requests are 1, 2, not 3"),
+        ({"validRange": {"min": "1", "max": "2"}}, "capacity bw: the maximum request is 2, not 3"),
     ],
 )
 def test_a_request_policy_is_told(policy: Any, text: str) -> None:
@@ -93,8 +93,8 @@ def test_what_could_never_be_asked_for_is_nobodys_fault() -> None:
     allocator = Allocator([slice_of(shared("a", some), shared("b", {"bw": {"value": "3"}}))], [ANY])
     allocate(allocator, *(claim(f"x{n}", request(capacity={"requests": {"bw": "3"}})) for n in range(4)))
     assert why(allocator, claim("c", request(capacity={"requests": {"bw": "5"}})))[2:] == [
-        "    a: of bw at most 4 can be asked for, not 5",
-        "    b: needs bw 5, and has 3 in all",
+        "    a: capacity bw: the maximum request is 4, not 5",
+        "    b: requires bw 5, but has only 3 in total",
     ]
 
 
@@ -102,8 +102,8 @@ def test_what_the_claim_itself_was_given_is_told() -> None:
     some = {"bw": {"value": "4", "requestPolicy": {"default": "3"}}}
     allocator = Allocator([slice_of(shared("a", some))], [ANY])
     assert why(allocator, claim("c", request("one"), request("two")))[1:] == [
-        '  c, request "two": 1 device of class "any" wanted, 0 can be had after request "one" was given a',
-        '    a: needs bw 3, 1 of 4 left: given to request "one"',
+        '  c, request "two": 1 device of class "any" requested, 0 available after request "one" got a',
+        '    a: requires bw 3, 1 of 4 left: allocated to request "one"',
     ]
 
 
@@ -111,13 +111,13 @@ def test_a_counter_that_nobody_draws_on_is_told_in_full() -> None:
     pf = device("enp3s0f0", attributes={"dra.networking/type": "pf"}, draws={"exclusion-slots": 3})
     allocator = Allocator(counted(pf, counters={"exclusion-slots": 2}), KINDS)
     assert why(allocator, claim("c", request(of="pf")))[2:] == [
-        "    PF enp3s0f0: needs exclusion-slots 3, and the pool has 2 in all"
+        "    PF enp3s0f0: requires exclusion-slots 3, but the pool has only 2 in total"
     ]
 
 
 def test_no_line_ends_in_a_colon_with_nothing_behind_it() -> None:
     assert Explanation(nodes=(NodeExplanation("n1", (), ()),)).lines() == [
-        "n1: each request can be met alone, but no choice of devices was found that meets all"
+        "n1: each request can be allocated alone, but no combination of devices was found for all of them"
     ]
 
 
@@ -136,7 +136,7 @@ def test_an_empty_value_is_told_as_one() -> None:
     allocator = Allocator([slice_of(*some)], [ANY])
     same = {"matchAttribute": "dra.networking/side"}
     lines = why(allocator, claim("c", request(count=2), constraints=[same]))
-    assert lines[-1] == '    b: dra.networking/side is "", must be x as on the claim\'s other devices'
+    assert lines[-1] == '    b: dra.networking/side is "", but must be x as on the claim\'s other devices'
 
 
 def test_taints_constraints_and_selectors_are_told() -> None:
@@ -146,10 +146,10 @@ def test_taints_constraints_and_selectors_are_told() -> None:
     same = {"matchAttribute": "dra.networking/side"}
     assert why(allocator, claim("c", request(count=2), constraints=[same])) == [
         "n1:",
-        '  c, request "r": 2 devices of class "any" wanted, 1 can be had',
+        '  c, request "r": 2 devices of class "any" requested, 1 available',
         "    a: has the taint down=link:NoSchedule, which the request does not tolerate",
-        "    c: dra.networking/side is 2, must be 1 as on the claim's other devices",
-        "    d: has no attribute dra.networking/side, which a constraint compares",
+        "    c: dra.networking/side is 2, but must be 1 as on the claim's other devices",
+        "    d: does not have the attribute dra.networking/side, which a constraint compares",
     ]
     assert why(allocator, claim("c", request("r", "true", "false")))[2:] == [
         "    4 devices: not selected by the request's expression 2"
@@ -161,15 +161,15 @@ def test_distinct_attributes_are_told() -> None:
     some = [device("a", attributes={"side": 1}), device("b", attributes={"side": 1})]
     apart = {"distinctAttribute": "dra.networking/side"}
     lines = why(Allocator([slice_of(*some)], [ANY]), claim("c", request(count=2), constraints=[apart]))
-    assert lines[2:] == ["    b: dra.networking/side is 1, which a device of the claim has already"]
+    assert lines[2:] == ["    b: dra.networking/side is 1, as on another device of the claim"]
 
 
 def test_requests_that_fit_alone_but_not_together_are_told_in_their_order() -> None:
     allocator = Allocator(nic(2), KINDS)
     assert why(allocator, claim("c", request("one", of="vf"), request("two", of="pf"))) == [
         "n1:",
-        '  c, request "two": 1 device of class "pf" wanted, 0 can be had after request "one" was given VF enp3s0f0v0',
-        '    PF enp3s0f0: needs exclusion-slots 3, 2 free: VF enp3s0f0v0 is given to request "one"',
+        '  c, request "two": 1 device of class "pf" requested, 0 available after request "one" got VF enp3s0f0v0',
+        '    PF enp3s0f0: requires exclusion-slots 3, 2 available: VF enp3s0f0v0 is allocated to request "one"',
         '    2 devices: not of class "pf"',
     ]
 
@@ -178,8 +178,8 @@ def test_a_device_given_to_another_request_is_told() -> None:
     allocator = Allocator([slice_of(device("a"))], [ANY])
     lines = why(allocator, claim("c1", request("one")), claim("c2", request("two")))
     assert lines[1:] == [
-        '  c2, request "two": 1 device of class "any" wanted, 0 can be had after request "one" was given a',
-        '    a: is given to request "one" already',
+        '  c2, request "two": 1 device of class "any" requested, 0 available after request "one" got a',
+        '    a: is already allocated to request "one"',
     ]
 
 
@@ -187,9 +187,9 @@ def test_every_alternative_is_told() -> None:
     allocator = Allocator(nic(1), KINDS)
     allocate(allocator, claim("x", request(of="vf")))
     lines = why(allocator, claim("c", alternatives("r", request("best", of="pf"), request("next", of="vf"))))
-    assert [line for line in lines if "wanted" in line] == [
-        '  c, request "r/best": 1 device of class "pf" wanted, 0 can be had',
-        '  c, request "r/next": 1 device of class "vf" wanted, 0 can be had',
+    assert [line for line in lines if "requested" in line] == [
+        '  c, request "r/best": 1 device of class "pf" requested, 0 available',
+        '  c, request "r/next": 1 device of class "vf" requested, 0 available',
     ]
 
 
@@ -197,7 +197,7 @@ def test_all_devices_that_are_wanted_name_the_one_in_use() -> None:
     allocator = Allocator([slice_of(device("a"), device("b"))], [ANY])
     allocate(allocator, claim("x", namespace="team"))
     assert why(allocator, claim("c", request(allocationMode="All")))[1:] == [
-        '  c, request "r": all devices of class "any" wanted, 1 can be had',
+        '  c, request "r": all devices of class "any" requested, 1 available',
         "    a: held by claim team/x",
     ]
 
@@ -208,17 +208,17 @@ def test_all_devices_leave_out_those_that_are_too_small() -> None:
     everything = request("all", allocationMode="All", capacity={"requests": {"size": "2"}})
     lines = why(allocator, claim("c", everything, request("none", "false")))
     assert lines[1:] == [
-        '  c, request "none": 1 device of class "any" wanted, 0 can be had',
+        '  c, request "none": 1 device of class "any" requested, 0 available',
         "    2 devices: not selected by the request's expression 1",
     ]
 
 
 def test_a_permanent_reason_stands_alone_and_a_pool_that_lends_nothing_is_named() -> None:
-    assert why(Allocator([slice_of(device("a"))], []), claim("c")) == ['request "r": there is no DeviceClass "any"']
+    assert why(Allocator([slice_of(device("a"))], []), claim("c")) == ['request "r": DeviceClass "any" not found']
     lines = why(Allocator([slice_of(device("a"), count=2)], [ANY]), claim("c"))
     assert lines == [
         "n1:",
-        "  pool n1-pool lends nothing: 1 of its 2 slices are there: it is being updated",
-        '  c, request "r": 1 device of class "any" wanted, 0 can be had',
+        "  pool n1-pool is not usable: only 1 of its 2 slices exist: it is being updated",
+        '  c, request "r": 1 device of class "any" requested, 0 available',
     ]
-    assert why(Allocator([], [ANY]), claim("c")) == ["there is no node to try"]
+    assert why(Allocator([], [ANY]), claim("c")) == ["no nodes to try"]

@@ -133,23 +133,23 @@ def test_a_slice_takes_no_more_counters_than_2048() -> None:
 @pytest.mark.parametrize(
     ("fields", "features", "reason"),
     [
-        ({"name": "D"}, Features(), '"D" is no DNS label'),
-        ({"attributes": {"x" * 33: 1}}, Features(), "is no name that the API takes"),
-        ({"attributes": {"Bad/x": 1}}, Features(), "is no name that the API takes"),
+        ({"name": "D"}, Features(), '"D" is not a DNS label'),
+        ({"attributes": {"x" * 33: 1}}, Features(), "is not a valid name"),
+        ({"attributes": {"Bad/x": 1}}, Features(), "is not a valid name"),
         ({"attributes": {"x": "y" * 65}}, Features(), 'attribute "x" is longer than 64 bytes'),
         ({"attributes": {"x": ["y" * 40, "z" * 40]}}, Features(), 'attribute "x" is longer than 64 bytes'),
         ({"attributes": {f"x{i}": 1 for i in range(33)}}, Features(), "33 attributes and capacities"),
         ({"attributes": {"x": ["y"] * 49}}, Features(list_attributes=True), "49 values of attributes"),
         ({"capacity": {"x": {"value": 1, "requestPolicy": {"default": 1}}}}, Features(), "has a request policy"),
-        ({"consumes": {"nope": {"x": 1}}}, Features(), 'has no counter set "nope"'),
-        ({"consumes": {"c": {"nope": 1}}}, Features(), 'counter set "c" has no counter "nope"'),
-        ({"consumes": {"c": {}}}, Features(), "draws from 0 counters"),
+        ({"consumes": {"nope": {"x": 1}}}, Features(), 'does not have the counter set "nope"'),
+        ({"consumes": {"c": {"nope": 1}}}, Features(), 'counter set "c" does not have the counter "nope"'),
+        ({"consumes": {"c": {}}}, Features(), "consumes 0 counters"),
         ({"consumes": {"c": {"c0": 1}, "d": {"c0": 1}, "e": {"x": 1}}}, Features(), "3 counter sets, more than 2"),
         ({"consumes": {"c": {"c0": 1}}}, Features(partitionable_devices=False), "gate DRAPartitionableDevices"),
         ({"shared": True}, Features(consumable_capacity=False), "gate DRAConsumableCapacity"),
         ({"taints": [{"key": "k", "effect": "x"}]}, Features(device_taints=False), "gate DRADeviceTaints"),
         ({"taints": [{"key": f"k{i}", "effect": "x"} for i in range(17)]}, Features(), "17 taints"),
-        ({"name": "good"}, Features(), "its name is taken"),
+        ({"name": "good"}, Features(), "its name is already used"),
     ],
 )
 def test_an_illegal_device_is_left_out_and_its_pool_is_whole(
@@ -168,11 +168,11 @@ def test_an_illegal_device_is_left_out_and_its_pool_is_whole(
 @pytest.mark.parametrize(
     ("bad", "reason"),
     [
-        (counters("C"), "is no DNS label"),
+        (counters("C"), "is not a DNS label"),
         (counters(values=0), "0 counters; a set has 1 to 32"),
         (counters(values=33), "33 counters"),
-        (counters("c", X_=1), 'counter "X_" is no DNS label'),
-        (counters("good", values=2), "its name is taken"),
+        (counters("c", X_=1), 'counter "X_" is not a DNS label'),
+        (counters("good", values=2), "its name is already used"),
     ],
 )
 def test_an_illegal_counter_set_is_left_out_with_the_devices_that_draw_from_it(

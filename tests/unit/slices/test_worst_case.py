@@ -211,7 +211,7 @@ class TestKnownCases:
         pf = request("pf", f"{ours}.type == 'pf' && {ours}.pf == 3")
         foreseen = allocator.foresee(claim("c", *one_of_each(3), pf))
         assert foreseen.order == ("pf", "r0", "r1", "r2")
-        assert "write the requests in the order pf, r0, r1, r2, or offer" in foreseen.findings("c")[0].text
+        assert "change the order of the requests to pf, r0, r1, r2, or offer" in foreseen.findings("c")[0].text
         assert not allocator.foresee(claim("c", pf, *one_of_each(3))).findings("c")
         assert allocator.foresee(claim("c", *one_of_each(4))).order == ()
 
@@ -244,9 +244,10 @@ class TestKnownCases:
     def test_the_warning_names_object_value_rule_and_next_step(self) -> None:
         (finding,) = Allocator(rails(8, 16), [ANY]).foresee(claim("c", *one_of_each(8))).findings('ResourceClaim "c"')
         assert finding.text == (
-            'ResourceClaim "c": if one of its requests cannot be met on node n1, kube-scheduler visits up to '
-            "38,941,036,808 devices, and about 2,000,000 fit into its timeout of 10 s: the pod then stays "
-            "Pending although other nodes are free; offer the VFs together (pooledVFs in their policy), in few lanes"
+            'ResourceClaim "c": if a request cannot be allocated on node n1, kube-scheduler visits up to '
+            "38,941,036,808 devices, and about 2,000,000 fit into its timeout of 10 s: the pod stays "
+            "Pending although other nodes are free; offer the VFs together (pooledVFs in their "
+            "policy), in few lanes"
         )
 
 
@@ -262,7 +263,8 @@ class TestMoreThanThereAre:
         matches = "matches" if lanes == 1 else "match"
         assert finding.text == (
             f'ResourceClaim "c", request "net": {count} devices are requested, but only {lanes} {matches} on any node, '
-            "and a request never gets one shared device twice; divide the pooled VFs into more lanes, or write several "
+            "and a request cannot get the same shared device twice; divide the pooled VFs into more "
+            "lanes, or use several "
             "requests"
         )
         refused(allocator, asked)

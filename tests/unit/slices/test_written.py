@@ -47,14 +47,14 @@ REFUSED: dict[str, tuple[Written, str]] = {
         written(sharedCounters=[COUNTERS], devices=[device()]),
         "it has devices and sharedCounters",
     ),
-    "for two": (written(nodeName="n", allNodes=True, devices=[device()]), "nodeName and allNodes are given"),
-    "for none": (written(allNodes=False, devices=[device()]), "none of nodeName, nodeSelector, allNodes is given"),
+    "for two": (written(nodeName="n", allNodes=True, devices=[device()]), "nodeName and allNodes are set"),
+    "for none": (written(allNodes=False, devices=[device()]), "none of nodeName, nodeSelector and allNodes is set"),
     "many devices": (written(devices=[device(f"v{at}") for at in range(129)]), "129 devices, more than 128"),
     "many sets": (
         written(sharedCounters=[{**COUNTERS, "name": f"s{at}"} for at in range(9)]),
         "9 counter sets, more than 8",
     ),
-    "name": (written(devices=[device("VF_0")]), 'device "VF_0": "VF_0" is no DNS label'),
+    "name": (written(devices=[device("VF_0")]), 'device "VF_0": "VF_0" is not a DNS label'),
     "long text": (
         written(devices=[device(attributes={"type": {"string": "x" * 65}})]),
         'attribute "type" is longer than 64 bytes',
@@ -81,8 +81,8 @@ def test_what_the_api_server_refuses_is_told(value: Written, text: str) -> None:
     ("parts", "taken", "text"),
     [
         (2, drawing(), ""),
-        (2, drawing("pf1"), 'its pool has no counter set "pf1"'),
-        (2, drawing(counter="vlans"), 'counter set "pf0" has no counter "vlans"'),
+        (2, drawing("pf1"), 'its pool does not have the counter set "pf1"'),
+        (2, drawing(counter="vlans"), 'counter set "pf0" does not have the counter "vlans"'),
         (3, drawing("pf1"), ""),  # the set may be in the slice that is not here
     ],
 )
@@ -107,19 +107,24 @@ def _in_counter(value: Written) -> Written:
 @pytest.mark.parametrize(
     ("place", "field", "text", "unknown"),
     [
-        (_in_device, "basic", 'unknown field "basic"; resource.k8s.io/v1 has attributes', True),
-        (lambda value: _in_device(value)["attributes"]["type"], "stringSlice", "a list of texts is strings", True),
-        (_in_counter, "valueFrom", "no counters that follow a request", True),
+        (_in_device, "basic", 'unknown field "basic"; in resource.k8s.io/v1, attributes', True),
+        (
+            lambda value: _in_device(value)["attributes"]["type"],
+            "stringSlice",
+            "the field for a list of texts is strings",
+            True,
+        ),
+        (_in_counter, "valueFrom", "does not support counters that follow a request", True),
         (_in_device, "atributes", 'did you mean "attributes"?', True),
         (lambda value: value["spec"], "nodename", 'did you mean "nodeName"?', True),
         (
             lambda value: _in_device(value)["consumesCounters"][0],
             "compatibilityGroups",
-            "passes the device over",
+            "skips the device",
             False,
         ),
-        (lambda value: value["spec"], "partitionTypeAttribute", "it changes no allocation", False),
-        (_in_device, "nodeAllocatableResources", "only with its gate DRANodeAllocatableResources", False),
+        (lambda value: value["spec"], "partitionTypeAttribute", "it does not change allocations", False),
+        (_in_device, "nodeAllocatableResources", "only if its feature gate DRANodeAllocatableResources", False),
     ],
 )
 def test_a_field_that_is_not_read_is_named_once_with_the_next_step(
@@ -149,7 +154,7 @@ def test_what_a_request_has_and_netdra_does_not_read_is_named(kind: str, within:
     request = {"name": "net", within: wanted if within == "exactly" else [wanted]}
     spec: Written = {"devices": {"requests": [request]}}
     (found,) = misread({"kind": kind, "spec": spec if kind == "ResourceClaim" else {"spec": spec}})
-    assert "its gate DRADerivedAttributes" in found.finding.hint
+    assert "gate DRADerivedAttributes" in found.finding.hint
     assert not found.unknown
 
 

@@ -120,17 +120,17 @@ def test_nothing_is_set_for_a_device_that_is_not_pooled_or_a_step_without_one() 
 def test_a_config_above_the_allocation_or_without_limit_is_refused_and_named(binary: bool) -> None:
     keys = ("min_tx_rate", "max_tx_rate") if binary else ("minTxRate", "maxTxRate")
     assert findings(plan(step("vf", "sriov", "net1", asked(101, 102, keys), device=vf(100), binary=binary))) == [
-        f'NetworkTopology "t", step "vf": {key} {rate} is above the 100 Mbit/s of bandwidth that the claim was '
-        "allocated; leave it out: the VF gets the 100 Mbit/s; or let the claim ask for more bandwidth"
+        f'NetworkTopology "t", step "vf": {key} {rate} exceeds the 100 Mbit/s of bandwidth that the claim was '
+        "allocated; remove it: the VF gets 100 Mbit/s; or request more bandwidth in the claim"
         for key, rate in zip(keys, (101, 102), strict=True)
     ]
     (text,) = findings(plan(step("vf", "sriov", "net1", {keys[1]: 0}, device=vf(100), binary=binary)))
-    assert f"{keys[1]} 0 is no limit, but the claim was allocated 100 Mbit/s" in text
+    assert f"{keys[1]} 0 means unlimited, but the claim was allocated 100 Mbit/s" in text
     assert not findings(plan(step("vf", "sriov", "net1", {keys[1]: 0}, device=vf(0), binary=binary)))
 
 
 def test_a_device_that_stands_for_several_vfs_is_attached_by_no_step() -> None:
     unchosen = msgspec.structs.replace(vf(100), pci_address="")
     (text,) = findings(plan(step("vf", "sriov", "net1", device=unchosen)))
-    assert 'device "nic0-vfs" stands for several VFs, of which none is chosen' in text
-    assert "a node chooses one when it prepares the claim" in text
+    assert 'device "nic0-vfs" represents several VFs, and none of them is selected' in text
+    assert "a node selects one when it prepares the claim" in text

@@ -210,8 +210,8 @@ def test_what_a_program_would_pass_over_is_refused_alike_where_it_is_written_and
     written = topology(steps)
     texts = [each.text for each in check_topology(written) if key in each.path]
     assert any(
-        f'CNIPluginSchema "{kind}-binary" does not accept parameter "{key}". The program "{kind}" would pass over it; '
-        f"netdra's own step has it: leave execution or {key} out." in text
+        f'CNIPluginSchema "{kind}-binary" does not accept parameter "{key}". The program "{kind}" would ignore it; '
+        f"netdra's own step supports it: remove execution or {key}." in text
         for text in texts
     )
     assert {each.text for each in check_programs([unbound(written)])} <= set(texts)
@@ -224,7 +224,7 @@ NOT_MEANT = [
     (BOND % "mtu: 1500", 'requires parameter "miimon"'),
     (BOND % "miimon: 100, tlbDynamicLb: 2", 'does not accept 2 for parameter "tlbDynamicLb"'),
     (VLAN % "id: 0, master: x", 'expects parameter "id" to be at least 1'),
-    (VLAN % "id: 5, vlanId: 6, master: x", 'takes "id" and "vlanId" for the same'),
+    (VLAN % "id: 5, vlanId: 6, master: x", 'accepts "id" and "vlanId" for the same'),
     (ROOT % "trust: 1", 'expects parameter "trust" to be string | boolean'),
 ]
 
@@ -395,7 +395,7 @@ def test_a_vlan_on_what_is_before_it_is_held_to_the_same_rules(topology: Topolog
     assert check_topology(one) == ()
     twice = BEFORE + on_bond % "" + "\n- {name: w, type: vlan, dependOn: [bond], config: {id: 5}}"
     (finding,) = check_topology(topology(twice))
-    assert 'VLAN 5 of "bond0" is made by step "v" already' in finding.text
+    assert 'VLAN 5 of "bond0" is already created by step "v"' in finding.text
 
 
 def test_no_program_of_a_built_in_type_has_a_parameter_that_no_schema_knows() -> None:

@@ -103,7 +103,7 @@ def test_a_device_that_lacks_what_a_class_reads_keeps_nobody_from_the_others(rec
         ("(" * 40 + "true" + ")" * 40, "too deep"),
         (
             functools.reduce(lambda text, _: f"({text} ? {ATTRIBUTES}.a : {ATTRIBUTES}.b)", range(25), "true"),
-            "cannot be used once each key is asked for before it is read: longer than 10240 bytes",
+            "is too complex to guard its map keys: longer than 10240 bytes",
         ),
     ],
 )

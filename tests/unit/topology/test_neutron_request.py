@@ -215,14 +215,14 @@ def test_addresses_of_a_port_can_be_referenced_and_those_of_another_vf_cannot() 
       {name: b, type: tuning, dependOn: [a], config: {addresses: ['{{ a.ips[1].address }}'], mtu: 1400}}"""
     assert check_topology(declared(steps % (SELECTOR, ", neutron: {assignAddresses: false}"))) == ()
     (finding,) = check_topology(declared(steps % (SELECTOR, "")))
-    assert "produces no ips" in finding.what
+    assert "does not produce ips" in finding.what
 
 
 def test_a_selector_without_a_physical_network_is_unwise() -> None:
     steps = "{name: vf, type: sriov, selector: {cel: 'true'}, neutron: {}}"
     (warning,) = check_unwise(declared(steps))
     assert warning.path == ("spec", "steps", 0, "selector", "cel")
-    assert "the selector says nothing of physnet" in warning.text
+    assert "the selector does not test physnet" in warning.text
     assert list(check_unwise(declared("{name: vf, type: sriov, selector: {cel: 'true'}}"))) == []
 
 
@@ -244,5 +244,7 @@ def test_addresses_on_a_member_of_a_bond_are_unwise() -> None:
     assert check_topology(topology) == ()
     (warning,) = check_unwise(topology)
     assert warning.path == ("spec", "steps", 1, "neutron")
-    assert warning.text.endswith('set assignAddresses: false, and give "bond0" the address: {{ vf1.ips[0].address }}')
+    assert warning.text.endswith(
+        'set assignAddresses: false, and assign the address to "bond0": {{ vf1.ips[0].address }}'
+    )
     assert len([*check_unwise(declared(BOND % {"s": SELECTOR, "a": ""}))]) == 2

@@ -210,7 +210,7 @@ def test_a_value_given_twice_or_for_nothing_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="given twice"):
         bound(twice, topology())
     nowhere = claim(said(address="10.77.0.5/24"), said(("gpu",), x=1))
-    assert "none of them is for a NetworkTopology" in written(nowhere, topology())[0]
+    assert "none of these requests is for a NetworkTopology" in written(nowhere, topology())[0]
     with pytest.raises(InvalidInputError, match="for no device of a NetworkTopology"):
         bound(nowhere, topology())
 
@@ -304,12 +304,18 @@ DERIVED = "- {name: nic, type: host-device}\n- {name: d, type: %s, dependOn: [ni
         (ROOT % ("host-device", "deviceID: '{{ params.a }}'"), "stands where no parameter may"),
         (ROOT % ("host-device", "runtimeConfig: {mac: '{{ params.a }}'}"), "stands where no parameter may"),
         (ROOT % ("host-device", "ipam: {type: '{{ params.a }}'}"), "stands where no parameter may"),
-        (ROOT % ("host-device", "device: '{{ params.a }}'"), "names a device or a path: no claim decides it"),
-        (ROOT % ("host-device", "hwaddr: '{{ params.m }}'"), "names a device or a path"),
-        (ROOT % ("macvlan", "master: 'x{{ params.a }}'"), "names a device or a path"),
-        (ROOT % ("host-device", "ipam: {type: host-local, dataDir: '/{{ params.a }}'}"), "names a device or a path"),
+        (
+            ROOT % ("host-device", "device: '{{ params.a }}'"),
+            "refers to a device or a path, which a claim must not set",
+        ),
+        (ROOT % ("host-device", "hwaddr: '{{ params.m }}'"), "refers to a device or a path"),
+        (ROOT % ("macvlan", "master: 'x{{ params.a }}'"), "refers to a device or a path"),
+        (
+            ROOT % ("host-device", ("ipam: {type: host-local, dataDir: '/{{ params.a }}'}")),
+            "refers to a device or a path",
+        ),
         (DERIVED % ("tuning", "dev: '{{ params.a }}'"), "stands where no parameter may"),
-        (DERIVED % ("vlan", "id: 5, master: '{{ params.a }}'"), "names a device or a path"),
+        (DERIVED % ("vlan", "id: 5, master: '{{ params.a }}'"), "refers to a device or a path"),
         (DERIVED % ("vlan", "id: '{{ params.n }}', master: '{{ nic.interfaceName }}'"), "n may be 9999"),
         (DERIVED % ("vlan", "id: '{{ params.a }}', master: '{{ nic.interfaceName }}'"), 'found "a"'),
         (DERIVED % ("tuning", "mac: 'x{{ params.l }}'"), "is a list inside of a text"),

@@ -151,7 +151,11 @@ def test_the_pod_is_the_one_that_the_claim_is_reserved_for_or_that_owns_it(topol
         ("{{ device.attributes.empty }}", {}, 'does not apply to device "vf1" of pool "n1/sriov-pf": the value is ""'),
         ("{{ device.attributes.vfIndex }}", {}, "the value is -1"),
         ("{{ device.attributes.listed }}", {}, "a list cannot stand in a config"),
-        ("{{ node.labels['rak'] }}", {}, 'node "n1" has no label "rak"; set it: kubectl label node n1 rak=<value>'),
+        (
+            "{{ node.labels['rak'] }}",
+            {},
+            'node "n1" has no label "rak"; set it: kubectl label node n1 rak=<value>',
+        ),
         ("{{ node.labels['zone'] }}", {"labels": {"zone": ""}}, 'the value is empty: ""'),
         ("{{ node.labels['zone'] }}", {"labels": {"zone": "a{{b"}}, '"a{{b" has a character that is not allowed'),
         ("{{ pod.name }}", {"pods": ("a", "b")}, '"ns/c" is shared by pods a, b; give each pod a claim'),

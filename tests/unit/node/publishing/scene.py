@@ -57,7 +57,7 @@ class Scene:
         return address in self.on_bus
 
     def device_file(self, path: str) -> DeviceFile:
-        return self.files.get(path, DeviceFile(problem=f"device file {path} is not there", missing=True))
+        return self.files.get(path, DeviceFile(problem=f"device file {path} does not exist", missing=True))
 
     def hold(self, *keys: DeviceKey, trouble: str = "") -> None:
         self.holding = [HeldDevice(key=key, claim="c", trouble=trouble) for key in keys]

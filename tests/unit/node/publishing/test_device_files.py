@@ -85,7 +85,7 @@ def test_the_report_tells_of_it() -> None:
     made.see(ETH)
     groups = {group.type: group for group in made.offering.report().interfaces}
     assert (groups["device-file"].names, groups["device-file"].state) == (("fpga0",), "")
-    assert groups["device-file"].reason == f"device file {PATH} is not there"
+    assert groups["device-file"].reason == f"device file {PATH} does not exist"
     assert groups["device-file"].attributes == {"registeredBy": "bctl"}
     made.files = dict(THERE)
     made.see(ETH)

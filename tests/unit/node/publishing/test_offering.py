@@ -77,7 +77,7 @@ def test_a_nic_that_the_node_lacks_is_a_problem_that_it_reports() -> None:
     scene.physnets = {"physnet2": ("p1",)}
     scene.see(*sriov("p0", 1))
     (problem,) = scene.offering.report().problems
-    assert problem.message.startswith('--physnet physnet2=p1: the node has no interface "p1"')
+    assert problem.message.startswith('--physnet physnet2=p1: the node does not have an interface "p1"')
 
 
 def test_a_pf_that_somebody_else_took_leaves_the_names_of_its_vfs() -> None:

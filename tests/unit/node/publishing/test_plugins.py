@@ -150,9 +150,9 @@ def test_a_program_that_is_not_allowed_is_never_run_and_is_asked_when_it_is(tmp_
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("#!/bin/sh\necho hello\n", "its answer to VERSION cannot be read"),
-        ('#!/bin/sh\necho \'{"supportedVersions": ["9.9.9"]}\'\n', "it speaks CNI 9.9.9"),
-        ("#!/bin/sh\nkill -9 $$\n", "it was ended by signal 9"),
+        ("#!/bin/sh\necho hello\n", "its answer to VERSION is invalid"),
+        ('#!/bin/sh\necho \'{"supportedVersions": ["9.9.9"]}\'\n', "it supports CNI 9.9.9"),
+        ("#!/bin/sh\nkill -9 $$\n", "it was terminated by signal 9"),
         ("#!/no/such/interpreter\n", "cannot be run"),
         ("\x7fELF, but only at the beginning", "cannot be run"),
         ("", "cannot be run"),
@@ -179,7 +179,7 @@ def test_a_plugin_that_hangs_keeps_nobody_waiting(tmp_path: Path, monkeypatch: p
             await there(found, "bridge", "macvlan")
             assert found.presence.unusable == {}
             await until_async(lambda: found.presence.unusable, "the hanging one to be said")
-            assert "it was ended after 5.0 s" in found.presence.unusable["hanging"]
+            assert "it timed out after 5.0 s" in found.presence.unusable["hanging"]
 
     monkeypatch.setattr(plugins, "ANSWER_SECONDS", 5.0)
     install(tmp_path / "bridge")

@@ -120,7 +120,7 @@ class TestReports:
         first, second = status.custom_devices
         assert first == CustomDeviceReport(name="a", desired=1, applied=1)
         assert (second.name, second.desired, second.applied) == ("b", 1, 0)
-        assert 'eth7: bctl/bandwidth is left out: CustomDevice "a" says it' in second.problems[0]
+        assert 'eth7: bctl/bandwidth is omitted: CustomDevice "a" sets it' in second.problems[0]
         assert status.providers == (ProviderReport(name="socket", desired=1, applied=1),)
         assert any('CustomDevice "b"' in problem.message for problem in status.problems)
 

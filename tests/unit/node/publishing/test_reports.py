@@ -48,7 +48,7 @@ def test_interfaces_that_are_alike_and_became_the_same_are_one_entry() -> None:
     assert vfs.devices == (PublishedDevice(policy="vfs"),)
     assert vfs.policies == {"vfs": "wins"}
     hidden = group_of(status, "eno1")
-    assert (hidden.type, hidden.state, hidden.devices, hidden.reason) == ("nic", "up", (), "no policy matches it")
+    assert (hidden.type, hidden.state, hidden.devices, hidden.reason) == ("nic", "up", (), "not matched by any policy")
 
 
 def test_the_names_of_vfs_are_told_by_what_stands_before_the_index() -> None:
@@ -110,7 +110,7 @@ def test_what_pods_bring_is_counted_by_type_unless_a_policy_asks_about_it() -> N
     status = report(Scene(exclusive("one", named("veth7"))), *pods, NIC)
     (counted,) = [group for group in status.interfaces if not group.names]
     assert (counted.type, counted.count, counted.state) == ("veth", 299, "")
-    assert counted.reason == "no policy matches it"
+    assert counted.reason == "not matched by any policy"
     assert group_of(status, "veth7").count == group_of(status, "eno1").count == 1
 
 
@@ -151,7 +151,7 @@ def test_devices_that_are_left_out_are_counted_by_the_reason_and_told_of_once() 
     scene = Scene(both, exclusive("namesake", veths, deviceNameSuffix="-exclusive"))
     status = report(scene, ETH, replace(ETH, if_name="eth8"), replace(ETH, if_name="eth9"))
     assert status.left_out == {"name-taken": 3}
-    why = "its device is left out: another device of the NIC has its name; change the suffix"
+    why = "its device is not offered: another device of the NIC has this name; change the suffix"
     assert status.problems == (NodeProblem(message=why, policy="namesake", interfaces=3, example="eth7"),)
 
 
@@ -271,7 +271,7 @@ def test_pooled_vfs_are_reported_with_their_device_and_are_not_hidden() -> None:
     assert status.summary == NodeNetworkSummary(interfaces=13, offered=1)
     vfs = group_of(status, "p0v3")
     assert (vfs.count, vfs.devices, vfs.policies, vfs.pools_vfs) == (12, (), {"vfs": "wins"}, False)
-    assert vfs.reason == "pooled: one of the 12 VFs of p0-vfs; a claim gets any of them, which the node chooses"
+    assert vfs.reason == "pooled: one of the 12 VFs of p0-vfs; the node selects any of them for a claim"
     device = group_of(status, "p0-vfs")
     assert (device.pools_vfs, device.state, device.count) == (True, "", 1)
     assert device.devices == (PublishedDevice(policy="vfs"),)

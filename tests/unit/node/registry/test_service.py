@@ -87,16 +87,16 @@ class TestCalls:
     @pytest.mark.parametrize(
         ("said", "message"),
         [
-            ({"provider": ""}, "is no domain"),
+            ({"provider": ""}, "is not a domain"),
             ({"provider": "kubernetes.io"}, "is reserved"),
             ({"device": ""}, "not a valid device or interface name"),
             ({"attributes": {f"a{at}": wire.DeviceAttribute(int=1) for at in range(33)}}, "33 attributes"),
             ({"attributes": {"a": wire.DeviceAttribute()}}, "0 values"),
             ({"attributes": {"a": wire.DeviceAttribute(int=1, bool=True)}}, "2 values"),
             (text("x" * 65), "longer than 64 bytes"),
-            (amount("-1"), "no quantity from 0"),
-            (amount("1" + "0" * 40), "no quantity from 0"),
-            (amount("9", default="10"), "more than the device has"),
+            (amount("-1"), "not a quantity from 0"),
+            (amount("1" + "0" * 40), "not a quantity from 0"),
+            (amount("9", default="10"), "exceeds the capacity of the device"),
             ({"ttl_seconds": 0, **text("x")}, "ttl_seconds: 0 is not from 1"),
         ],
     )
@@ -408,7 +408,7 @@ class TestFiles:
             answer = await scene.add("clock", "/dev/zero")
             assert (answer.success, answer.message) == (True, "")
             answer = await scene.add("later", "/dev/netdra-later")
-            assert (answer.success, "/dev/netdra-later is not there; it is taken when" in answer.message) == (
+            assert (answer.success, "/dev/netdra-later does not exist; netdra offers it once" in answer.message) == (
                 True,
                 True,
             )
@@ -416,7 +416,7 @@ class TestFiles:
             assert (await scene.register("clock")).success
             listed = {each.device: each for each in await scene.listed()}
             assert (listed["clock"].device_file, listed["clock"].device_file_problem) == ("/dev/zero", "")
-            assert "is not there" in listed["later"].device_file_problem
+            assert "does not exist" in listed["later"].device_file_problem
             assert [each.device_file for each in scene.table.registrations] == ["/dev/zero", "/dev/netdra-later"]
             assert (await scene.deregister()).success
 
@@ -430,7 +430,7 @@ class TestFiles:
             ("/dev/../etc/passwd", 'or ".."'),
             ("/dev/null", "is not allowed on this node, which allows /dev/zero, /dev/fd/*, /dev/sh*"),
             ("/dev/fd/0", "is not allowed on this node"),
-            ("/dev/shm", "is a folder, and only character devices are given"),
+            ("/dev/shm", "is a folder; only character devices are supported"),
             ("/dev/" + "x" * 70, "longer than the 64 characters"),
         ],
     )

@@ -1,0 +1,165 @@
+"""The addresses that an allocated claim should have, and what a PodNetwork's status says. Pure.
+
+`netdra.controller.addresses` chooses the addresses by `netdra.networks.ledger`, and writes the objects.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from netdra.controller.status import Desired, conditions
+from netdra.model.claim import ResourceClaim
+from netdra.model.findings import Finding
+from netdra.model.meta import ObjectMeta, time_text
+from netdra.model.pod_address import (
+    AddressClaim,
+    AddressOwner,
+    AddressRoute,
+    PodAddress,
+    PodAddressSpec,
+    family_of,
+    object_name,
+)
+from netdra.model.pod_network import AVAILABLE, READY, PodNetwork, PodNetworkStatus
+from netdra.model.topology import NetworkTopology
+from netdra.networks.ledger import MAX_COUNT, ChosenAddress, NetworkLedger
+from netdra.topology import address_request
+from netdra.topology.bind import addressed_steps
+from netdra.topology.parameters import ordinal_in
+from netdra.topology.users import pod_owner
+
+POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
+_EXTENDED = "extended-resources"
+"""The name in its pod of a claim that the scheduler made for extended resources: there is one."""
+
+
+class WantedAddresses(NamedTuple):
+    """A step that is to have addresses: whose it is, of which PodNetwork, and the addresses that the claim requests."""
+
+    owner: AddressOwner
+    network: str
+    requested: tuple[str, ...]
+
+
+def wanted(claim: ResourceClaim, topologies: Mapping[str, NetworkTopology]) -> tuple[WantedAddresses, ...]:
+    """The addresses that an allocated claim should have.
+
+    Raises:
+        NetdraError: the claim does not fit its topology; its node reports that to the pod.
+    """
+    metadata, pod = claim.metadata, pod_owner(claim.metadata)
+    name = metadata.annotations.get(POD_CLAIM_NAME, _EXTENDED) if pod is not None else metadata.name
+    return tuple(
+        WantedAddresses(
+            AddressOwner(
+                namespace=metadata.namespace,
+                pod=pod.name if pod is not None else "",
+                claim=name,
+                topology=topology,
+                step=step.name,
+                index=index,
+            ),
+            step.pod_network,
+            address_request.requested(step),
+        )
+        for topology, step, index in addressed_steps(claim, topologies)
+    )
+
+
+def is_kept(owner: AddressOwner) -> bool:
+    """Whether the next claim of an owner is to get its address: a named claim's, or a replica's of a StatefulSet."""
+    return not owner.pod or ordinal_in(owner.pod) is not None
+
+
+def address_of(
+    ledger: NetworkLedger, chosen: ChosenAddress, owner: AddressOwner, claim: ObjectMeta, node: str
+) -> PodAddress:
+    """The PodAddress of an address that was chosen."""
+    spec = ledger.network.spec
+    return PodAddress(
+        api_version="networking.dra.io/v1alpha1",
+        kind="PodAddress",
+        metadata=ObjectMeta(name=object_name(ledger.network.name, chosen.plain)),
+        spec=PodAddressSpec(
+            network=ledger.network.name,
+            address=chosen.text,
+            families=ledger.families,
+            owner=owner,
+            claim=AddressClaim(name=claim.name, uid=claim.uid),
+            node_name=node,
+            gateway=chosen.range.gateway,
+            routes=tuple(_routes(ledger.network, chosen)),
+            dns=tuple(server for server in spec.dns if family_of(server) == chosen.family),
+            mtu=spec.mtu,
+            physnet=spec.physnet,
+        ),
+    )
+
+
+def _routes(network: PodNetwork, chosen: ChosenAddress) -> Iterator[AddressRoute]:
+    """The routes of the address's family whose router is on its subnet."""
+    subnet = ipaddress.ip_network(chosen.range.cidr)
+    for route in network.spec.routes:
+        if family_of(route.destination) != chosen.family:
+            continue
+        gateway = route.gateway or chosen.range.gateway
+        router = ipaddress.ip_address(gateway) if gateway else None
+        if router is None or router in subnet or router.is_link_local:
+            yield AddressRoute(destination=route.destination, gateway=gateway)
+
+
+def kept(address: PodAddress, now: datetime) -> PodAddress:
+    """An address without its claim, kept for the next claim of its owner."""
+    return replace(address, spec=replace(address.spec, claim=None, node_name="", kept_since=time_text(now)))
+
+
+def seconds_left(address: PodAddress, network: PodNetwork | None, now: datetime) -> float:
+    """For how long an address without a claim is still kept; 0 if it is not."""
+    if network is None or not address.spec.kept_since:
+        return 0.0
+    since = datetime.fromisoformat(address.spec.kept_since)
+    return max(0.0, network.spec.keep - (now - since).total_seconds())
+
+
+def network_status(
+    network: PodNetwork, ledger: NetworkLedger | None, findings: Sequence[Finding], now: datetime
+) -> PodNetworkStatus:
+    """The status of a PodNetwork.
+
+    Args:
+        ledger: its addresses; None if its spec cannot be used.
+        findings: what is wrong with its spec.
+        now: the time, with its zone.
+    """
+    before = network.status or PodNetworkStatus()
+    generation = network.metadata.generation
+    if ledger is None:
+        message = "; ".join(str(finding.text) for finding in findings)
+        desired = [Desired(READY, holds=False, reason="Invalid", message=message)]
+        return PodNetworkStatus(
+            observed_generation=generation, conditions=conditions(desired, before.conditions, generation, now)
+        )
+    usage = ledger.usage
+    ready = Desired(READY, holds=True, reason="Accepted", message="the ranges can be used")
+    return PodNetworkStatus(
+        observed_generation=generation,
+        conditions=conditions((ready, _available(ledger)), before.conditions, generation, now),
+        ranges=usage,
+        users=ledger.users,
+        total=min(sum(entry.total for entry in usage), MAX_COUNT),
+        used=sum(entry.used for entry in usage),
+        reserved=sum(entry.reserved for entry in usage),
+    )
+
+
+def _available(ledger: NetworkLedger) -> Desired:
+    full = ledger.full
+    if not full:
+        return Desired(AVAILABLE, holds=True, reason="Available", message="every range has free addresses")
+    ranges = f"range {full[0]} has" if len(full) == 1 else f"ranges {', '.join(full)} have"
+    return Desired(AVAILABLE, holds=False, reason="RangeFull", message=f"{ranges} no free address")

@@ -1,0 +1,182 @@
+"""PodAddress (networking.dra.io/v1alpha1, cluster-scoped): one address of a PodNetwork that a claim has.
+
+Named after the network and the address, so the API server itself refuses a second one (decision D68). Written by
+netdra's controller alone, read by the node that the claim was allocated on.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import sys
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Literal
+
+import msgspec
+
+from netdra.model.meta import ObjectMeta
+from netdra.model.pod_network import MAX_NETWORK_ROUTES, MAX_SERVERS
+
+Family = Literal["IPv4", "IPv6"]
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+class AddressOwner(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, order=True):
+    """The interface that an address belongs to, by names that outlive a claim and its pod.
+
+    Attributes:
+        namespace: The namespace of the claim, e.g. `db`.
+        pod: The pod that the claim was made for, e.g. `postgres-0`. If absent, the claim has a name of its own.
+        claim: The name of the claim in its pod's spec, or a claim's own name, e.g. `net`.
+        topology: The NetworkTopology, e.g. `storage-lan`.
+        step: The topology's step, e.g. `lan`.
+        index: The number of the device of the claim that the topology is run for, e.g. `1`; 0 for the first.
+    """
+
+    namespace: str
+    pod: str = ""
+    claim: str
+    topology: str
+    step: str
+    index: int = 0
+
+    @property
+    def name(self) -> str:
+        """The pod's name, or else the claim's: the name that reservations are for."""
+        return self.pod or self.claim
+
+
+class AddressClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The claim that has an address.
+
+    Attributes:
+        name: The claim's name, in the owner's namespace, e.g. `postgres-0-net-x7k2p`.
+        uid: The claim's uid, e.g. `0b9c1f9e-3c52-4a37-8f0e-5d3f9f3c1c11`.
+    """
+
+    name: str
+    uid: str
+
+
+class AddressRoute(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A route that the interface gets with the address.
+
+    Attributes:
+        destination: The subnet behind the router, e.g. `10.0.0.0/8`.
+        gateway: The router, e.g. `10.77.0.1`. If absent, the subnet is on the wire itself.
+    """
+
+    destination: str
+    gateway: str = ""
+
+
+class PodAddressSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Whose the address is, and the settings that the interface gets with it.
+
+    Attributes:
+        network: The PodNetwork, e.g. `storage`.
+        address: The address with the prefix length of its subnet, e.g. `10.77.0.5/16`.
+        families: All families of which the interface gets an address, e.g. `[IPv4, IPv6]`.
+        owner: The interface, by names that outlive its pod, e.g. `{namespace: db, pod: postgres-0, claim: net,
+            topology: storage-lan, step: lan}`.
+        claim: The claim that has the address, e.g. `{name: postgres-0-net-x7k2p, uid: 0b9c}`. If absent, the address is
+            kept for the next claim of the owner.
+        node_name: The node that the claim was allocated on, e.g. `node-1`. If absent, no pod has the address.
+        kept_since: The time since which the address is kept without a claim, in RFC 3339, e.g.
+            `"2026-11-27T10:00:00Z"`. If absent, a claim has it.
+        gateway: The router of the subnet, e.g. `10.77.0.1`. If absent, none.
+        routes: The routes that the interface gets, e.g. `[{destination: 10.0.0.0/8, gateway: 10.77.0.1}]`. If absent,
+            none.
+        dns: The network's name servers, e.g. `[10.77.0.2]`. If absent, none.
+        mtu: The network's MTU in bytes, e.g. `9000`. If absent, the plugin's default.
+        physnet: The physical network that the device must have, e.g. `storage`. If absent, any.
+    """
+
+    network: str
+    address: str
+    families: Annotated[tuple[Family, ...], msgspec.Meta(min_length=1, max_length=2)]
+    owner: AddressOwner
+    claim: AddressClaim | None = None
+    node_name: str = ""
+    kept_since: str = ""
+    gateway: str = ""
+    routes: Annotated[tuple[AddressRoute, ...], msgspec.Meta(max_length=MAX_NETWORK_ROUTES)] = ()
+    dns: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_SERVERS)] = ()
+    mtu: int | None = None
+    physnet: str = ""
+
+
+class PodAddress(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """An address of a PodNetwork that a claim has, or that is kept for one; made and deleted by netdra.
+
+    Attributes:
+        spec: Whose the address is, and the settings that the interface gets with it.
+    """
+
+    metadata: ObjectMeta
+    spec: PodAddressSpec
+    api_version: Literal["networking.dra.io/v1alpha1"]
+    kind: Literal["PodAddress"]
+
+    @property
+    def name(self) -> str:
+        """The object's name."""
+        return self.metadata.name
+
+    @property
+    def number(self) -> int:
+        """The address as a number."""
+        return int(ipaddress.ip_interface(self.spec.address).ip)
+
+    @property
+    def family(self) -> Family:
+        """The address's family."""
+        return family_of(self.spec.address)
+
+
+class WatchedAddressMeta(ObjectMeta, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A PodAddress's metadata without what a controller of many does not read.
+
+    No field of Kubernetes begins with a dash, so these are never in what is read.
+    """
+
+    uid: str = msgspec.field(default="", name="-uid")
+    generation: int = msgspec.field(default=0, name="-generation")
+    creation_timestamp: str | None = msgspec.field(default=None, name="-creationTimestamp")
+    labels: Mapping[str, str] = msgspec.field(default=_NOTHING, name="-labels")
+    annotations: Mapping[str, str] = msgspec.field(default=_NOTHING, name="-annotations")
+
+
+class WatchedPodAddress(PodAddress, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A PodAddress as the controller keeps it: names that many have are in memory once."""
+
+    metadata: WatchedAddressMeta
+
+    def __post_init__(self) -> None:
+        """Keep each name once."""
+        spec, owner = self.spec, self.spec.owner
+        for part, fields in ((spec, ("network", "node_name")), (owner, ("namespace", "claim", "topology", "step"))):
+            for field in fields:
+                msgspec.structs.force_setattr(part, field, sys.intern(getattr(part, field)))
+        msgspec.structs.force_setattr(spec, "families", _FAMILIES.setdefault(spec.families, spec.families))
+
+
+_FAMILIES: dict[tuple[Family, ...], tuple[Family, ...]] = {}
+
+
+def family_of(address: str) -> Family:
+    """The family of an address or subnet."""
+    return "IPv6" if ":" in address else "IPv4"
+
+
+def object_name(network: str, address: str) -> str:
+    """The name of the PodAddress of an address without prefix length: one for each address, whatever its spelling.
+
+    The API server takes no colon in names of custom resources, so groups of IPv6 are separated by dashes, all eight of
+    them: a name must not begin or end with a dash.
+    """
+    parsed = ipaddress.ip_address(address)
+    if parsed.version == 4:
+        return f"{network}.{parsed}"
+    groups = (int(group, 16) for group in parsed.exploded.split(":"))
+    return f"{network}." + "-".join(f"{group:x}" for group in groups)

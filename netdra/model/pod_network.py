@@ -1,0 +1,184 @@
+"""PodNetwork (networking.dra.io/v1alpha1, cluster-scoped): the addresses of a network, for all nodes.
+
+Written by administrators. A topology's step uses it with `network: <name>` and `ipam: {type: network}`; netdra's
+controller assigns the addresses (`netdra.model.pod_address`). Read by `netdra.networks`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from netdra.model.meta import Condition, LabelSelector, ObjectMeta
+
+IPAM_TYPE = "network"
+"""The `type` in a step's `ipam` by which its addresses come from the PodNetwork of its `network`."""
+READY, AVAILABLE = "Ready", "AddressesAvailable"
+"""The conditions of a PodNetwork: whether its spec can be used, and whether every range has a free address."""
+MAX_RANGES = 64
+MAX_EXCLUSIONS = 256
+MAX_NETWORK_ROUTES = 64
+MAX_SERVERS = 16
+MAX_NAMESPACES = 256
+MAX_RESERVATIONS = 1024
+KEEP_SECONDS = 300
+"""For how long an address is kept if the PodNetwork does not say."""
+MOST_KEEP_SECONDS = 31_536_000
+
+
+class AddressRange(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
+    """Addresses of one subnet that pods can get.
+
+    Attributes:
+        cidr: The subnet, of IPv4 or IPv6, e.g. `10.77.0.0/16`. Its network address, and for IPv4 its broadcast address,
+            are never assigned.
+        first: The first address that is assigned, e.g. `10.77.1.0`. If absent, the first of the subnet.
+        last: The last address that is assigned, e.g. `10.77.1.255`. If absent, the last of the subnet.
+        exclude: Addresses that are never assigned: single ones, spans and subnets, e.g. `[10.77.1.9, 10.77.2.0/24,
+            10.77.3.1-10.77.3.9]`. If absent, none but the gateway.
+        gateway: The router of the subnet, e.g. `10.77.0.1`; it is never assigned. Routes without a gateway of their own
+            use it. If absent, there is none.
+        node_selector: The nodes on which the range is used, by their labels, e.g. `{matchLabels: {example.com/rack:
+            a}}`. If absent, all nodes.
+    """
+
+    cidr: str
+    first: str = ""
+    last: str = ""
+    exclude: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_EXCLUSIONS)] = ()
+    gateway: str = ""
+    node_selector: LabelSelector | None = None
+
+
+class NetworkRoute(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
+    """A route that pods on the network get.
+
+    Attributes:
+        destination: The subnet behind the router, e.g. `10.0.0.0/8`.
+        gateway: The router, e.g. `10.77.0.1`. If absent, the gateway of the range that the address is of.
+    """
+
+    destination: str
+    gateway: str = ""
+
+
+class Reservation(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
+    """An address that only one pod or claim gets.
+
+    Attributes:
+        address: The address, within a range, e.g. `10.77.1.5`.
+        namespace: The namespace of the pod or claim, e.g. `db`.
+        name: The name of the pod, or of a claim that was not made for one pod, e.g. `postgres-0`.
+    """
+
+    address: str
+    namespace: str
+    name: str
+
+
+class PodNetworkSpec(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
+    """The addresses of a network, and the settings that pods get with them.
+
+    Attributes:
+        ranges: The subnets, e.g. `[{cidr: 10.77.0.0/16}]`. With subnets of IPv4 and IPv6, each step gets an address of
+            both.
+        routes: The routes that pods on the network get, e.g. `[{destination: 10.0.0.0/8}]`. If absent, none but that
+            to the subnet.
+        dns: Name servers, e.g. `[10.77.0.2]`, that the step's result reports. If absent, none.
+        mtu: The MTU of the network in bytes, e.g. `9000`, for steps whose config has none. If absent, the plugin's
+            default.
+        physnet: The physical network that the devices of the steps must have as their attribute `physnet`, e.g.
+            `storage`. If absent, it is not compared.
+        vlan: The VLAN that the steps must use, e.g. `100`. If absent, it is not compared.
+        namespaces: The namespaces whose claims get addresses, e.g. `[db, web]`. If absent, all.
+        keep_seconds: The time for which the address of a StatefulSet's replica or of a claim with a name of its own is
+            kept after the claim was deleted, e.g. `3600`: the next claim of that name gets it. `0` for not at all. If
+            absent, 300. Addresses of other claims are released at once.
+        reservations: Addresses that only certain pods or claims get, e.g. `[{address: 10.77.1.5, namespace: db, name:
+            postgres-0}]`. If absent, none.
+    """
+
+    ranges: Annotated[tuple[AddressRange, ...], msgspec.Meta(min_length=1, max_length=MAX_RANGES)]
+    routes: Annotated[tuple[NetworkRoute, ...], msgspec.Meta(max_length=MAX_NETWORK_ROUTES)] = ()
+    dns: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_SERVERS)] = ()
+    mtu: Annotated[int, msgspec.Meta(ge=68, le=65535)] | None = None
+    physnet: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    vlan: Annotated[int, msgspec.Meta(ge=1, le=4094)] | None = None
+    namespaces: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_NAMESPACES)] = ()
+    keep_seconds: Annotated[int, msgspec.Meta(ge=0, le=MOST_KEEP_SECONDS)] | None = None
+    reservations: Annotated[tuple[Reservation, ...], msgspec.Meta(max_length=MAX_RESERVATIONS)] = ()
+
+    @property
+    def keep(self) -> int:
+        """For how many seconds an address is kept after its claim."""
+        return KEEP_SECONDS if self.keep_seconds is None else self.keep_seconds
+
+
+class RangeUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How much of a range is assigned. Numbers beyond 9223372036854775807 are shown as that.
+
+    Attributes:
+        cidr: The range's subnet, e.g. `10.77.0.0/16`.
+        total: The number of addresses that can be assigned, reserved ones included, e.g. `65533`.
+        used: The number of addresses that claims have, e.g. `12`.
+        reserved: The number of addresses without a claim that are kept for one or reserved by name, e.g. `3`.
+    """
+
+    cidr: str
+    total: int
+    used: int
+    reserved: int
+
+
+class PodNetworkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How much of a network is assigned.
+
+    Attributes:
+        observed_generation: The generation of the network that this status describes, e.g. `3`.
+        conditions: The network's state, e.g. `[{type: Ready, status: "True"}]`. `Ready`: the spec can be used.
+            `AddressesAvailable`, if False: a range has no free address. If absent, the controller has not checked the
+            network yet.
+        ranges: How much of each range is assigned, e.g. `[{cidr: 10.77.0.0/16, total: 65533, used: 12, reserved: 3}]`,
+            in the order of the spec. If absent, the controller has not counted yet.
+        users: The number of claims that have addresses of the network, e.g. `12`.
+        total: The number of addresses of all ranges that can be assigned, e.g. `65533`.
+        used: The number of addresses that claims have, e.g. `12`.
+        reserved: The number of addresses without a claim that are kept for one or reserved by name, e.g. `3`.
+    """
+
+    observed_generation: int = 0
+    conditions: tuple[Condition, ...] = ()
+    ranges: tuple[RangeUsage, ...] = ()
+    users: int = 0
+    total: int = 0
+    used: int = 0
+    reserved: int = 0
+
+
+class PodNetwork(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The addresses of a network that steps of NetworkTopologies name, unique on all nodes.
+
+    Attributes:
+        spec: The addresses, and the settings that pods get with them.
+        status: How much of the network is assigned; written by netdra.
+    """
+
+    metadata: ObjectMeta
+    spec: PodNetworkSpec
+    api_version: Literal["networking.dra.io/v1alpha1"]
+    kind: Literal["PodNetwork"]
+    status: PodNetworkStatus | None = None
+
+    @property
+    def name(self) -> str:
+        """The network's name, as steps write it."""
+        return self.metadata.name

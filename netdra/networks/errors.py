@@ -1,0 +1,53 @@
+"""Why an interface gets no address of a PodNetwork, each with one word for events and metrics."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from netdra.model.errors import TemporaryError
+
+
+class AddressError(TemporaryError):
+    """No address is assigned; an administrator or another claim may change that at any time.
+
+    Attributes:
+        reason: why, in one word.
+    """
+
+    reason: ClassVar[str] = "NotAssigned"
+
+
+class NoFreeAddressError(AddressError):
+    """All addresses of the ranges for the node are assigned."""
+
+    reason = "NoFreeAddress"
+
+
+class AddressTakenError(AddressError):
+    """Another interface has the requested address."""
+
+    reason = "AddressTaken"
+
+
+class AddressHeldError(AddressError):
+    """A pod of an earlier claim of the owner may still have the address."""
+
+    reason = "AddressHeld"
+
+
+class WrongAddressError(AddressError):
+    """The requested address is of no range of the node, or is reserved for another owner."""
+
+    reason = "WrongAddress"
+
+
+class NoPodNetworkError(AddressError):
+    """The PodNetwork does not exist, or its spec cannot be used."""
+
+    reason = "NoPodNetwork"
+
+
+class NotAllowedError(AddressError):
+    """The PodNetwork is not for the claim's namespace."""
+
+    reason = "NamespaceNotAllowed"

@@ -1,0 +1,265 @@
+"""What of a PodNetwork is assigned, and which address an interface gets next.
+
+Kept by `netdra.controller.addresses` from the PodAddresses that it watches. An address that was chosen counts as
+assigned from then on, until its PodAddress is seen or `forget` is called: two workers never choose one.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from netdra.model.pod_address import AddressOwner, Family, PodAddress, family_of
+from netdra.model.pod_network import AddressRange, PodNetwork, RangeUsage
+from netdra.networks.errors import AddressTakenError, NoFreeAddressError, WrongAddressError
+from netdra.networks.free import FreeAddresses
+from netdra.networks.ranges import Network, network_of, shown, usable
+
+MAX_COUNT = 2**63 - 1
+"""The greatest number that a status can have."""
+_Place = tuple[Family, int]
+
+
+class ChosenAddress(NamedTuple):
+    """An address that an interface is to get, and the range that it is of."""
+
+    number: int
+    family: Family
+    range: AddressRange
+
+    @property
+    def text(self) -> str:
+        """The address with the prefix length of its subnet."""
+        return f"{self.plain}/{self.range.cidr.partition('/')[2]}"
+
+    @property
+    def plain(self) -> str:
+        """The address without a prefix length."""
+        return shown(self.number, 4 if self.family == "IPv4" else 6)
+
+
+class _Pool:
+    """One range: its free addresses that are not reserved, and where the last one was assigned."""
+
+    def __init__(self, entry: AddressRange) -> None:
+        self.entry = entry
+        self.network: Network = network_of(entry.cidr)
+        self.family: Family = family_of(entry.cidr)
+        self.free = FreeAddresses(usable(entry))
+        self.last = -1
+        self.counts: Counter[str] = Counter()
+
+    def serves(self, labels: Mapping[str, str]) -> bool:
+        return self.entry.node_selector is None or self.entry.node_selector.matches(labels)
+
+
+class NetworkLedger:
+    """The addresses of one PodNetwork."""
+
+    def __init__(self, network: PodNetwork, addresses: Iterable[PodAddress] = ()) -> None:
+        """Count the addresses that are assigned.
+
+        Raises:
+            ValueError: a text of the ranges or reservations is no address.
+        """
+        self.network = network
+        self._pools = [_Pool(entry) for entry in network.spec.ranges]
+        self._taken: dict[_Place, PodAddress | AddressOwner] = {}
+        self._by_owner: dict[AddressOwner, tuple[_Place, ...]] = {}
+        self._reserved: dict[_Place, tuple[str, str]] = {}
+        self._reserved_for: dict[tuple[str, str], list[_Place]] = {}
+        self._claims: Counter[str] = Counter()
+        for reservation in network.spec.reservations:
+            family = family_of(reservation.address)
+            place = family, int(ipaddress.ip_address(reservation.address))
+            self._reserved[place] = name = (reservation.namespace, reservation.name)
+            self._reserved_for.setdefault(name, []).append(place)
+            if (pool := self._pool_of(place)) is not None:
+                pool.free.take(place[1])
+                pool.counts["reserved"] += 1
+        for address in addresses:
+            self.put(None, address)
+
+    @property
+    def families(self) -> tuple[Family, ...]:
+        """The families of which each interface gets an address."""
+        every: tuple[Family, ...] = ("IPv4", "IPv6")
+        return tuple(family for family in every if any(pool.family == family for pool in self._pools))
+
+    @property
+    def users(self) -> int:
+        """How many claims have addresses."""
+        return len(self._claims)
+
+    @property
+    def usage(self) -> tuple[RangeUsage, ...]:
+        """How much of each range is assigned."""
+        return tuple(
+            RangeUsage(
+                cidr=pool.entry.cidr,
+                total=min(pool.free.total, MAX_COUNT),
+                used=pool.counts["used"],
+                reserved=pool.counts["reserved"],
+            )
+            for pool in self._pools
+        )
+
+    @property
+    def full(self) -> tuple[str, ...]:
+        """The subnets of the ranges that have no free address."""
+        return tuple(pool.entry.cidr for pool in self._pools if not pool.free.count)
+
+    def put(self, old: PodAddress | None, new: PodAddress | None) -> None:
+        """Take a change of a PodAddress of this network: it came, changed or went."""
+        if old is not None:
+            self._remove((old.family, old.number))
+        if new is not None:
+            self._remove((new.family, new.number))
+            self._add((new.family, new.number), new)
+
+    def of(self, owner: AddressOwner) -> dict[Family, PodAddress]:
+        """The PodAddresses of an interface, by family."""
+        assigned = ((place[0], self._taken[place]) for place in self._by_owner.get(owner, ()))
+        return {family: address for family, address in assigned if isinstance(address, PodAddress)}
+
+    def choose(
+        self, family: Family, owner: AddressOwner, labels: Mapping[str, str], requested: Sequence[str] = ()
+    ) -> ChosenAddress:
+        """The address of a family that an interface is to have; it counts as assigned from now on.
+
+        In this order: the one that it has already, the one that its claim requests, one that is reserved for it, the
+        next free one. One that it has and that is of no range of its node, or not the requested one, is not kept.
+
+        Args:
+            labels: those of the node.
+            requested: the addresses that the claim requests, without prefix lengths.
+
+        Raises:
+            WrongAddressError: the requested address is of no range of the node, or is reserved for another owner.
+            AddressTakenError: another interface has it.
+            NoFreeAddressError: no address is left.
+        """
+        wish = self._wish(family, owner, labels, requested)
+        place = wish or self._next(family, labels)
+        pool = self._pool_of(place)
+        assert pool is not None
+        if place not in self._taken:
+            self._add(place, owner)
+        if wish is None:
+            pool.last = place[1]
+        return ChosenAddress(place[1], family, pool.entry)
+
+    def forget(self, chosen: ChosenAddress) -> None:
+        """An address that was chosen was not assigned after all."""
+        place = chosen.family, chosen.number
+        if isinstance(self._taken.get(place), AddressOwner):
+            self._remove(place)
+
+    def put_back(self, address: PodAddress) -> None:
+        """As `forget`, of the PodAddress that was not created."""
+        if isinstance(self._taken.get((address.family, address.number)), AddressOwner):
+            self._remove((address.family, address.number))
+
+    def has(self, address: PodAddress) -> bool:
+        """Whether an address is of one of the network's ranges."""
+        return self._pool_of((address.family, address.number)) is not None
+
+    def _wish(
+        self, family: Family, owner: AddressOwner, labels: Mapping[str, str], requested: Sequence[str]
+    ) -> _Place | None:
+        """The address that an interface has, requests or has reserved; None if any will do."""
+        numbers = [int(ipaddress.ip_address(text)) for text in requested if family_of(text) == family]
+        if numbers:
+            self._check_requested((family, numbers[0]), owner, labels)
+            return family, numbers[0]
+        for own in self._by_owner.get(owner, ()):
+            if own[0] == family and self._serves(own, labels):
+                return own
+        for place in self._reserved_for.get((owner.namespace, owner.name), ()):
+            if place[0] == family and place not in self._taken and self._serves(place, labels):
+                return place
+        return None
+
+    def _check_requested(self, place: _Place, owner: AddressOwner, labels: Mapping[str, str]) -> None:
+        text = shown(place[1], 4 if place[0] == "IPv4" else 6)
+        subject = f'PodNetwork "{self.network.name}": address {text}'
+        if not self._serves(place, labels):
+            raise WrongAddressError(
+                f"{subject} is not in any of the network's ranges for the node",
+                hint=f"request an address of {', '.join(self._cidrs(place[0], labels)) or 'another network'}",
+            )
+        reserved = self._reserved.get(place, (owner.namespace, owner.name))
+        if reserved != (owner.namespace, owner.name):
+            raise WrongAddressError(f"{subject} is reserved for {'/'.join(reserved)}", hint="request another address")
+        taken = self._taken.get(place)
+        holder = taken.spec.owner if isinstance(taken, PodAddress) else taken
+        if holder is not None and holder != owner:
+            raise AddressTakenError(
+                f"{subject} is assigned to {holder.namespace}/{holder.name}",
+                hint="delete the claim that has it, or request another address",
+            )
+
+    def _next(self, family: Family, labels: Mapping[str, str]) -> _Place:
+        for pool in self._pools:
+            if pool.family == family and pool.serves(labels):
+                number = pool.free.after(pool.last)
+                if number is not None:
+                    return family, number
+        cidrs = self._cidrs(family, labels)
+        of = f"of {', '.join(cidrs)}" if cidrs else f"of {family} for the node"
+        raise NoFreeAddressError(
+            f'PodNetwork "{self.network.name}" has no free address {of}',
+            hint="add a range, or delete claims that have addresses: kubectl get podaddresses",
+        )
+
+    def _cidrs(self, family: Family, labels: Mapping[str, str]) -> list[str]:
+        return [pool.entry.cidr for pool in self._pools if pool.family == family and pool.serves(labels)]
+
+    def _pools_of(self, place: _Place) -> Iterator[_Pool]:
+        return (pool for pool in self._pools if pool.family == place[0] and pool.free.has(place[1]))
+
+    def _pool_of(self, place: _Place) -> _Pool | None:
+        return next(self._pools_of(place), None)
+
+    def _serves(self, place: _Place, labels: Mapping[str, str]) -> bool:
+        pool = self._pool_of(place)
+        return pool is not None and pool.serves(labels)
+
+    def _add(self, place: _Place, holder: PodAddress | AddressOwner) -> None:
+        owner = holder.spec.owner if isinstance(holder, PodAddress) else holder
+        self._taken[place] = holder
+        others = (other for other in self._by_owner.get(owner, ()) if other != place)
+        self._by_owner[owner] = (place, *others)
+        if isinstance(holder, PodAddress) and holder.spec.claim is not None:
+            self._claims[holder.spec.claim.uid] += 1
+        if (pool := self._pool_of(place)) is not None:
+            pool.free.take(place[1])
+            pool.counts["reserved"] -= place in self._reserved
+            pool.counts[_state(holder)] += 1
+
+    def _remove(self, place: _Place) -> None:
+        holder = self._taken.pop(place, None)
+        if holder is None:
+            return
+        owner = holder.spec.owner if isinstance(holder, PodAddress) else holder
+        left = tuple(other for other in self._by_owner[owner] if other != place)
+        if left:
+            self._by_owner[owner] = left
+        else:
+            del self._by_owner[owner]
+        if isinstance(holder, PodAddress) and holder.spec.claim is not None:
+            self._claims[holder.spec.claim.uid] -= 1
+            if not self._claims[holder.spec.claim.uid]:
+                del self._claims[holder.spec.claim.uid]
+        if (pool := self._pool_of(place)) is not None:
+            pool.counts[_state(holder)] -= 1
+            if place in self._reserved:
+                pool.counts["reserved"] += 1
+            else:
+                pool.free.put_back(place[1])
+
+
+def _state(holder: PodAddress | AddressOwner) -> str:
+    return "used" if isinstance(holder, AddressOwner) or holder.spec.claim is not None else "reserved"

@@ -1,0 +1,124 @@
+"""A range of a PodNetwork as spans of numbers: the addresses that can be assigned, and what is wrong with the range.
+
+Nothing is enumerated: a /64 takes as long as a /24. Called by `free` and by `netdra.rules.pod_networks`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from netdra.model.pod_network import AddressRange
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_POINT_TO_POINT = 2
+"""Addresses of a subnet in which every address can be a host's (RFC 3021, RFC 6164)."""
+
+
+class Span(NamedTuple):
+    """The addresses from the first to the last, both included, as numbers."""
+
+    first: int
+    last: int
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        return self.last - self.first + 1
+
+
+def network_of(text: str) -> Network:
+    """A subnet.
+
+    Raises:
+        ValueError: it is none, has no prefix length, or is an address within one.
+    """
+    if "/" not in text or "%" in text:
+        raise ValueError(text)
+    return ipaddress.ip_network(text)
+
+
+def address_of(text: str, network: Network) -> Address:
+    """An address of a subnet's family.
+
+    Raises:
+        ValueError: it is none, or of the other family.
+    """
+    if "%" in text:
+        raise ValueError(text)
+    address = ipaddress.ip_address(text)
+    if address.version != network.version:
+        raise ValueError(text)
+    return address
+
+
+def exclusion(text: str, network: Network) -> Span:
+    """An address, a subnet, or two addresses with a dash between, of a subnet's family.
+
+    Raises:
+        ValueError: it is none of them, or the first address is behind the last.
+    """
+    if "/" in text:
+        excluded = network_of(text)
+        if excluded.version != network.version:
+            raise ValueError(text)
+        return Span(int(excluded[0]), int(excluded[-1]))
+    first, dash, last = text.partition("-")
+    low = int(address_of(first.strip(), network))
+    high = int(address_of(last.strip(), network)) if dash else low
+    if low > high:
+        raise ValueError(text)
+    return Span(low, high)
+
+
+def hosts(network: Network) -> Span:
+    """The addresses of a subnet that a host can have: no network, broadcast or subnet-router anycast address."""
+    first, last = int(network.network_address), int(network.broadcast_address)
+    if network.num_addresses <= _POINT_TO_POINT:
+        return Span(first, last)
+    return Span(first + 1, last - (network.version == 4))
+
+
+def bounds(entry: AddressRange) -> Span:
+    """The addresses from the first to the last of a range, exclusions included; empty if there are none.
+
+    Raises:
+        ValueError: the subnet or a bound is no address.
+    """
+    network = network_of(entry.cidr)
+    inside = hosts(network)
+    first = int(address_of(entry.first, network)) if entry.first else inside.first
+    last = int(address_of(entry.last, network)) if entry.last else inside.last
+    return Span(max(first, inside.first), min(last, inside.last))
+
+
+def usable(entry: AddressRange) -> tuple[Span, ...]:
+    """The addresses of a range that can be assigned, in order.
+
+    Raises:
+        ValueError: a text of the range is no address.
+    """
+    network = network_of(entry.cidr)
+    excluded = [exclusion(text, network) for text in entry.exclude]
+    if entry.gateway:
+        router = int(address_of(entry.gateway, network))
+        excluded.append(Span(router, router))
+    return tuple(without(bounds(entry), excluded))
+
+
+def without(whole: Span, excluded: Iterable[Span]) -> Iterator[Span]:
+    """What is left of a span, in order."""
+    first = whole.first
+    for low, high in sorted(excluded):
+        if low > first and first <= whole.last:
+            yield Span(first, min(low - 1, whole.last))
+        first = max(first, high + 1)
+    if first <= whole.last:
+        yield Span(first, whole.last)
+
+
+def shown(number: int, version: int) -> str:
+    """A number as an address."""
+    return str(ipaddress.IPv4Address(number) if version == 4 else ipaddress.IPv6Address(number))

@@ -1,0 +1,246 @@
+"""What is wrong with PodNetworks, and with the steps that use them. Pure.
+
+Called by the webhook, by `netdra validate`, and by the controller, which assigns no address of a network that is wrong.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Iterator, Mapping
+
+from netdra.model.findings import Finding, Path, about
+from netdra.model.pod_address import family_of
+from netdra.model.pod_network import AddressRange, PodNetwork
+from netdra.model.topology import NetworkTopology
+from netdra.networks.ranges import Network, Span, address_of, bounds, exclusion, hosts, network_of, shown, usable
+from netdra.rules.networks import tags
+
+
+def check(network: PodNetwork) -> tuple[Finding, ...]:
+    """What is wrong with a PodNetwork by itself; no address of it is assigned."""
+    findings = [
+        Finding(f'PodNetwork "{network.name}": {finding.what}', finding.hint, ("spec", *finding.path))
+        for finding in _of_spec(network)
+    ]
+    return tuple(findings)
+
+
+def overlaps(networks: Iterable[PodNetwork]) -> Iterator[tuple[str, Finding]]:
+    """Ranges that two PodNetworks have, each later one once: on one wire, two pods would have one address.
+
+    Yields:
+        the name of the later network, and a warning for its author.
+    """
+    known: list[tuple[PodNetwork, int, Span]] = []
+    for network in networks:
+        if check(network):
+            continue
+        for at, entry in enumerate(network.spec.ranges):
+            span, version = bounds(entry), network_of(entry.cidr).version
+            other = next(
+                (
+                    owner
+                    for owner, of, taken in known
+                    if owner is not network and of == version and taken.first <= span.last and span.first <= taken.last
+                    if _may_be_one_wire(owner, network)
+                ),
+                None,
+            )
+            if other is not None:
+                what = f'PodNetwork "{network.name}": range {entry.cidr} overlaps with PodNetwork "{other.name}"'
+                hint = (
+                    "on one wire two pods will have one address; divide the range, or set the vlan or physnet of both"
+                )
+                yield network.name, Finding(what, hint, ("spec", "ranges", at))
+            known.append((network, version, span))
+
+
+def check_steps(topology: NetworkTopology, networks: Mapping[str, PodNetwork]) -> Iterator[Finding]:
+    """Steps that use a PodNetwork on another VLAN than its own."""
+    steps = {step.name: step for step in topology.spec.steps}
+    for at, step in enumerate(topology.spec.steps):
+        network = networks.get(step.network)
+        if network is None or network.spec.vlan is None:
+            continue
+        given = [*tags(step, steps, 0)]
+        if given != [network.spec.vlan] and None not in given:
+            shown_tags = f"VLAN {given[0]}" if len(given) == 1 else f"VLANs {given}" if given else "no VLAN"
+            what = f'the step uses {shown_tags}, but PodNetwork "{network.name}" is VLAN {network.spec.vlan}'
+            hint = "set the VLAN in the step or in one before it, or correct spec.vlan of the PodNetwork"
+            yield about(topology.name, step.name, what, hint=hint, path=("spec", "steps", at, "network"))
+
+
+def missing(topology: NetworkTopology, networks: Mapping[str, PodNetwork]) -> Iterator[Finding]:
+    """Steps with addresses of a PodNetwork that does not exist; for warnings, for it may be created later."""
+    for at, step in enumerate(topology.spec.steps):
+        if step.pod_network and step.pod_network not in networks:
+            what = f'PodNetwork "{step.pod_network}" does not exist'
+            hint = "create it: until then no address is assigned, and pods do not start"
+            yield about(topology.name, step.name, what, hint=hint, path=("spec", "steps", at, "network"))
+
+
+def _of_spec(network: PodNetwork) -> Iterator[Finding]:
+    subnets: list[tuple[Network, Span]] = []
+    for at, entry in enumerate(network.spec.ranges):
+        path: Path = ("ranges", at)
+        try:
+            subnet = network_of(entry.cidr)
+        except ValueError:
+            yield Finding(f'"{entry.cidr}" is not a subnet', _subnet_hint(entry.cidr), (*path, "cidr"))
+            continue
+        found = [*_of_range(entry, subnet, path)]
+        yield from found
+        if not found:
+            span = bounds(entry)
+            yield from _twice(entry, subnet, span, subnets, path)
+            subnets.append((subnet, span))
+    yield from _of_routes(network)
+    yield from (
+        Finding(f'"{server}" is not an IP address', "write it without a prefix length, as 10.77.0.2", ("dns", at))
+        for at, server in enumerate(network.spec.dns)
+        if not _is_address(server)
+    )
+    if len(subnets) == len(network.spec.ranges):
+        yield from _of_reservations(network, subnets)
+
+
+def _of_range(entry: AddressRange, subnet: Network, path: Path) -> Iterator[Finding]:
+    wrong = [
+        Finding(what, hint, (*path, field))
+        for field, text in (("first", entry.first), ("last", entry.last), ("gateway", entry.gateway))
+        for what, hint in _bound(field, text, subnet)
+    ]
+    yield from wrong
+    for at, text in enumerate(entry.exclude):
+        try:
+            span = exclusion(text, subnet)
+        except ValueError:
+            hint = "write an address, a subnet, or the first and last address: 10.77.1.1-10.77.1.9"
+            yield Finding(f'exclude "{text}" is not part of {entry.cidr}', hint, (*path, "exclude", at))
+            continue
+        if span.last < int(subnet[0]) or span.first > int(subnet[-1]):
+            yield Finding(f'exclude "{text}" is not part of {entry.cidr}', "remove it", (*path, "exclude", at))
+    try:
+        left = usable(entry)
+    except ValueError:
+        return  # reported above
+    if wrong:
+        return
+    if entry.first and entry.last and bounds(entry).size <= 0:
+        what = f"first {entry.first} is behind last {entry.last}"
+        yield Finding(what, "exchange them", (*path, "first"))
+    elif not left:
+        what = f"range {entry.cidr} has no address that can be assigned"
+        yield Finding(what, "choose a larger subnet, or exclude less", path)
+
+
+def _bound(field: str, text: str, subnet: Network) -> Iterator[tuple[str, str]]:
+    """What is wrong with one address of a range, with what to do."""
+    if not text:
+        return
+    inside = hosts(subnet)
+    hint = f"write an address from {shown(inside.first, subnet.version)} to {shown(inside.last, subnet.version)}"
+    try:
+        address = address_of(text, subnet)
+    except ValueError:
+        yield f'{field} "{text}" is not an address of {subnet}', hint
+        return
+    if field == "gateway" and address.is_link_local:
+        return  # routers of IPv6 are link-local, as a rule
+    if address not in subnet:
+        yield f"{field} {text} is outside {subnet}", hint
+    elif not inside.first <= int(address) <= inside.last:
+        kind = "network" if int(address) == int(subnet.network_address) else "broadcast"
+        yield f"{field} {text} is the {kind} address of {subnet}", hint
+
+
+def _twice(
+    entry: AddressRange, subnet: Network, span: Span, known: Iterable[tuple[Network, Span]], path: Path
+) -> Iterator[Finding]:
+    """A range that overlaps with an earlier one of the network."""
+    for other, taken in known:
+        if other.version == subnet.version and taken.first <= span.last and span.first <= taken.last:
+            low, high = (
+                shown(number, subnet.version) for number in (max(taken.first, span.first), min(taken.last, span.last))
+            )
+            what = f"range {entry.cidr} has {low} to {high} in common with range {other}"
+            yield Finding(what, "divide the range by first and last", path)
+            return
+
+
+def _of_routes(network: PodNetwork) -> Iterator[Finding]:
+    versions = {family_of(entry.cidr) for entry in network.spec.ranges}
+    routers = {family_of(entry.gateway) for entry in network.spec.ranges if entry.gateway}
+    for at, route in enumerate(network.spec.routes):
+        path: Path = ("routes", at)
+        try:
+            destination = network_of(route.destination)
+        except ValueError:
+            hint = _subnet_hint(route.destination)
+            yield Finding(f'destination "{route.destination}" is not a subnet', hint, (*path, "destination"))
+            continue
+        family = family_of(route.destination)
+        if route.gateway and (not _is_address(route.gateway) or family_of(route.gateway) != family):
+            hint = f"write an address of {family}"
+            yield Finding(f'gateway "{route.gateway}" is not an address of {family}', hint, (*path, "gateway"))
+        elif route.gateway and not _reaches(network, route.gateway):
+            hint = "write the address of a router in one of the ranges' subnets"
+            yield Finding(f"gateway {route.gateway} is outside all ranges", hint, (*path, "gateway"))
+        elif family not in versions:
+            yield Finding(f"route to {destination} is of {family}, and no range is", "add a range", path)
+        elif not route.gateway and family not in routers:
+            what = f"route to {destination} has no gateway, and no range has one"
+            yield Finding(what, "set the route's gateway, or that of the range", path)
+
+
+def _reaches(network: PodNetwork, gateway: str) -> bool:
+    """Whether a router is on one of the subnets, as far as these can be read."""
+    router = ipaddress.ip_address(gateway)
+    for entry in network.spec.ranges:
+        try:
+            if router in network_of(entry.cidr):
+                return True
+        except ValueError:
+            return True  # reported already
+    return router.is_link_local
+
+
+def _of_reservations(network: PodNetwork, subnets: Iterable[tuple[Network, Span]]) -> Iterator[Finding]:
+    spans = {
+        (network_of(entry.cidr).version, span.first): span for entry in network.spec.ranges for span in usable(entry)
+    }
+    for at, reservation in enumerate(network.spec.reservations):
+        path: Path = ("reservations", at, "address")
+        if not _is_address(reservation.address):
+            what = f'reservation "{reservation.address}" is not an IP address'
+            yield Finding(what, "write it without a prefix length, as 10.77.1.5", path)
+            continue
+        address = ipaddress.ip_address(reservation.address)
+        if not any(
+            version == address.version and span.first <= int(address) <= span.last
+            for (version, _), span in spans.items()
+        ):
+            listed = ", ".join(str(subnet) for subnet, _ in subnets)
+            what = f"reservation {reservation.address} is not an address that a range assigns"
+            yield Finding(what, f"choose one of {listed} that is not excluded", path)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return "%" not in text
+
+
+def _subnet_hint(text: str) -> str:
+    try:
+        return f"write {ipaddress.ip_network(text, strict=False)}" if "/" in text else "write it as 10.77.0.0/16"
+    except ValueError:
+        return "write it as 10.77.0.0/16"
+
+
+def _may_be_one_wire(one: PodNetwork, other: PodNetwork) -> bool:
+    """Whether nothing says that two networks are on different wires."""
+    pairs = ((one.spec.vlan, other.spec.vlan), (one.spec.physnet, other.spec.physnet))
+    return all(not first or not second or first == second for first, second in pairs)

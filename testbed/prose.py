@@ -1,0 +1,172 @@
+"""Checks the English of netdra with Vale and the style in styles/Netdra: `python -m testbed.prose`, in `make lint`.
+
+Vale reads the pages as they are. Texts inside other files are copied to a temporary folder first, one paragraph each:
+the messages of the code (`testbed.messages`), the descriptions of the CustomResourceDefinitions, and the section of
+CHANGELOG.md that is not released. styles/remaining.json has the number of findings that a file may still contain.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from testbed.build import BuildError, program
+from testbed.messages import ROOT, messages
+
+REMAINING = ROOT / "styles" / "remaining.json"
+GENERATED = "messages.md"
+"""Its texts are checked where they are in the code."""
+_VALUE = re.compile(r"\{[^{}]*\}")
+
+
+@dataclass(frozen=True, order=True)
+class Text:
+    """A text to be checked.
+
+    Attributes:
+        file: the file that contains it, from the top of the repository.
+        place: where it is in the file: a line, a function or the path of a field.
+        text: the text itself.
+    """
+
+    file: str
+    place: str
+    text: str
+
+
+@dataclass(frozen=True, order=True)
+class Remark:
+    """A finding of Vale: where it is and which rule the text breaks."""
+
+    file: str
+    place: str
+    rule: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.place}: {self.text} ({self.rule})"
+
+
+def pages() -> list[Path]:
+    """The pages that are checked as they are."""
+    found = {*(ROOT / "docs").glob("*.md"), *(ROOT / "charts").glob("*/README.md"), ROOT / "README.md"}
+    return sorted(path for path in found if path.name != GENERATED)
+
+
+def texts() -> Iterator[Text]:
+    """The texts inside other files."""
+    for message in messages():
+        yield Text(f"netdra/{message.path}", message.function, _VALUE.sub("{}", message.text))
+    for path in sorted((ROOT / "charts" / "netdra" / "files" / "crds").glob("*.yaml")):
+        yield from _descriptions(yaml.safe_load(path.read_text(encoding="utf-8")), str(path.relative_to(ROOT)), "")
+    for path in sorted((ROOT / "charts").glob("*/templates/NOTES.txt")):
+        yield Text(str(path.relative_to(ROOT)), "", _VALUE.sub("", path.read_text(encoding="utf-8")))
+    yield from _unreleased((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
+
+
+def _descriptions(value: Any, file: str, place: str) -> Iterator[Text]:
+    """The descriptions in a schema, with the path of the field that each describes."""
+    if isinstance(value, Mapping):
+        for name, below in value.items():
+            if name == "description" and isinstance(below, str):
+                yield Text(file, place, below)
+            else:
+                hidden = (
+                    name in {"spec", "schema", "openAPIV3Schema", "properties", "versions"} and "spec." not in place
+                )
+                yield from _descriptions(below, file, place if hidden else f"{place}.{name}".strip("."))
+    elif isinstance(value, list):
+        for below in value:
+            yield from _descriptions(below, file, place)
+
+
+def _unreleased(changelog: str) -> Iterator[Text]:
+    section = changelog.partition("\n## Unreleased\n")[2].partition("\n## ")[0]
+    for entry in re.split(r"\n(?=- )", section.strip()):
+        yield Text("CHANGELOG.md", f"{entry[:40].splitlines()[0]} …" if entry else "", entry)
+
+
+def check(paths: Iterable[Path], copied: Iterable[Text]) -> list[Remark]:
+    """The findings in pages and in texts.
+
+    Raises:
+        BuildError: Vale is not built, or failed.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        places: dict[str, list[Text]] = {}
+        for number, (file, found) in enumerate(_by_file(copied).items()):
+            path = Path(folder) / f"{number}-{Path(file).stem}.md"
+            path.write_text("".join(f"{_paragraph(each.text)}\n\n" for each in found), encoding="utf-8")
+            places[str(path)] = found
+        found_by_vale = _vale([*map(str, paths), *places])
+    return sorted(_remark(file, alert, places.get(file)) for file, alerts in found_by_vale.items() for alert in alerts)
+
+
+def _by_file(copied: Iterable[Text]) -> Mapping[str, list[Text]]:
+    grouped: dict[str, list[Text]] = {}
+    for each in copied:
+        grouped.setdefault(each.file, []).append(each)
+    return grouped
+
+
+def _paragraph(text: str) -> str:
+    """A text on one line, so that the line of a finding says which text it is in; not read as other Markdown."""
+    line = " ".join(text.split()).replace("<", "\\<").replace("|", "\\|")
+    return line.removeprefix("- ").lstrip("#>+*=~ ") or "-"
+
+
+def _vale(paths: Sequence[str]) -> Mapping[str, list[dict[str, Any]]]:
+    command = (str(program("vale")), "--config", str(ROOT / ".vale.ini"), "--output=JSON", "--no-exit", *paths)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise BuildError(f"vale failed:\n{done.stdout}{done.stderr}")
+    alerts: Mapping[str, list[dict[str, Any]]] = json.loads(done.stdout)
+    return alerts
+
+
+def _remark(file: str, alert: Mapping[str, Any], copied: Sequence[Text] | None) -> Remark:
+    if copied is None:
+        return Remark(str(Path(file).relative_to(ROOT)), f"line {alert['Line']}", alert["Check"], alert["Message"])
+    source = copied[(alert["Line"] - 1) // 2]
+    return Remark(source.file, source.place, alert["Check"], f"{alert['Message']} in: {source.text}")
+
+
+def excess(remarks: Sequence[Remark], allowed: Mapping[str, int]) -> list[Remark]:
+    """The remarks on files with more of them than are allowed."""
+    counts = Counter(remark.file for remark in remarks)
+    return [remark for remark in remarks if counts[remark.file] > allowed.get(remark.file, 0)]
+
+
+def main() -> int:
+    """Print the findings, and return the exit code."""
+    parser = argparse.ArgumentParser(prog="testbed.prose", description="Check the English of netdra's texts.")
+    parser.add_argument("--all", action="store_true", help="print the findings of styles/remaining.json, too")
+    parser.add_argument("--write", action="store_true", help="write the numbers of findings to styles/remaining.json")
+    arguments = parser.parse_args()
+    try:
+        remarks = check(pages(), texts())
+    except BuildError as problem:
+        print(f"prose: {problem}", file=sys.stderr)
+        return 1
+    counts = dict(sorted(Counter(remark.file for remark in remarks).items()))
+    if arguments.write:
+        REMAINING.write_text(json.dumps(counts, indent=2) + "\n", encoding="utf-8")
+    allowed = {} if arguments.all else json.loads(REMAINING.read_text(encoding="utf-8"))
+    wrong = excess(remarks, allowed)
+    print(*wrong, f"prose: {len(wrong)} findings, {len(remarks) - len(wrong)} more in files not yet revised", sep="\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,250 @@
+"""Addresses of PodNetworks on the real API server: assigned once, whoever dies or works beside, and released."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+
+import pytest
+
+from netdra.controller.addresses import PodAddresses
+from netdra.controller.controller import Controller
+from netdra.kube.client import Client
+from netdra.kube.connection import connect
+from netdra.kube.events import Recorder
+from testbed.api import Api, Object
+from testbed.control_plane import ControlPlane
+from testbed.objects import CLAIM, manifest
+from testbed.process import Process
+from testbed.waiting import until
+from testbed.workspace import Workspace
+from tests import draws
+from tests.cluster import identities
+from tests.cluster.daemons import running_controller, start_controller
+from tests.cluster.fault_proxy import FaultProxy
+from tests.cluster.test_controller import EVENT, TOPOLOGY, condition
+
+pytestmark = pytest.mark.usefixtures("controller")
+
+NETWORK = "networking.dra.io/v1alpha1/PodNetwork"
+ADDRESS = "networking.dra.io/v1alpha1/PodAddress"
+SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def controller(control_plane: ControlPlane, api: Api, custom_kinds: None) -> Iterator[Process]:
+    """The controller, installed and at work, with the rights of its account and no others."""
+    with running_controller(control_plane, api) as process:
+        yield process
+
+
+class Net:
+    """A PodNetwork, a topology that uses it, and claims that are allocated for it."""
+
+    def __init__(self, workspace: Workspace, **spec: object) -> None:
+        self.workspace, self.api = workspace, workspace.api
+        self.name = workspace.name("net")
+        self.topology = workspace.name("lan")
+        workspace.create(manifest(NETWORK, self.name, spec=spec))
+        step = {
+            "name": "lan",
+            "type": "macvlan",
+            "selector": {"cel": "true"},
+            "network": self.name,
+            "config": {"ipam": {"type": "network", "addresses": "{{ params.addresses }}"}},
+        }
+        parameter = {"name": "addresses", "type": "[]string", "format": "ip", "default": []}
+        workspace.create(manifest(TOPOLOGY, self.topology, spec={"steps": [step], "parameters": [parameter]}))
+
+    def claim(self, name: str, node: str = "", requested: str = "") -> None:
+        """A claim as the scheduler leaves it."""
+        requests = [{"name": "lan", "exactly": {"deviceClassName": f"{self.topology}-lan"}}]
+        spec = {"devices": {"requests": requests}}
+        made = self.api.create(manifest(CLAIM, name, self.workspace.namespace, spec=spec))
+        status = identities.allocated(name, self.topology, ["lan"], node)
+        if requested:
+            values = {"apiVersion": "networking.dra.io/v1alpha1", "kind": "ParameterValues"}
+            opaque = {"driver": "dra.networking", "parameters": values | {"values": {"addresses": [requested]}}}
+            status["allocation"]["devices"]["config"].append({"source": "FromClaim", "opaque": opaque})
+        self.api.update({**made, "status": status}, subresource="status")
+
+    def release(self, name: str) -> None:
+        """A claim goes, as the controller of claims has it go: deallocated, then deleted."""
+        found = self.api.get(CLAIM, name, self.workspace.namespace)
+        self.api.update({**found, "status": {}}, subresource="status")
+        self.api.delete(CLAIM, name, self.workspace.namespace)
+
+    @property
+    def addresses(self) -> list[Object]:
+        """The PodAddresses of the network."""
+        return [found for found in self.api.list(ADDRESS) if found["spec"]["network"] == self.name]
+
+    def of(self, claim: str) -> list[str]:
+        """The addresses that a claim has."""
+        mine = (found for found in self.addresses if found["spec"].get("claim", {}).get("name") == claim)
+        return sorted(found["spec"]["address"] for found in mine)
+
+    def until(self, claim: str, *wanted: str) -> None:
+        """Wait until a claim has these addresses."""
+        until(lambda: self.of(claim) == sorted(wanted), f"{claim} to have {wanted}", detail=lambda: str(self.addresses))
+
+    def until_status(self, **wanted: int) -> Object:
+        """Wait until the status has these figures."""
+
+        def counted(found: Object | None) -> bool:
+            status = (found or {}).get("status", {})
+            return {key: status.get(key) for key in wanted} == wanted
+
+        found = self.api.wait_for(NETWORK, self.name, counted)
+        assert found is not None
+        return found
+
+
+def test_a_claim_has_addresses_from_its_allocation_to_its_end(
+    workspace: Workspace, control_plane: ControlPlane
+) -> None:
+    net = Net(
+        workspace, ranges=[{"cidr": "10.1.0.0/29", "gateway": "10.1.0.1"}, {"cidr": "2001:db8:1::/64"}], keepSeconds=0
+    )
+    net.claim("one", node="node-1")
+    net.until("one", "10.1.0.2/29", "2001:db8:1::1/64")
+    assert sorted(found["metadata"]["name"] for found in net.addresses) == [
+        f"{net.name}.10.1.0.2",
+        f"{net.name}.2001-db8-1-0-0-0-0-1",
+    ]
+    assert {found["spec"]["nodeName"] for found in net.addresses} == {"node-1"}
+    found = net.until_status(used=2, users=1, reserved=0)
+    assert [entry["total"] for entry in found["status"]["ranges"]] == [5, 2**63 - 1]
+    assert condition(found, "Ready") == ("True", "Accepted")
+    shown = control_plane.kubectl("get", "pnet", net.name, "--no-headers").split()
+    assert "10.1.0.0/29" in shown[1]
+
+    net.release("one")
+    until(lambda: net.addresses == [], "the addresses to be released")
+    net.until_status(used=0, users=0)
+
+
+def test_a_claim_without_an_address_waits_with_the_reason_and_goes_on_when_one_is_released(
+    workspace: Workspace,
+) -> None:
+    net = Net(workspace, ranges=[{"cidr": "10.2.0.0/30", "gateway": "10.2.0.1"}], keepSeconds=0)
+    net.claim("first")
+    net.until("first", "10.2.0.2/30")
+    net.claim("second")
+
+    def told(found: list[Object]) -> bool:
+        return any(each["reason"] == "NoFreeAddress" and "10.2.0.0/30" in each["note"] for each in found)
+
+    workspace.api.wait_for_all(EVENT, told, namespace=workspace.namespace)
+    found = workspace.api.wait_for(NETWORK, net.name, lambda each: condition(each, "AddressesAvailable")[0] == "False")
+    assert condition(found, "AddressesAvailable") == ("False", "RangeFull")
+    assert net.of("second") == []
+
+    began = time.monotonic()
+    net.release("first")
+    net.until("second", "10.2.0.2/30")
+    assert time.monotonic() - began < 10
+
+
+def test_a_named_claim_gets_its_address_back_and_reserved_and_requested_ones_are_checked(workspace: Workspace) -> None:
+    reserved = {"address": "10.3.0.9", "namespace": workspace.namespace, "name": "mine"}
+    net = Net(workspace, ranges=[{"cidr": "10.3.0.0/28"}], keepSeconds=600, reservations=[reserved])
+    net.claim("other", requested="10.3.0.5")
+    net.until("other", "10.3.0.5/28")
+    net.claim("mine")
+    net.until("mine", "10.3.0.9/28")
+    net.claim("thief", requested="10.3.0.9")
+    workspace.api.wait_for_all(
+        EVENT, lambda found: any(each["reason"] == "WrongAddress" for each in found), namespace=workspace.namespace
+    )
+    net.claim("db")
+    net.until("db", "10.3.0.1/28")
+    net.release("db")
+    found = net.until_status(reserved=1, used=2)
+    assert found["status"]["users"] == 2
+    net.claim("web")
+    net.until("web", "10.3.0.2/28")
+    net.claim("db", node="node-2")
+    net.until("db", "10.3.0.1/28")
+    assert net.of("thief") == []
+
+
+def test_a_network_whose_spec_is_wrong_assigns_nothing_and_says_why(workspace: Workspace) -> None:
+    net = Net(workspace, ranges=[{"cidr": "10.4.0.0/29", "first": "10.9.0.1"}])
+    net.claim("one")
+    found = workspace.api.wait_for(NETWORK, net.name, lambda each: condition(each, "Ready")[0] == "False")
+    assert "first 10.9.0.1 is outside 10.4.0.0/29" in str(found)
+    workspace.api.wait_for_all(
+        EVENT, lambda events: any(each["reason"] == "NoPodNetwork" for each in events), namespace=workspace.namespace
+    )
+    assert net.addresses == []
+
+
+def test_whoever_dies_and_whoever_works_beside_no_address_is_assigned_twice_and_none_is_left(
+    workspace: Workspace, control_plane: ControlPlane
+) -> None:
+    """Claims come and go at random in a range that is too small, with two controllers, one of which is killed."""
+    net = Net(workspace, ranges=[{"cidr": "10.5.0.0/26", "gateway": "10.5.0.1"}], keepSeconds=0)
+    drawn = random.Random(draws.seed())
+    present: dict[str, None] = {}
+
+    def change(number: int) -> None:
+        if present and drawn.random() < 0.45:
+            name = drawn.choice([*present])
+            del present[name]
+            net.release(name)
+        else:
+            net.claim(f"claim-{number}")
+            present[f"claim-{number}"] = None
+
+    def settled() -> bool:
+        held = [found["spec"].get("claim", {}).get("name") for found in net.addresses]
+        return len(held) == len({*held}) == min(len(present), 61) and {*held} <= {*present}
+
+    count = draws.count(160, 10_000)
+    with rival(control_plane):
+        for number in range(count):
+            change(number)
+            if number % 500 == 80:
+                kill(control_plane, net.api)
+        until(settled, "each claim to have an address", seconds=SECONDS, detail=lambda: f"{present}: {net.addresses}")
+        for name in [*present]:
+            del present[name]
+            net.release(name)
+        until(settled, "no address to be left", seconds=SECONDS, detail=lambda: str(net.addresses))
+    assert net.addresses == []
+
+
+@contextmanager
+def rival(plane: ControlPlane) -> Iterator[None]:
+    """A second controller that takes no part in the election, as one that was paused and goes on; it dies often."""
+    ended = threading.Event()
+    thread = threading.Thread(target=lambda: asyncio.run(run_rival(plane, ended)))
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+async def run_rival(plane: ControlPlane, ended: threading.Event) -> None:
+    """Assign addresses, and die every second, wherever the work is at that moment."""
+    async with FaultProxy(plane).serving() as proxy, Client(connect(proxy.config)) as client:
+        while not ended.is_set():
+            recorder = Recorder(client, "dra.networking/controller", "rival")
+            controller = Controller(client, recorder, nullcontext)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1.0), asyncio.TaskGroup() as tasks:
+                    tasks.create_task(controller.state.run(lambda: asyncio.ensure_future(asyncio.sleep(60.0))))
+                    tasks.create_task(PodAddresses(client, recorder, controller.state, nullcontext).run())
+
+
+def kill(plane: ControlPlane, api: Api) -> None:
+    """The controller dies without a word, and another one comes, which waits for the lease of the first."""
+    plane.processes["netdra-controller"].kill()
+    start_controller(plane, api)

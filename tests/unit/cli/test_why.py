@@ -1,0 +1,71 @@
+"""`netdra why` reads names of objects as kubectl writes them, and is a plugin of kubectl."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from netdra.cli import kubectl_completion
+from netdra.cli.main import cli
+from netdra.cli.why import lines, show
+from netdra.model.errors import InvalidInputError
+from netdra.story.statement import Story, done, story_of, wrong
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("pod", "a/b/c"), '"a/b/c" is not a valid name of a pod; write [NAMESPACE/]NAME'),
+        (("claim", "a/"), "is not a valid name of a claim"),
+        (("pod", "/a"), "is not a valid name of a pod"),
+        (("device", "eth0"), 'device "eth0": the node is required; write NODE/NAME'),
+        (("topology", "ns/net"), 'NetworkTopology "ns/net": topologies have no namespace'),
+        (("pod", "a/b", "-n", "c"), '"a/b" is not in namespace "c"'),
+    ],
+)
+def test_a_name_of_another_form_is_bad_input(arguments: tuple[str, ...], text: str) -> None:
+    done = CliRunner().invoke(cli, ["why", *arguments])
+    assert isinstance(done.exception, InvalidInputError)
+    assert text in str(done.exception)
+
+
+def test_the_first_three_lines_are_state_cause_and_next_step() -> None:
+    story = story_of("Pod a/b", "is not scheduled", [done("Pod a/b", "was created"), wrong("x", "one\ntwo", "wait")])
+    assert [*lines(story)][:4] == ["Pod a/b is not scheduled.", "Cause: one; two", "Next: wait", ""]
+    fine = Story(subject="Pod a/b", state="runs", cause=None, statements=())
+    assert [*lines(fine)][:2] == ["Pod a/b runs.", "No problem was found."]
+
+
+def test_a_text_of_others_forges_no_line_and_no_control_character(capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = "\x1b[2Jgone\nNo problem was found."
+    statement = wrong("Pod a/b", hostile, hostile, details=[hostile])
+    show(story_of("Pod a/b", "waits", [statement]), "text")
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed
+    assert not any(line.startswith("No problem") for line in printed.splitlines())
+    assert printed.splitlines()[1] == "Cause: \\x1b[2Jgone; No problem was found."
+
+
+def test_kubectl_finds_the_same_program() -> None:
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts["kubectl-netdra"] == scripts["netdra"]
+    assert scripts["kubectl_complete-netdra"] == f"{kubectl_completion.__name__}:{kubectl_completion.main.__name__}"
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [(["why", ""], ["pod", "claim", "device", "topology"]), (["to"], ["top"]), (["why", "--wa"], ["--watch"])],
+)
+def test_kubectl_completes_commands_options_and_their_choices(
+    words: list[str], completed: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["kubectl_complete-netdra", *words])
+    kubectl_completion.main()
+    *found, directive = capsys.readouterr().out.splitlines()
+    assert [line.partition("\t")[0] for line in found] == completed
+    assert directive == ":4"

@@ -1,0 +1,120 @@
+"""Whose addresses are, what a PodAddress says, and what a PodNetwork's status counts."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from netdra.controller import assignments
+from netdra.model.meta import ObjectMeta
+from netdra.model.pod_address import AddressOwner, AddressRoute
+from netdra.networks.ledger import NetworkLedger
+from netdra.rules import pod_networks
+from tests.builders import topology
+from tests.unit.networks.builders import address, network, owner
+from tests.unit.topology.test_bind import claim, config, result
+
+NOW = datetime(2026, 11, 27, 10, tzinfo=UTC)
+LAN = topology(
+    "- {name: nic, type: macvlan, network: storage, selector: {cel: 'true'},"
+    " config: {ipam: {type: network, address: 10.7.0.5}}}",
+    name="lan",
+)
+
+
+def allocated(**metadata: Any) -> Any:
+    return claim([result("nic", "vf0")], [config("lan", "nic", "nic")], **metadata)
+
+
+def of_pod(name: str, **annotations: str) -> Any:
+    owners = [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": "p", "controller": True}]
+    return allocated(ownerReferences=owners, annotations=annotations)
+
+
+@pytest.mark.parametrize(
+    ("written", "expected", "kept"),
+    [
+        (allocated(), {"pod": "", "claim": "c"}, True),
+        (of_pod("web-0", **{assignments.POD_CLAIM_NAME: "net"}), {"pod": "web-0", "claim": "net"}, True),
+        (
+            of_pod("web-6d4cf5-x7k2p", **{assignments.POD_CLAIM_NAME: "net"}),
+            {"pod": "web-6d4cf5-x7k2p", "claim": "net"},
+            False,
+        ),
+        (of_pod("web-1"), {"pod": "web-1", "claim": "extended-resources"}, True),
+    ],
+)
+def test_an_owner_outlives_its_claim(written: Any, expected: dict[str, Any], *, kept: bool) -> None:
+    (wanted,) = assignments.wanted(written, {"lan": LAN})
+
+    assert wanted.owner == AddressOwner(namespace="ns", topology="lan", step="nic", **expected)
+    assert (wanted.network, wanted.requested) == ("storage", ("10.7.0.5",))
+    assert assignments.is_kept(wanted.owner) is kept
+
+
+def test_an_address_has_the_settings_of_its_range_and_family() -> None:
+    net = network(
+        {"cidr": "10.7.0.0/24", "gateway": "10.7.0.1"},
+        "2001:db8::/64",
+        routes=[
+            {"destination": "10.0.0.0/8"},
+            {"destination": "10.9.0.0/16", "gateway": "10.8.0.1"},
+            {"destination": "fd00::/8", "gateway": "fe80::1"},
+        ],
+        dns=["10.7.0.2", "2001:db8::2"],
+        mtu=9000,
+    )
+    ledger = NetworkLedger(net)
+    four, six = (
+        assignments.address_of(
+            ledger, ledger.choose(family, owner(), {}), owner(), ObjectMeta(name="c", uid="u"), "node-1"
+        ).spec
+        for family in ledger.families
+    )
+
+    assert (four.address, four.gateway, four.dns, four.mtu) == ("10.7.0.2/24", "10.7.0.1", ("10.7.0.2",), 9000)
+    assert four.routes == (AddressRoute(destination="10.0.0.0/8", gateway="10.7.0.1"),)
+    assert six.routes == (AddressRoute(destination="fd00::/8", gateway="fe80::1"),)
+    assert (six.dns, six.families, six.node_name) == (("2001:db8::2",), ("IPv4", "IPv6"), "node-1")
+
+
+def test_an_address_is_kept_for_a_time() -> None:
+    net, kept = network("10.7.0.0/24", keepSeconds=60), assignments.kept(address("10.7.0.5/24", owner()), NOW)
+
+    assert (kept.spec.claim, kept.spec.node_name, kept.spec.kept_since) == (None, "", "2026-11-27T10:00:00Z")
+    assert assignments.seconds_left(kept, net, NOW + timedelta(seconds=20)) == 40
+    assert assignments.seconds_left(kept, net, NOW + timedelta(seconds=70)) == 0
+    assert assignments.seconds_left(kept, None, NOW) == 0
+
+
+def test_a_status_counts_and_a_second_one_changes_nothing() -> None:
+    net = network("10.7.0.0/30", "10.8.0.0/29")
+    ledger = NetworkLedger(
+        net,
+        [
+            address("10.7.0.1/30", owner("a")),
+            address("10.7.0.2/30", owner("b")),
+            address("10.8.0.1/29", owner("c"), claim=""),
+        ],
+    )
+    status = assignments.network_status(net, ledger, (), NOW)
+
+    assert (status.total, status.used, status.reserved, status.users) == (8, 2, 1, 1)
+    assert [(entry.type, entry.status, entry.message) for entry in status.conditions] == [
+        ("Ready", "True", "the ranges can be used"),
+        ("AddressesAvailable", "False", "range 10.7.0.0/30 has no free address"),
+    ]
+    later = msgspec.structs.replace(net, status=status)
+    assert assignments.network_status(later, ledger, (), NOW + timedelta(hours=1)) == status
+
+
+def test_a_network_that_is_wrong_says_why() -> None:
+    net = network("10.7.0.5/24")
+    status = assignments.network_status(net, None, pod_networks.check(net), NOW)
+
+    (ready,) = status.conditions
+    assert (ready.status, ready.reason) == ("False", "Invalid")
+    assert '"10.7.0.5/24" is not a subnet; write 10.7.0.0/24' in ready.message

@@ -1,0 +1,173 @@
+"""Which address an interface gets: its own, the requested, the reserved, the next free one; never another's."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from netdra.model.pod_address import AddressOwner, PodAddress
+from netdra.networks.errors import AddressTakenError, NoFreeAddressError, WrongAddressError
+from netdra.networks.ledger import ChosenAddress, NetworkLedger
+from tests.unit.networks.builders import address, network, owner
+
+RACK_A, RACK_B = {"rack": "a"}, {"rack": "b"}
+
+
+def test_addresses_are_assigned_one_after_the_other_and_a_released_one_last() -> None:
+    ledger = NetworkLedger(network("10.0.0.0/29"))
+    taken = [ledger.choose("IPv4", owner(f"web-{number}"), {}).text for number in range(3)]
+    assert taken == ["10.0.0.1/29", "10.0.0.2/29", "10.0.0.3/29"]
+
+    first = address("10.0.0.1/29", owner("web-0"))
+    ledger.put(None, first)
+    ledger.put(first, None)
+
+    assert [ledger.choose("IPv4", owner(f"new-{number}"), {}).plain for number in range(4)] == [
+        "10.0.0.4",
+        "10.0.0.5",
+        "10.0.0.6",
+        "10.0.0.1",
+    ]
+
+
+def test_a_full_network_names_its_ranges() -> None:
+    ledger = NetworkLedger(network("10.0.0.0/30", "10.0.1.0/30"))
+    for number in range(4):
+        ledger.choose("IPv4", owner(f"web-{number}"), {})
+
+    with pytest.raises(NoFreeAddressError, match=r'PodNetwork "storage" has no free address of 10.0.0.0/30, 10.0.1.0'):
+        ledger.choose("IPv4", owner("web-4"), {})
+    assert ledger.full == ("10.0.0.0/30", "10.0.1.0/30")
+
+
+def test_an_owner_gets_the_address_back_that_was_kept_for_it() -> None:
+    kept = address("10.0.0.5/29", owner("web-0"), claim="")
+    ledger = NetworkLedger(network("10.0.0.0/29"), [kept])
+
+    assert ledger.choose("IPv4", owner("web-0"), {}).plain == "10.0.0.5"
+    assert ledger.choose("IPv4", owner("web-1"), {}).plain == "10.0.0.1"
+
+
+def test_each_rack_has_its_range_and_an_owner_that_moved_gets_another_address() -> None:
+    selectors = [{"matchLabels": {"rack": rack}} for rack in "ab"]
+    ledger = NetworkLedger(
+        network(
+            {"cidr": "10.0.0.0/29", "nodeSelector": selectors[0]}, {"cidr": "10.0.1.0/29", "nodeSelector": selectors[1]}
+        )
+    )
+    there = address("10.0.0.1/29", owner())
+    ledger.put(None, there)
+
+    assert ledger.choose("IPv4", owner(), RACK_A).plain == "10.0.0.1"
+    assert ledger.choose("IPv4", owner(), RACK_B).plain == "10.0.1.1"
+    with pytest.raises(NoFreeAddressError, match="no free address of IPv4 for the node"):
+        ledger.choose("IPv4", owner("web-1"), {})
+
+
+def test_both_families_are_assigned_apart() -> None:
+    ledger = NetworkLedger(network("10.0.0.0/29", "2001:db8::/64"))
+
+    assert ledger.families == ("IPv4", "IPv6")
+    assert [ledger.choose(family, owner(), {}).text for family in ledger.families] == ["10.0.0.1/29", "2001:db8::1/64"]
+
+
+def test_a_reserved_address_goes_to_its_owner_alone() -> None:
+    reserved = [{"address": "10.0.0.1", "namespace": "db", "name": "web-7"}]
+    ledger = NetworkLedger(network("10.0.0.0/29", reservations=reserved))
+
+    assert ledger.choose("IPv4", owner("web-0"), {}).plain == "10.0.0.2"
+    with pytest.raises(WrongAddressError, match=r"address 10.0.0.1 is reserved for db/web-7"):
+        ledger.choose("IPv4", owner("web-1"), {}, ["10.0.0.1"])
+    assert ledger.choose("IPv4", owner("web-7"), {}).plain == "10.0.0.1"
+    assert (ledger.usage[0].used, ledger.usage[0].reserved, ledger.usage[0].total) == (2, 0, 6)
+
+
+def test_a_requested_address_is_checked() -> None:
+    ledger = NetworkLedger(network({"cidr": "10.0.0.0/29", "exclude": ["10.0.0.3"]}), [address("10.0.0.2/29", owner())])
+
+    assert ledger.choose("IPv4", owner("a"), {}, ["10.0.0.6"]).plain == "10.0.0.6"
+    assert ledger.choose("IPv4", owner("c"), {}).plain == "10.0.0.1"  # the next one is not behind the requested one
+    with pytest.raises(AddressTakenError, match="is assigned to db/web-0"):
+        ledger.choose("IPv4", owner("b"), {}, ["10.0.0.2"])
+    for wrong in ("10.0.0.3", "10.0.0.7", "10.9.0.1"):
+        with pytest.raises(WrongAddressError, match="is not in any of the network's ranges"):
+            ledger.choose("IPv4", owner("b"), {}, [wrong])
+
+
+def test_two_workers_never_choose_one_address() -> None:
+    ledger = NetworkLedger(network("10.0.0.0/30"))
+    chosen = ledger.choose("IPv4", owner("a"), {})
+    assert ledger.choose("IPv4", owner("a"), {}) == chosen
+    assert ledger.choose("IPv4", owner("b"), {}).plain == "10.0.0.2"
+
+    ledger.forget(chosen)
+
+    assert ledger.choose("IPv4", owner("c"), {}).plain == "10.0.0.1"
+
+
+def test_an_address_that_another_controller_has_assigned_meanwhile_is_not_chosen_again() -> None:
+    ledger = NetworkLedger(network("10.0.0.0/29"))
+    chosen = ledger.choose("IPv4", owner("a"), {})
+    ledger.put(None, address(chosen.text, owner("b")))
+
+    assert ledger.choose("IPv4", owner("a"), {}).plain == "10.0.0.2"
+
+
+def test_addresses_outside_the_ranges_stay_assigned_but_are_not_counted() -> None:
+    outside = address("10.9.0.1/24", owner("a"))
+    ledger = NetworkLedger(network("10.0.0.0/29"), [outside])
+
+    assert (ledger.users, ledger.usage[0].used) == (1, 0)
+    assert not ledger.has(outside)
+    ledger.put(outside, None)
+    assert ledger.users == 0
+
+
+OWNERS = [owner(f"web-{number}") for number in range(9)]
+ACTS = st.lists(
+    st.tuples(st.sampled_from(["choose", "confirm", "keep", "release", "forget", "rebuild"]), st.sampled_from(OWNERS)),
+    max_size=60,
+)
+
+
+@settings(max_examples=200)
+@given(acts=ACTS, reserves=st.booleans())
+def test_whatever_happens_no_address_has_two_owners_and_the_figures_are_true(
+    acts: list[tuple[str, AddressOwner]], *, reserves: bool
+) -> None:
+    reserved = [{"address": "10.0.0.3", "namespace": "db", "name": "web-3"}] if reserves else []
+    spec = network({"cidr": "10.0.0.0/29", "gateway": "10.0.0.1"}, reservations=reserved)
+    ledger = NetworkLedger(spec)
+    chosen: dict[AddressOwner, ChosenAddress] = {}
+    stored: dict[AddressOwner, PodAddress] = {}
+
+    def store(of: AddressOwner, claim: str) -> None:
+        new = address(chosen[of].text, of, claim=claim)
+        ledger.put(stored.get(of), new)
+        stored[of] = new
+
+    for act, of in acts:
+        if act == "choose":
+            try:
+                now = ledger.choose("IPv4", of, {})
+            except NoFreeAddressError:
+                assert not ledger.usage[0].total - ledger.usage[0].used - ledger.usage[0].reserved
+                continue
+            assert chosen.setdefault(of, now) == now  # it keeps what it has
+        elif act in ("confirm", "keep") and of in chosen:
+            store(of, "uid-1" if act == "confirm" else "")
+        elif act == "release" and of in stored:
+            ledger.put(stored.pop(of), None)
+            del chosen[of]
+        elif act == "forget" and of in chosen and of not in stored:
+            ledger.forget(chosen.pop(of))
+        elif act == "rebuild":
+            chosen = {key: value for key, value in chosen.items() if key in stored}
+            ledger = NetworkLedger(spec, stored.values())
+        numbers = [entry.number for entry in chosen.values()]
+        assert len(numbers) == len({*numbers})
+        kept = sum(entry.spec.claim is None for entry in stored.values())
+        unclaimed = reserves and not any(entry.plain == "10.0.0.3" for entry in chosen.values())
+        assert ledger.usage[0].used == len(chosen) - kept
+        assert ledger.usage[0].reserved == kept + unclaimed

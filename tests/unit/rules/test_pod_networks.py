@@ -1,0 +1,80 @@
+"""PodNetworks beside each other and beside the steps that use them; tests/mistakes has what is wrong with one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netdra.networks.ledger import NetworkLedger
+from netdra.rules import pod_networks
+from tests.builders import topology
+from tests.unit.networks.builders import network
+
+TAGGED = """
+- {name: nic, type: macvlan, selector: {cel: 'true'}}
+- {name: tag, type: vlan, dependOn: [nic], network: storage, config: {id: 100, ipam: {type: network}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "warns"),
+    [
+        ({}, {}, True),
+        ({"vlan": 1}, {}, True),
+        ({"vlan": 1}, {"vlan": 1}, True),
+        ({"vlan": 1}, {"vlan": 2}, False),
+        ({"physnet": "a"}, {"physnet": "b"}, False),
+        ({"physnet": "a", "vlan": 1}, {"physnet": "a", "vlan": 1}, True),
+    ],
+)
+def test_ranges_that_overlap_are_warned_of_unless_their_wires_differ(
+    one: dict[str, Any], other: dict[str, Any], *, warns: bool
+) -> None:
+    networks = [network("10.7.0.0/24", name="a", **one), network("10.7.0.128/25", name="b", **other)]
+    found = [*pod_networks.overlaps(networks)]
+
+    assert [name for name, _ in found] == (["b"] if warns else [])
+    assert not warns or 'range 10.7.0.128/25 overlaps with PodNetwork "a"' in found[0][1].what
+
+
+def test_ranges_that_first_and_last_keep_apart_do_not_overlap() -> None:
+    low, high = {"cidr": "10.7.0.0/24", "last": "10.7.0.99"}, {"cidr": "10.7.0.0/24", "first": "10.7.0.100"}
+
+    assert [*pod_networks.overlaps([network(low, name="a"), network(high, name="b")])] == []
+    assert pod_networks.check(network(low, high)) == ()
+
+
+def test_a_step_must_use_the_networks_vlan() -> None:
+    made = topology(TAGGED, name="lan")
+
+    assert [*pod_networks.check_steps(made, {"storage": network("10.7.0.0/24", vlan=100)})] == []
+    (wrong,) = pod_networks.check_steps(made, {"storage": network("10.7.0.0/24", vlan=7)})
+    assert 'the step uses VLAN 100, but PodNetwork "storage" is VLAN 7' in wrong.what
+    (absent,) = pod_networks.missing(made, {})
+    assert 'PodNetwork "storage" does not exist' in absent.what
+
+
+V4 = ("10.0.0.0/29", "10.0.0.0/30", "10.0.0.1", "10.0.0.6", "10.0.0.7", "10.0.0.0", "10.0.0.1-10.0.0.3")
+TEXTS = st.sampled_from([*V4, "::1", "2001:db8::/64", "fe80::1", "", "x"])
+
+
+@given(
+    cidrs=st.lists(TEXTS, min_size=1, max_size=2),
+    first=TEXTS,
+    last=TEXTS,
+    gateway=TEXTS,
+    exclude=st.lists(TEXTS, max_size=2, unique=True),
+    reserved=TEXTS,
+)
+def test_what_passes_the_check_can_be_counted_and_has_an_address(
+    cidrs: list[str], first: str, last: str, gateway: str, exclude: list[str], reserved: str
+) -> None:
+    ranges = [{"cidr": cidr, "first": first, "last": last, "gateway": gateway, "exclude": exclude} for cidr in cidrs]
+    reservations = [{"address": reserved, "namespace": "n", "name": "p"}] if reserved else []
+    net = network(*ranges, reservations=reservations)
+
+    if not pod_networks.check(net):
+        assert all(entry.total > 0 for entry in NetworkLedger(net).usage)

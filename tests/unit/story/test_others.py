@@ -1,0 +1,143 @@
+"""The stories of claims, devices and topologies; who uses which device, and what is free."""
+
+from __future__ import annotations
+
+import pytest
+
+from netdra.story.claims import claim_story
+from netdra.story.devices import device_story
+from netdra.story.objects import ClusterState
+from netdra.story.statement import Story
+from netdra.story.topologies import topology_story
+from netdra.story.usage import ClassUse, DeviceUse, UseCount, class_uses, device_uses, node_uses, pf_uses
+from tests.unit.story.making import NODES, RUNNING, TOPOLOGY, claim, cluster, pod, report, slices
+
+HIDDEN = {"type": "nic", "count": 1, "names": ["wlan0"], "reason": "no policy matches it"}
+OFFERED = {"type": "nic", "count": 2, "names": ["eth0", "eth1"], "devices": [{"policy": "nics"}]}
+STATE = cluster(
+    TOPOLOGY,
+    NODES,
+    report(interfaces=[OFFERED, HIDDEN], summary={"interfaces": 3, "offered": 2, "allocated": 1, "problems": 0}),
+    slices("eth0", "eth1"),
+    slices("br0", node="worker-2", kind="bridge", taints="[{key: dra.networking/gone, effect: NoSchedule}]"),
+    claim("net", "eth0"),
+    pod("db-0", "net"),
+)
+
+UNUSED = "{apiVersion: networking.dra.io/v1alpha1, kind: NetworkTopologyUsage, metadata: {name: fast}}"
+
+
+def cause(story: Story) -> str:
+    assert story.cause is not None
+    return f"{story.cause.text}; {story.cause.next_step}"
+
+
+def device(state: ClusterState, name: str, node: str = "worker-1") -> Story:
+    return device_story(state, node, name)
+
+
+def test_a_device_has_its_policy_and_its_claims() -> None:
+    story = device(STATE, "eth0")
+    assert (story.state, story.cause) == ("is allocated to apps/net", None)
+    texts = [each.text for each in story.statements]
+    assert 'offered by DeviceExposurePolicy "nics"' in texts
+    assert "allocated to ResourceClaim apps/net, used by db-0" in texts
+    assert device(STATE, "eth1").state == "is published and free"
+
+
+@pytest.mark.parametrize(
+    ("node", "name", "text"),
+    [
+        ("worker-2", "br0", "restore the interface"),
+        ("worker-1", "wlan0", 'interface "wlan0" is hidden: no policy matches it'),
+        ("worker-1", "eth7", 'node "worker-1" has no device and no interface "eth7"; its devices: eth0, eth1'),
+        ("worker-3", "eth0", 'node "worker-3" does not exist; nodes: worker-1, worker-2'),
+    ],
+)
+def test_what_is_wrong_with_a_device_is_its_cause(node: str, name: str, text: str) -> None:
+    assert text in cause(device(STATE, name, node))
+
+
+def test_a_claim_has_its_state() -> None:
+    story = claim_story(STATE, "apps", "net")
+    assert story.state == "is used by db-0"
+    assert cause(story) == (
+        "Pod apps/db-0 does not run, and no driver has reported on the claim's devices; netdra why pod apps/db-0"
+    )
+    runs = pod("db-0", "net", spec="nodeName: worker-1", status=RUNNING)
+    assert claim_story(cluster(TOPOLOGY, NODES, slices("eth0"), claim("net", "eth0"), runs), "apps", "net").is_fine
+    waits = claim_story(cluster(TOPOLOGY, NODES, slices("eth0"), claim("first", "eth0"), claim("net")), "apps", "net")
+    assert waits.state == "is not allocated"
+    assert "eth0: held by claim apps/first" in cause(waits)
+    assert 'did you mean "net"?' in cause(claim_story(STATE, "apps", "nett"))
+
+
+def test_an_allocated_device_that_is_not_published_is_a_warning() -> None:
+    story = claim_story(cluster(TOPOLOGY, NODES, claim("net", "eth0")), "apps", "net")
+    assert story.is_fine
+    assert "is allocated and is no longer published; netdra why device worker-1/eth0" in cause(story)
+
+
+def test_a_topology_counts_its_devices() -> None:
+    state = cluster(TOPOLOGY, NODES, slices("eth0", "eth1"), claim("net", "eth0"), UNUSED)
+    story = topology_story(state, "fast")
+    assert (story.state, story.cause) == ("is Ready", None)
+    assert "2 devices on 1 node, 1 free" in [each.text for each in story.statements]
+    without = topology_story(cluster(TOPOLOGY, NODES, slices("br0", kind="bridge")), "fast")
+    assert 'no device of the cluster matches DeviceClass "fast-nic"' in cause(without)
+    assert 'did you mean "fast"?' in cause(topology_story(state, "fst"))
+
+
+def test_a_topology_whose_claims_fail_says_so() -> None:
+    usage = """
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopologyUsage
+metadata: {name: fast}
+status: {users: 2, usedBy: [apps/a], conditions: [
+  {type: Degraded, status: 'True', reason: ClaimsFailed, message: 1 claim fails}]}
+"""
+    story = topology_story(cluster(TOPOLOGY, NODES, slices("eth0"), usage), "fast")
+    assert cause(story) == "Degraded: 1 claim fails; netdra why claim NAMESPACE/NAME"
+
+
+def test_devices_are_listed_with_their_users_and_hidden_interfaces_with_their_reason() -> None:
+    found = {(use.node, use.device): use for use in device_uses(STATE)}
+    assert [(key, use.state) for key, use in found.items()] == [
+        (("worker-1", "eth0"), "allocated"),
+        (("worker-1", "eth1"), "free"),
+        (("worker-1", "wlan0"), "hidden"),
+        (("worker-2", "br0"), "tainted"),
+    ]
+    assert found["worker-1", "eth0"].claims == ("apps/net",)
+    assert found["worker-1", "eth0"].pods == ("db-0",)
+    assert [use.device for use in device_uses(STATE, ["worker-2"])] == ["br0"]
+    assert isinstance(found["worker-1", "wlan0"], DeviceUse)
+
+
+def test_what_is_free_is_counted_by_node_class_and_pf() -> None:
+    assert node_uses(STATE) == [
+        UseCount(
+            name="worker-1", devices=2, allocated=1, free=1, tainted=0, bandwidth=50_000, allocated_bandwidth=25_000
+        ),
+        UseCount(name="worker-2", devices=1, allocated=0, free=0, tainted=1, bandwidth=25_000),
+    ]
+    assert [use.name for use in pf_uses(STATE, ["worker-1"])] == ["worker-1/eth0", "worker-1/eth1"]
+    assert [*class_uses(STATE)] == [ClassUse(device_class="fast-nic", devices=2, allocated=1, free=1, nodes=1)]
+
+
+def test_the_bandwidth_of_a_pf_is_that_of_its_link_and_vfs_have_their_share() -> None:
+    text = slices("pf0v0", "pf0v1", kind="vf").replace("linkSpeed: {int: 25000}", "pfName: {string: pf0}")
+    shared = text.replace("taints: []", "taints: []\n    capacity: {dra.networking/bandwidth: {value: '12500'}}")
+    counters = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: counters}
+spec:
+  driver: dra.networking
+  nodeName: worker-1
+  pool: {name: worker-1/vf, generation: 1, resourceSliceCount: 1}
+  sharedCounters: [{name: pf0-counters, counters: {bandwidth: {value: '100000'}}}]
+"""
+    held = claim("net", "pf0v0").replace("worker-1/nic", "worker-1/vf")
+    (use,) = pf_uses(cluster(NODES, shared, counters, held))
+    assert (use.name, use.bandwidth, use.allocated_bandwidth) == ("worker-1/pf0", 100_000, 12_500)

@@ -1,0 +1,313 @@
+"""The story of a pod: its cause, for faults at each step of its way, and all that is well."""
+
+from __future__ import annotations
+
+import pytest
+
+from netdra.story.pods import pod_story
+from netdra.story.statement import Story
+from tests.unit.story.making import (
+    NODES,
+    RUNNING,
+    TOPOLOGY,
+    UNSCHEDULABLE,
+    claim,
+    cluster,
+    event,
+    pod,
+    report,
+    slices,
+)
+
+WAITING = pod("db-0", "net", status=UNSCHEDULABLE)
+PLACED = pod("db-0", "net", spec="nodeName: worker-1", status="phase: Pending")
+ATTACHED = """devices:
+  - driver: dra.networking
+    pool: worker-1/nic
+    device: eth0
+    conditions: [{type: Ready, status: 'True', reason: Attached, lastTransitionTime: '2026-11-27T10:00:04Z'}]
+    networkData: {interfaceName: net1, ips: [10.0.0.5/24], hardwareAddress: '02:00:00:00:00:05'}
+    data:
+      pods:
+      - {name: db-0, uid: uid-of-db-0, steps: [
+          {step: nic, type: host-device, interface: net1, result: {ips: [{address: 10.0.0.5/24}]}}]}
+      - {name: other, uid: uid-of-other, steps: [{step: foreign}]}"""
+
+
+def failed(reason: str, message: str) -> str:
+    return f"""devices:
+  - driver: dra.networking
+    pool: worker-1/nic
+    device: eth0
+    conditions: [{{type: Ready, status: 'False', reason: {reason}, message: {message!r}}}]"""
+
+
+def story(*texts: str, unread: dict[str, str] | None = None) -> Story:
+    return pod_story(cluster(*texts, unread=unread), "apps", "db-0")
+
+
+def cause(*texts: str) -> tuple[str, str]:
+    found = story(*texts).cause
+    assert found is not None
+    return found.reason, f"{found.text}; {found.next_step}"
+
+
+RULE = """
+kind: DeviceTaintRule
+metadata: {name: repair}
+spec: {deviceSelector: {device: eth0}, taint: {key: fan, effect: NoExecute}}
+"""
+BASE = (TOPOLOGY, NODES, report("worker-1"), report("worker-2"))
+TOLERANT = "tolerations: [{operator: Exists}]"
+CAUSES: dict[str, tuple[tuple[str, ...], str, str]] = {
+    "the only device is held": (
+        (WAITING, claim("net"), claim("other", "eth0"), slices("eth0")),
+        "InUse",
+        "eth0: held by claim apps/other",
+    ),
+    "the only device is tainted": (
+        (WAITING, claim("net"), slices("eth0", taints="[{key: dra.networking/link-down, effect: NoSchedule}]")),
+        "Tainted",
+        "the interface has no carrier",
+    ),
+    "an administrator has tainted it": (
+        (
+            WAITING,
+            claim("net"),
+            slices("eth0"),
+            RULE,
+        ),
+        "Tainted",
+        'DeviceTaintRule "repair" sets the taint',
+    ),
+    "the request's selector matches nothing": (
+        (WAITING, claim("net", more=", selectors: [{cel: {expression: 'false'}}]"), slices("eth0")),
+        "NotSelected",
+        "not selected by the request's expression 1",
+    ),
+    "devices are on another node alone": (
+        (
+            pod("db-0", "net", spec="nodeSelector: {zone: b}\n  " + TOLERANT, status=UNSCHEDULABLE),
+            claim("net"),
+            slices("eth0"),
+            slices("br0", node="worker-2", kind="bridge"),
+        ),
+        "NodesExcluded",
+        'worker-1: nodeSelector requires zone=b; the label is "a"',
+    ),
+    "the only node with a device is tainted": (
+        (WAITING, claim("net"), slices("eth0", node="worker-2"), slices("br0", kind="bridge")),
+        "NodesExcluded",
+        "the pod does not tolerate the node's taint gpu:NoSchedule",
+    ),
+    "no such hardware": (
+        (WAITING, claim("net"), slices("br0", "br1", kind="bridge")),
+        "NoDevice",
+        'devices of class "fast-nic" are available on 1 node, which offer 2 bridge',
+    ),
+    "no claim": ((WAITING, slices("eth0")), "InvalidPod", 'there is no ResourceClaim "net"'),
+    "no class": (
+        (WAITING, claim("net", device_class="fast-nicc"), slices("eth0")),
+        "UnknownDeviceClass",
+        'NetworkTopology "fast" has no such root step; did you mean "fast-nic"?',
+    ),
+    "something else": ((WAITING, claim("net"), slices("eth0")), "Unschedulable", "0/2 nodes are available"),
+    "gates": (
+        (pod("db-0", "net", spec="schedulingGates: [{name: quota}]"), claim("net"), slices("eth0")),
+        "SchedulingGated",
+        "quota",
+    ),
+    "not prepared": (
+        (PLACED, claim("net", "eth0", status=failed("NotPrepared", "mtu 9000 is too much")), slices("eth0")),
+        "NotPrepared",
+        'device "eth0" is not prepared: mtu 9000 is too much',
+    ),
+    "a step": (
+        (PLACED, claim("net", "eth0", status=failed("StepFailed", 'step "b" failed')), slices("eth0")),
+        "StepFailed",
+        'device "eth0" is not attached: step "b" failed',
+    ),
+    "no answer of the driver": (
+        (
+            PLACED,
+            claim("net", "eth0"),
+            slices("eth0"),
+            event("FailedPrepareDynamicResources", "not found in the list of registered DRA drivers"),
+        ),
+        "DriverNotRunning",
+        'the kubelet of node "worker-1" cannot reach the driver',
+    ),
+    "another refusal of Prepare": (
+        (PLACED, claim("net", "eth0"), slices("eth0"), event("FailedPrepareDynamicResources", "hostNetwork")),
+        "FailedPrepareDynamicResources",
+        "hostNetwork; correct what the text names",
+    ),
+    "drift": (
+        (
+            pod("db-0", "net", spec="nodeName: worker-1", status=RUNNING),
+            claim("net", "eth0", status=ATTACHED),
+            slices("eth0"),
+            event("NetworkChanged", "net1 has MTU 1300"),
+        ),
+        "NetworkChanged",
+        "the network is not as it was attached: net1 has MTU 1300",
+    ),
+    "an image": (
+        (
+            pod(
+                "db-0",
+                "net",
+                spec="nodeName: worker-1",
+                status="containerStatuses: [{name: main, state: {waiting: {reason: ErrImagePull, message: no such}}}]",
+            ),
+            claim("net", "eth0", status=ATTACHED),
+            slices("eth0"),
+        ),
+        "ErrImagePull",
+        'container "main" waits: ErrImagePull: no such',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_the_cause_is_the_first_error(name: str) -> None:
+    texts, reason, text = CAUSES[name]
+    found = cause(*BASE, *texts)
+    assert found[0] == reason, found
+    assert text in found[1]
+
+
+RUNS = (
+    *BASE,
+    pod("db-0", "net", spec="nodeName: worker-1", status=RUNNING),
+    claim("net", "eth0", status=ATTACHED),
+    slices("eth0"),
+)
+
+
+def test_a_pod_that_runs_is_fine_and_each_step_has_its_address() -> None:
+    found = story(*RUNS, event("NetworkChanged", "of a former pod", uid="another"))
+    assert found.cause is None
+    assert found.state == "runs on node worker-1"
+    (device,) = (each for each in found.statements if each.reason == "Attached")
+    assert device.text == "is attached as net1 with 10.0.0.5/24, MAC 02:00:00:00:00:05"
+    assert device.details == ("step nic (host-device) → net1 10.0.0.5/24",)
+    assert device.time == "2026-11-27T10:00:04Z"
+
+
+def test_a_claim_that_no_container_lists_is_a_warning() -> None:
+    unlisted = pod("db-0", "net", spec="nodeName: worker-1", status=RUNNING, listed=False)
+    found = story(*BASE, unlisted, claim("net", "eth0", status=ATTACHED), slices("eth0"))
+    assert found.is_fine
+    assert found.cause is not None
+    assert 'no container lists claim "net"' in found.cause.text
+
+
+def test_a_pod_that_has_ended_has_no_problem() -> None:
+    ended = pod("db-0", "net", spec="nodeName: worker-1", status="phase: Succeeded")
+    found = story(*BASE, ended, claim("net", "eth0"), slices("eth0"))
+    assert (found.state, found.cause) == ("has ended (Succeeded)", None)
+
+
+def test_a_deleted_pod_has_the_reason_why_it_stays() -> None:
+    deleted = pod("db-0", "net", spec="nodeName: worker-1").replace(
+        "metadata: {", "metadata: {deletionTimestamp: 'x', "
+    )
+    assert cause(*BASE, deleted, claim("net", "eth0"), event("NetworkNotDetached", "busy"))[0] == "NetworkNotDetached"
+
+
+def test_a_claim_of_another_namespace_is_named() -> None:
+    elsewhere = claim("net").replace("namespace: apps", "namespace: other")
+    assert 'it is in namespace "other"' in cause(*BASE, WAITING, elsewhere, slices("eth0"))[1]
+
+
+def test_a_missing_plugin_comes_before_the_missing_device() -> None:
+    topology = TOPOLOGY.replace("type: host-device", "type: ovs")
+    lacks = report("worker-1", missingPlugins=[{"name": "ovs", "reason": "it does not answer VERSION"}])
+    reason, text = cause(topology, NODES, lacks, WAITING, claim("net"), slices("eth0"))
+    assert reason == "PluginMissing"
+    assert 'node worker-1 cannot run CNI plugin "ovs"' in text
+    assert "it does not answer VERSION" in text
+
+
+@pytest.mark.parametrize(
+    ("texts", "reason", "text"),
+    [
+        ((), "DriverMissing", "has never reported from node"),
+        (
+            (report(interfaces=[{"type": "nic", "count": 1, "names": ["eth0"], "reason": "no policy matches it"}]),),
+            "NoDevices",
+            "eth0: no policy matches it; create a DeviceExposurePolicy",
+        ),
+    ],
+)
+def test_a_node_without_devices_says_why(texts: tuple[str, ...], reason: str, text: str) -> None:
+    found = cause(TOPOLOGY, NODES, WAITING, claim("net"), *texts)
+    assert found[0] == reason
+    assert text in found[1]
+
+
+def test_an_extended_resource_that_nobody_provides_is_the_cause() -> None:
+    asks = WAITING.replace("resources: {claims: [{name: net}]}", "resources: {limits: {example.com/nicc: 1}}")
+    provided = TOPOLOGY.replace("type: host-device", "type: host-device, extendedResourceName: example.com/nic")
+    found = cause(provided, NODES, asks.replace("{name: net, resourceClaimName: net}", ""), slices("eth0"))
+    assert found[0] == "UnknownResource"
+    assert 'did you mean "example.com/nic"?' in found[1]
+
+
+def test_an_extended_resource_is_explained_as_a_claim_is() -> None:
+    asks = WAITING.replace("resources: {claims: [{name: net}]}", "resources: {limits: {example.com/nic: 1}}")
+    provided = TOPOLOGY.replace("type: host-device", "type: host-device, extendedResourceName: example.com/nic")
+    texts = (asks.replace("{name: net, resourceClaimName: net}", ""), claim("other", "eth0"), slices("eth0"))
+    assert cause(provided, NODES, *texts)[0] == "InUse"
+
+
+def test_a_policy_that_loses_is_the_cause_if_it_would_offer_the_type() -> None:
+    policy = """
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: b}
+spec: {selector: {cel: 'true'}, exposure: {supportedCNIPlugins: [{name: PLUGIN}]}}
+status: {conditions: [{type: Conflicting, status: 'True', reason: SameRank, message: '"a" alone is used'}]}
+"""
+    texts = (*BASE, WAITING, claim("net"), slices("br0", kind="bridge"))
+    assert cause(*texts, policy.replace("PLUGIN", "host-device"))[0] == "SameRank"
+    assert cause(*texts, policy.replace("PLUGIN", "macvlan"))[0] == "NoDevice"
+
+
+def test_a_topology_that_is_not_ready_is_the_cause_before_the_pod_runs_and_a_warning_after() -> None:
+    refused = "status: {conditions: [{type: Ready, status: 'False', reason: PluginNotAllowed, message: firewall}]}"
+    topology = "\n".join([*TOPOLOGY.splitlines()[:-1], refused])
+    assert cause(topology, NODES, WAITING, claim("net"), slices("eth0"))[0] == "PluginNotAllowed"
+    runs = story(topology, *RUNS[1:])
+    assert runs.is_fine
+    assert runs.cause is not None
+    assert runs.cause.severity == "warning"
+
+
+def test_a_port_that_is_not_bound_is_the_cause() -> None:
+    port = """
+apiVersion: networking.dra.io/v1alpha1
+kind: NeutronPort
+metadata: {name: p, namespace: apps}
+spec: {claim: {name: net, uid: uid-of-net}, request: nic, pool: worker-1/nic, device: eth0, nodeName: worker-1,
+  topology: fast, step: nic, physnet: physnet2, pciAddress: '0000:03:00.2', host: worker-1}
+status: {conditions: [{type: Bound, status: 'False', reason: BindingFailed, message: no agent}]}
+"""
+    found = cause(*BASE, PLACED, claim("net", "eth0"), slices("eth0"), port)
+    assert found[0] == "BindingFailed"
+    assert "no agent" in found[1]
+
+
+def test_an_unknown_pod_has_the_nearest_name() -> None:
+    found = pod_story(cluster(pod("db-0")), "apps", "bd-0")
+    assert found.cause is not None
+    assert found.cause.next_step == 'did you mean "db-0"?'
+
+
+def test_kinds_that_cannot_be_read_are_listed_and_the_rest_is_told() -> None:
+    refusals = {"resourceslices": "no right to list resourceslices", "nodes": "no right to list nodes"}
+    found = story(TOPOLOGY, WAITING, claim("net"), unread=refusals)
+    assert found.unread == tuple(refusals.values())
+    assert found.cause is not None
+    assert found.cause.text == "the scheduler does not place the pod: 0/2 nodes are available"
