@@ -86,7 +86,7 @@ def forecast_page(text: str, node: str, forecast: Forecast | None = None, proble
         problem: why there is none.
     """
     content = (_result(forecast) if forecast is not None else None, note(problem, "problem") if problem else None)
-    return page("What if", (content, _form(text or EXAMPLE, node)), here="What if")
+    return page("Try a policy", (content, _form(text or EXAMPLE, node)), here="Try a policy")
 
 
 def _form(text: str, node: str) -> Markup:

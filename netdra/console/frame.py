@@ -18,7 +18,7 @@ _PAGES = (
     ("Nodes", PageAddress()),
     ("Pod", PageAddress("pod")),
     ("Why", PageAddress("why")),
-    ("What if", PageAddress("what-if")),
+    ("Try a policy", PageAddress("what-if")),
 )
 MAX_ROWS = 500
 """Rows of one table; the page says how many are left out."""

@@ -70,7 +70,7 @@ def _graphs(cluster: ClusterState, pod: PlacedPod) -> Iterator[Markup]:
     topologies = {topology.name: (topology, claim) for claim in present for topology in cluster.known.asked(claim)}
     failures = [*_failures(cluster, pod, present)]
     if not topologies:
-        yield note("No claim of the pod requests a device of a NetworkTopology, so there is no graph.")
+        yield note("The pod has no graph: its claims request no device of a NetworkTopology.")
     for topology, claim in topologies.values():
         yield _graph(topology, _done(claim, pod), failures, pod)
 
