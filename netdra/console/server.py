@@ -173,7 +173,11 @@ class Console:
             return forecast_page("", asked.query.get("node", ""))
         if not asked.name:
             return pod_form(asked.query) if asked.page == "pod" else story_form(asked.query)
-        cluster = await self._read(partial(self._source.objects, asked.kind, asked.place, asked.name))
+        return await self._read(partial(self._of_object, asked))
+
+    async def _of_object(self, asked: PageRoute) -> bytes:
+        """The page of a pod or a story."""
+        cluster = await self._source.objects(asked.kind, asked.place, asked.name)
         # In a thread: the story of a pod that is not scheduled searches all devices.
         return await asyncio.to_thread(_pod if asked.page == "pod" else _story, cluster, asked)
 
