@@ -143,7 +143,7 @@ def fleet_page(nodes: Sequence[NodeCounts], shown: Shown, problem: str = "", ver
         _heat_map(chosen),
         legend(),
         _filter(shown),
-        table(f"{len(chosen)} nodes", ("Node", *map(str.capitalize, STATES), "Problems"), map(_row, rows)),
+        table(f"Nodes: {len(chosen)}", ("Node", *map(str.capitalize, STATES), "Problems"), map(_row, rows)),
         _pages(len(chosen), shown),
     )
     return page("Nodes", content, is_live=True, here="Nodes", version=version)
@@ -168,7 +168,7 @@ def _heat_map(nodes: Collection[NodeCounts]) -> Markup:
     left = len(nodes) - drawn
     box = f"0 0 {width} {height}"
     drawing = element("svg", cells, viewBox=box, width=width, height=height, class_="heat", aria_hidden="true")
-    about = "Each cell is a node; the darker it is, the more of its devices are allocated. The table has the numbers."
+    about = "Each cell is a node, by the share of its devices that are allocated. The table has the numbers."
     return element(
         "figure",
         drawing if drawn else None,

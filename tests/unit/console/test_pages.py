@@ -103,7 +103,7 @@ def test_the_fleet_has_a_cell_for_each_node_and_a_table_by_pages() -> None:
     assert [found.attributes["href"] for found in few.all("a") if "nodes/" in found.attributes["href"]] == [
         "/nodes/node-0007"
     ] * 2
-    assert "100 nodes" in Page(fleet_page(nodes, Shown(text="node-00"))).words
+    assert "Nodes: 100" in Page(fleet_page(nodes, Shown(text="node-00"))).words
 
 
 def test_five_thousand_nodes_are_a_page_in_less_than_a_second() -> None:
