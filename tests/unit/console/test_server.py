@@ -226,18 +226,17 @@ def test_streams_and_waiting_pages_are_bounded(monkeypatch: pytest.MonkeyPatch) 
         async with browser.session.get("/live?of=/"), browser.session.get("/live?of=/"):
             await asyncio.sleep(0.5)  # a stream counts a moment after its headers are sent
             assert (await browser.get("/live?of=/"))[0].status == 503
-        gate = asyncio.Event()
+        gate, begun = asyncio.Event(), asyncio.Event()
 
         async def slow(*_: str) -> None:
+            begun.set()
             await gate.wait()
 
         monkeypatch.setattr(browser.source, "node", slow)
         first = asyncio.create_task(browser.get(f"/nodes/{NODE}"))
-        while True:
-            answer, _ = await browser.get("/pod/default/db-0")
-            if answer.status == 503:
-                break
-            await asyncio.sleep(0.01)
+        await begun.wait()
+        answer, _ = await browser.get("/pod/default/db-0")
+        assert answer.status == 503
         assert answer.headers["Retry-After"] == "5"
         first.cancel()
         gate.set()
