@@ -21,7 +21,7 @@ from bench.figures import Figure
 from netdra.cli.terminal import print_table
 
 BENCHMARKS = (
-    *("addresses", "allocator", "chain", "churn", "discovery", "exposure"),
+    *("addresses", "allocator", "chain", "churn", "console", "discovery", "exposure"),
     *("hollow", "hook", "neutron", "nri", "pods", "publishing", "registry", "scale", "scheduling", "storms", "webhook"),
 )
 """Modules of this package: `run` returns figures, and `QUICK` has constants, by name, for a run of a few seconds."""

@@ -23,11 +23,12 @@ def main() -> int:
     needs = "; ".join(f"{need}: {meaning}" for need, meaning in NEEDS.items())
     build.add_argument("--for", dest="need", choices=NEEDS, default="tests", help=f"what they are for ({needs})")
     system = verbs.add_parser("system", help="install the Debian packages that are missing, and make room for watches")
-    system.add_argument("--for", dest="need", choices=["tests", "runtimes"], default="tests", help="what they are for")
+    kinds = ["tests", "runtimes", "browser"]
+    system.add_argument("--for", dest="need", choices=kinds, default="tests", help="what they are for")
     arguments = parser.parse_args()
     try:
         if arguments.verb == "system":
-            ensure_packages(runtimes=arguments.need == "runtimes")
+            ensure_packages(runtimes=arguments.need == "runtimes", browser=arguments.need == "browser")
             ensure_watches()
             return 0
         named = [component(name) for name in arguments.names if name != OPENSTACK]

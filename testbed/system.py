@@ -31,6 +31,8 @@ PROGRAMS = {
 }
 # What other runtimes than containerd need.
 PROGRAMS_OF_RUNTIMES = {"conmon": "conmon"}
+# What the cluster tests open the console with.
+PROGRAMS_OF_BROWSER = {"chromium": "chromium"}
 _C_LIBRARY = Path("/usr/include/stdlib.h")
 APT = "apt"
 """The lock of those who install packages: apt itself does not wait for others that read its lists anew."""
@@ -47,19 +49,20 @@ class MissingPackagesError(Exception):
     """Packages are missing and cannot be installed here; the text names them."""
 
 
-def ensure_packages(*, runtimes: bool = False) -> list[str]:
+def ensure_packages(*, runtimes: bool = False, browser: bool = False) -> list[str]:
     """Install what is missing, and return the names of what was installed.
 
     Args:
         runtimes: also what runtimes need that are not started by `make test`.
+        browser: also Chromium.
 
     Raises:
         MissingPackagesError: something is missing, and this is not root on a machine with apt.
     """
-    if not _missing(runtimes=runtimes):
+    if not _missing(runtimes=runtimes, browser=browser):
         return []
     with locked(APT):
-        return _install(_missing(runtimes=runtimes))
+        return _install(_missing(runtimes=runtimes, browser=browser))
 
 
 def ensure_watches() -> None:
@@ -94,10 +97,10 @@ def _install(missing: Sequence[str]) -> list[str]:
     return [*missing]
 
 
-def _missing(*, runtimes: bool) -> list[str]:
+def _missing(*, runtimes: bool, browser: bool) -> list[str]:
     # Debian keeps some of them where only root's PATH goes.
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-    programs = PROGRAMS | (PROGRAMS_OF_RUNTIMES if runtimes else {})
+    programs = PROGRAMS | (PROGRAMS_OF_RUNTIMES if runtimes else {}) | (PROGRAMS_OF_BROWSER if browser else {})
     missing = {package for program, package in programs.items() if shutil.which(program, path=path) is None}
     if not _C_LIBRARY.exists():
         missing.add("libc6-dev")

@@ -12,14 +12,10 @@ import msgspec
 from netdra.cli import shared, terminal
 from netdra.cli.shared import ClusterAccess
 from netdra.model.errors import InvalidInputError
-from netdra.story.claims import claim_story
-from netdra.story.devices import device_story
 from netdra.story.objects import ClusterState
-from netdra.story.pods import pod_story
 from netdra.story.statement import Statement, Story
-from netdra.story.topologies import topology_story
+from netdra.story.subjects import KINDS, object_story
 
-KINDS = ("pod", "claim", "device", "topology")
 _MARKS = {"ok": "✓", "info": "·", "warning": "!", "error": "✗"}
 _TIME_WIDTH = len("2026-11-27T10:00:00Z")
 
@@ -33,13 +29,7 @@ class Subject(msgspec.Struct, frozen=True):
 
     def story(self, cluster: ClusterState) -> Story:
         """Its story."""
-        if self.kind == "pod":
-            return pod_story(cluster, self.place, self.name)
-        if self.kind == "claim":
-            return claim_story(cluster, self.place, self.name)
-        if self.kind == "device":
-            return device_story(cluster, self.place, self.name)
-        return topology_story(cluster, self.name)
+        return object_story(cluster, self.kind, self.place, self.name)
 
 
 @click.command(name="why")
@@ -99,11 +89,7 @@ async def _follow(access: ClusterAccess, subject: Subject, output: str, *, watch
     """Print the story, and with `watch` each further one that differs."""
     from netdra.cli import why_objects
 
-    scope = why_objects.Scope(
-        namespace=subject.place if subject.kind in ("pod", "claim") else "",
-        pod=subject.name if subject.kind == "pod" else "",
-        node=subject.place if subject.kind == "device" else "",
-    )
+    scope = why_objects.scope_of(subject.kind, subject.place, subject.name)
     former = None
     async with access.client() as client:
         while True:

@@ -1,12 +1,13 @@
 """The objects of a cluster that a story is made of, read only, with the user's kubeconfig and rights.
 
-Called by `why`, `get` and `top`. A kind that the user has no right to read is left out, and the story says so.
+Called by `why`, `get`, `top` and `console`. A kind that the user has no right to read is left out, and the story says
+so.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
@@ -16,6 +17,7 @@ from netdra.kube.client import Client, Selection
 from netdra.kube.errors import ApiError
 from netdra.kube.resources import KubernetesObject, Resource
 from netdra.kube.watch import watch
+from netdra.model.claim import ResourceClaim
 from netdra.model.errors import NetdraError
 from netdra.story.objects import ClusterEvent, ClusterState, PlacedPod, PlacementNode, TaintRule
 
@@ -57,6 +59,15 @@ class Scope(NamedTuple):
     node: str = ""
 
 
+def scope_of(kind: str, place: str, name: str) -> Scope:
+    """The scope of the story of an object; `place` is its namespace, or its node. A node has no story of its own."""
+    return Scope(
+        namespace=place if kind in ("pod", "claim") else "",
+        pod=name if kind == "pod" else "",
+        node=name if kind == "node" else place if kind == "device" else "",
+    )
+
+
 async def read(client: Client, scope: Scope) -> ClusterState:
     """The objects.
 
@@ -90,6 +101,38 @@ async def read(client: Client, scope: Scope) -> ClusterState:
     )
 
 
+async def read_node(client: Client, node: str) -> ClusterState:
+    """The objects of one node: its slices of all drivers, its report, and the claims that have devices of its pools.
+
+    Raises:
+        ApiError: the API server does not answer.
+    """
+    reader = _Reader(client)
+    slices, reports, drivers, policies, rules = await asyncio.gather(
+        reader.list(resources.RESOURCE_SLICES, Selection(field_selector=f"spec.nodeName={node}")),
+        reader.reports(node),
+        reader.drivers(),
+        reader.list(resources.POLICIES),
+        reader.list(TAINT_RULES),
+    )
+    pools = {(one.spec.driver, one.spec.pool.name) for one in slices}
+    return ClusterState(
+        slices=slices,
+        node_networks=reports,
+        drivers=drivers,
+        policies=policies,
+        taint_rules=rules,
+        claims=await reader.list(resources.RESOURCE_CLAIMS, keep=lambda claim: _has_device(claim, pools)),
+        unread=reader.unread,
+    )
+
+
+def _has_device(claim: ResourceClaim, pools: Collection[tuple[str, str]]) -> bool:
+    """Whether a claim has a device of one of the pools."""
+    allocation = claim.status.allocation
+    return allocation is not None and any((one.driver, one.pool) in pools for one in allocation.devices.results)
+
+
 async def _nothing() -> Sequence[Any]:
     return ()
 
@@ -101,16 +144,24 @@ class _Reader:
         self._client = client
         self.unread: dict[str, str] = {}
 
-    async def list(self, resource: Resource[T], selection: Selection = _ALL, note: str = "") -> Sequence[T]:
+    async def list(
+        self,
+        resource: Resource[T],
+        selection: Selection = _ALL,
+        note: str = "",
+        keep: Callable[[T], bool] = lambda _: True,
+    ) -> Sequence[T]:
         """The objects of a selection; none if they cannot be read.
 
         Args:
             resource: the kind.
             selection: the objects of the kind.
             note: the name of what is unknown then; the kind's plural by default.
+            keep: whether an object is kept in memory.
         """
         try:
-            return await self._client.list(resource, selection)
+            found = await self._client.gather(resource, lambda entry: entry if keep(entry) else None, selection)
+            return [entry for entry in found if entry is not None]
         except ApiError as problem:
             if problem.status.code not in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
                 raise

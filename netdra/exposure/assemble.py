@@ -13,7 +13,16 @@ from netdra.exposure.offers import NicOffers, Offer
 from netdra.exposure.pooling import with_lanes
 from netdra.exposure.select import CandidateInterface, select
 from netdra.model import names
-from netdra.model.device import Decision, ExposedCounterSet, ExposedDevice, ExposureResult, Features, Lane, Problem
+from netdra.model.device import (
+    POOLED,
+    Decision,
+    ExposedCounterSet,
+    ExposedDevice,
+    ExposureResult,
+    Features,
+    Lane,
+    Problem,
+)
 from netdra.model.inventory import Interface
 from netdra.model.resource import MAX_ATTRIBUTES_AND_CAPACITIES, CapacityRequestPolicy, DeviceCapacity, DeviceTaint
 
@@ -200,7 +209,7 @@ def _decision(offer: Offer, personas: tuple[Persona, ...], pool: tuple[int, tupl
     exposed = tuple(persona.name for persona in personas)
     if pooled:
         devices = ", ".join(pooled) if len(pooled) <= 2 else f"{pooled[0]} … {pooled[-1]} ({len(pooled)} devices)"
-        reason = f"pooled: one of the {count} VFs of {devices}; the node selects any of them for a claim"
+        reason = f"{POOLED}one of the {count} VFs of {devices}; the node selects any of them for a claim"
     elif exposed:
         winners = ", ".join(f'"{policy}"' for policy in sorted({persona.template.policy for persona in personas}))
         reason = f"exposed as {', '.join(exposed)} by {winners}"

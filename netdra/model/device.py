@@ -136,6 +136,10 @@ registered; its file is not there or not allowed; what policies make of it canno
 """
 
 
+POOLED = "pooled: "
+"""The begin of the reason of a VF that is one of those of a device of pooled VFs."""
+
+
 class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """Why an interface is offered or hidden.
 

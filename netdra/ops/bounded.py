@@ -234,6 +234,11 @@ class BoundedServer:
         for each in opened:
             self.listen(each)
 
+    @property
+    def port(self) -> int:
+        """The port of the first address that it listens on."""
+        return self._listeners[0].port
+
     def listen(self, opened: socket.socket) -> None:
         """Accept connections of a socket that listens already."""
         self._listeners.append(_Listener(opened, self))
@@ -349,6 +354,10 @@ class _Listener:
         else:
             self._wait()
             self._server.accept(accepted, address)
+
+    @property
+    def port(self) -> int:
+        return int(self._opened.getsockname()[1])
 
     def close(self) -> None:
         if self._opened.fileno() >= 0:

@@ -1,16 +1,16 @@
 """A server of HTTP/1.1: requests in, answers out, bounded in size, time and number.
 
-Used by `netdra.ops.server` for what is asked about a process, and by `netdra.admission.server`. HTTP is aiohttp's; what
-it leaves open, how many connections there may be and how long each may take, is `netdra.ops.bounded`'s. Of aiohttp the
-server alone is imported, without its framework of routes and files.
+Used by `netdra.ops.server` for what is asked about a process, by `netdra.admission.server` and by
+`netdra.console.server`. HTTP is aiohttp's; what it leaves open, how many connections there may be and how long each may
+take, is `netdra.ops.bounded`'s. Of aiohttp the server alone is imported, without its framework of routes and files.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Hashable, Mapping
+from contextlib import aclosing, asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
 from traceback import clear_frames
@@ -20,7 +20,7 @@ from aiohttp.http import HttpProcessingError
 from aiohttp.web_exceptions import HTTPException
 from aiohttp.web_protocol import RequestPayloadError
 from aiohttp.web_request import BaseRequest
-from aiohttp.web_response import Response
+from aiohttp.web_response import Response, StreamResponse
 from aiohttp.web_server import Server
 
 from netdra.ops.bounded import BoundedConnection, BoundedServer, ConnectionLimits
@@ -39,11 +39,18 @@ _TEXT = "text/plain; charset=utf-8"
 
 
 class Answer(NamedTuple):
-    """What is answered to a request."""
+    """What is answered to a request.
+
+    Attributes:
+        headers: further headers.
+        parts: more of the body, sent as it comes and in chunks; the connection is closed after it.
+    """
 
     status: HTTPStatus
     body: bytes
     content_type: str = _TEXT
+    headers: Mapping[str, str] = {}
+    parts: AsyncGenerator[bytes, None] | None = None
 
 
 class HTTPRequest(NamedTuple):
@@ -54,6 +61,8 @@ class HTTPRequest(NamedTuple):
         peer: the client's address.
         trusted: whether the client has shown a certificate that is trusted.
         body: reads the body; raises an error of aiohttp's if the client does not send it.
+        method: GET, HEAD or POST.
+        headers: by name, in any case; the first of several of one name.
     """
 
     path: str
@@ -61,6 +70,8 @@ class HTTPRequest(NamedTuple):
     peer: str
     trusted: bool
     body: Callable[[], Awaitable[bytes]]
+    method: str = "GET"
+    headers: Mapping[str, str] = {}
 
 
 Respond = Callable[[HTTPRequest], Awaitable[Answer | None]]
@@ -181,7 +192,7 @@ class _Port:
     def connection(self, server: BoundedServer, peer: Hashable) -> _Connection:
         return _Connection(server, peer, self)
 
-    async def _handle(self, request: BaseRequest) -> Response:
+    async def _handle(self, request: BaseRequest) -> StreamResponse:
         connection = self.connections.get(request.protocol)
         if connection is None or connection.gone:
             raise ConnectionResetError("the connection was broken off")
@@ -207,8 +218,13 @@ class _Port:
             if request.method not in methods:
                 answer = plain(HTTPStatus.METHOD_NOT_ALLOWED)
             else:
-                answer = await self._answer(HTTPRequest(path, query, str(connection.peer), connection.trusted, body))
-            response = Response(status=answer.status, body=answer.body, headers={"Content-Type": answer.content_type})
+                peer, sent = str(connection.peer), request.headers
+                asked = HTTPRequest(path, query, peer, connection.trusted, body, request.method, sent)
+                answer = await self._answer(asked)
+            headers = {"Content-Type": answer.content_type, **answer.headers}
+            if answer.parts is not None:
+                return await _stream(request, StreamResponse(status=answer.status, headers=headers), answer)
+            response = Response(status=answer.status, body=answer.body, headers=headers)
             if answer.status is HTTPStatus.METHOD_NOT_ALLOWED:
                 response.headers["Allow"] = ", ".join(methods)
             if unread:
@@ -227,6 +243,19 @@ class _Port:
         except Exception:
             log.exception("%s", request.path)
             return plain(HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+async def _stream(request: BaseRequest, response: StreamResponse, answer: Answer) -> StreamResponse:
+    """Send an answer as its parts come; a client that goes away ends it."""
+    assert answer.parts is not None
+    response.force_close()
+    await response.prepare(request)
+    await response.write(answer.body)
+    async with aclosing(answer.parts) as parts:
+        async for part in parts:
+            await response.write(part)
+    await response.write_eof()
+    return response
 
 
 def _of_aiohttp() -> logging.Logger:

@@ -152,6 +152,7 @@ PREPARATIONS: Mapping[str, Job] = {
     job.name: job
     for job in (
         Job("packages", ("python3", "-m", "testbed", "system")),
+        Job("browser", ("python3", "-m", "testbed", "system", "--for", "browser"), after=("packages",)),
         Job("environment", ("make", "--no-print-directory", ".venv/.dev")),
         # Under emulation compiling takes half a minute, and pytest's own form is found by no other compiler.
         Job("bytecode", ("sh", "-c", _COMPILE), after=("environment",)),
@@ -185,7 +186,7 @@ LEVELS: Mapping[str, Level] = {
         Level(
             "cluster",
             _pytest("tests/cluster", waits=True),
-            after=("environment", "components", "image", "foreign-image"),
+            after=("environment", "components", "image", "foreign-image", "browser"),
             cores=3,
             again=True,
             alone_with=_CORE,

@@ -27,6 +27,7 @@ _NUMBERS = itertools.count(1)
 WITH_ALL = {
     "controller": {"neutron": {"cloudsSecret": "clouds"}},
     "node": {"deviceRegistry": {"enabled": True}},
+    "console": {"enabled": True},
 }
 """Values with which processes have the rights for all that they can do."""
 

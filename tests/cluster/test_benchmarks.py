@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
         "allocator",
         "chain",
         "churn",
+        "console",
         "discovery",
         "hollow",
         "hook",

@@ -88,6 +88,22 @@ WEBHOOK: Rights = {
     f"resourceclaims.{DRA}": frozenset({"get", "list"}),
     f"resourceclaimtemplates.{DRA}": frozenset({"get"}),
 }
+LISTED, FOLLOWED = frozenset({"list"}), frozenset({"list", "watch"})
+CONSOLE: Rights = {
+    "nodes": LISTED,
+    "pods": FOLLOWED,
+    "events": FOLLOWED,
+    f"resourceslices.{DRA}": FOLLOWED,
+    f"resourceclaims.{DRA}": FOLLOWED,
+    f"resourceclaimtemplates.{DRA}": LISTED,
+    f"deviceclasses.{DRA}": LISTED,
+    f"devicetaintrules.{DRA}": LISTED,
+    f"nodenetworks.{OURS}": FOLLOWED,
+    f"networktopologies.{OURS}": FOLLOWED,
+    f"neutronports.{OURS}": FOLLOWED,
+    f"deviceexposurepolicies.{OURS}": LISTED,
+    f"networktopologyusages.{OURS}": LISTED,
+}
 IN_NAMESPACE: dict[str, Rights] = {
     "netdra-node": {},
     "netdra-controller": {
@@ -96,6 +112,7 @@ IN_NAMESPACE: dict[str, Rights] = {
         "pods": READ,
     },
     "netdra-webhook": {"secrets": frozenset({"create"})},
+    "netdra-console": {},
 }
 NAMED = [
     ("netdra-controller", "leases.coordination.k8s.io", "netdra-controller", {"get", "update"}, NETDRA),
@@ -170,7 +187,12 @@ def resources(api: Api) -> list[str]:
 
 @pytest.mark.parametrize(
     ("account", "expected"),
-    [("netdra-node", NODE), ("netdra-controller", CONTROLLER), ("netdra-webhook", WEBHOOK)],
+    [
+        ("netdra-node", NODE),
+        ("netdra-controller", CONTROLLER),
+        ("netdra-webhook", WEBHOOK),
+        ("netdra-console", CONSOLE),
+    ],
 )
 def test_an_account_has_its_rights_and_no_others(api: Api, account: str, expected: Rights) -> None:
     everywhere: Rights = {}

@@ -30,7 +30,7 @@ class Case:
     @property
     def accounts(self) -> set[str]:
         """The service accounts that the values name."""
-        components = [self.values.get(each, {}) for each in ("node", "controller", "webhook")]
+        components = [self.values.get(each, {}) for each in ("node", "controller", "webhook", "console")]
         return {each["serviceAccountName"] for each in components if "serviceAccountName" in each}
 
     @cached_property
@@ -153,6 +153,7 @@ CASES = {
             "hooks": {**EXTENSIONS, "render": "always"},
         }
     ),
+    "console": Case(values={"console": {"enabled": True, **EXTENSIONS}, "networkPolicy": {"enabled": True}}),
     "little": Case(values={"crds": {"enabled": False}, "networkPolicy": {"enabled": False}}),
 }
 

@@ -406,7 +406,7 @@ def test_who_may_not_read_ports_is_told_so(control_plane: ControlPlane, api: Api
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--neutron-cloud=one",), "need --neutron-clouds"),
+        (("--neutron-cloud=one",), "require --neutron-clouds"),
         (("--neutron-clouds=/nowhere/clouds.yaml",), "/nowhere/clouds.yaml: No such file"),
         (("--only=node", "--neutron-clouds=FILE"), "omit --only node"),
     ],

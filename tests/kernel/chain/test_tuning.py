@@ -278,7 +278,10 @@ def test_a_step_without_dev_changes_the_interface_that_it_was_planned_for(bed: B
         ({"addresses": ["fe80::1/64", "fe80:0::1/64"]}, "already assigned to .* by the same step"),
         ({"addresses": ["fd00::5/64"], "mtu": 68}, "cannot be combined with mtu 68"),
         ({"routes": [{"destination": "10.9.0.0/16", "gateway": "0.0.0.0"}]}, 'gateway "0.0.0.0" is unspecified'),
-        ({"routes": [{"destination": "10.9.0.0/16", "gw": "10.0.0.1", "gateway": "10.0.0.9"}]}, "two names of the same field"),
+        (
+            {"routes": [{"destination": "10.9.0.0/16", "gw": "10.0.0.1", "gateway": "10.0.0.9"}]},
+            "two names of the same field",
+        ),
         ({"routes": [{"destination": "nowhere"}]}, "route to .* is not valid"),
         ({"routes": [{"destination": "2001:db8::/64", "gateway": "10.0.0.1"}]}, "route to .* is not valid"),
         ({"routes": [{"destination": "10.0.0.0/8", "via": "10.0.0.1"}]}, "via"),

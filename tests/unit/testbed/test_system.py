@@ -22,6 +22,8 @@ def test_without_root_what_is_missing_is_named(tmp_path: Path, monkeypatch: pyte
         "openssh-client openssl qemu-user-static runc skopeo;",
     ):
         ensure_packages()
+    with pytest.raises(MissingPackagesError, match="buildah busybox-static ca-certificates chromium ethtool"):
+        ensure_packages(browser=True)
 
 
 def test_programs_are_found_where_only_roots_path_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,139 @@
+"""The console with 5,000 nodes of 20 devices: how long the page of all nodes takes, what-if on all, and the memory.
+
+Nodes' reports are netdra's own, of two PFs with nine VFs each, and are in a real API server. The page is asked for as a
+browser asks for it, from the moment at which the command prints its URL. The first page reads NodeNetworks alone, so no
+slices are written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+import time
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from aiohttp import ClientSession, CookieJar
+from msgspec.structs import replace
+
+from bench.figures import Figure
+from bench.hollow import install, resident
+from netdra.kube import resources
+from netdra.kube.client import Client
+from netdra.kube.connection import connect, find_config
+from netdra.model import documents
+from netdra.model.meta import ObjectMeta
+from netdra.model.node_network import NodeNetwork, NodeNetworkStatus
+from testbed.commands import Settings
+from testbed.control_plane import ControlPlane
+from tests import builders
+from tests.hollow_nodes import Pattern
+
+NODES = 5000
+VERSION: Final = "networking.dra.io/v1alpha1"
+QUICK = {"NODES": 20}
+SECONDS, MEBIBYTES = 1.0, 200.0
+AT_ONCE = 32
+PAGES = 5
+PATIENCE = 60.0
+_POLICIES = [builders.exclusive("all", f'{builders.OURS}.type in ["pf", "vf"]', "sriov", "host-device")]
+_WHAT_IF = """
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: none}
+spec: {action: exclude, selector: {cel: 'device.attributes["dra.networking"].type == "vf"'}}
+"""
+
+
+def run() -> list[Figure]:
+    """The figures."""
+    settings = Settings(scheduler=False, controller_manager=False)
+    with ControlPlane(settings) as plane, closing(plane.client()) as api:
+        install(api, map(documents.plain, _POLICIES))
+        asyncio.run(_write(plane))
+        log = plane.folder / "netdra-console.log"
+        began = time.monotonic()
+        command = [sys.executable, "-m", "netdra", "console", f"--kubeconfig={plane.kubeconfig()}"]
+        plane.run("netdra-console", command, lambda: bool(_urls(log)))
+        printed = time.monotonic()
+        figures = [Figure("until the URL is printed", printed - began, "s")]
+        return [*figures, *asyncio.run(_measure(_urls(log)[0], printed, partial(_memory, plane)))]
+
+
+def _urls(log: Path) -> list[str]:
+    return re.findall(r"http://\S+/enter\?token=\S+", log.read_text())
+
+
+def _memory(plane: ControlPlane) -> float:
+    return resident(plane.processes["netdra-console"].pid)
+
+
+def _report() -> NodeNetworkStatus:
+    """What a node with 20 devices reports; some of them are allocated."""
+    pattern = Pattern((*builders.sriov("enp3s0f0", 9, bus=3), *builders.sriov("enp4s0f0", 9, bus=4)))
+    pattern.look(_POLICIES)
+    report = pattern.report()
+    assert report.summary.offered == 20, report
+    groups = [
+        replace(each, devices=tuple(replace(one, allocated=True) for one in each.devices))
+        for each in report.interfaces[:1]
+    ]
+    return replace(report, interfaces=(*groups, *report.interfaces[1:]))
+
+
+async def _write(plane: ControlPlane) -> None:
+    """Write all nodes' reports."""
+    status, turns = _report(), asyncio.Semaphore(AT_ONCE)
+    async with Client(connect(find_config(plane.kubeconfig()))) as client:
+
+        async def write(name: str) -> None:
+            async with turns:
+                named = NodeNetwork(metadata=ObjectMeta(name=name), api_version=VERSION, kind="NodeNetwork")
+                made = await client.create(resources.NODE_NETWORKS, named)
+                await client.replace(resources.NODE_NETWORKS, replace(made, status=status), subresource="status")
+
+        await asyncio.gather(*(write(f"node-{number:05}") for number in range(NODES)))
+
+
+async def _measure(url: str, printed: float, memory: partial[float]) -> list[Figure]:
+    async with ClientSession(cookie_jar=CookieJar(unsafe=True)) as session:
+        where = url.partition("/enter")[0]
+
+        async def page() -> bytes:
+            async with session.get(f"{where}/") as answer:
+                return await answer.read()
+
+        async with session.get(url) as answer:
+            assert answer.status == 200
+        while f"{NODES} nodes report".encode() not in await page():
+            assert time.monotonic() < printed + PATIENCE
+        first = time.monotonic() - printed
+        seconds: list[float] = []
+        for _ in range(PAGES):
+            began = time.monotonic()
+            size = len(await page())
+            seconds.append(time.monotonic() - began)
+        after_pages, began = memory(), time.monotonic()
+        async with session.post(f"{where}/what-if/result", data={"policies": _WHAT_IF}) as answer:
+            told = re.sub(r"<[^>]+>", " ", await answer.text())
+            assert f"{18 * NODES} hidden" in told, told[:2000]
+        what_if = time.monotonic() - began
+    devices = f"{NODES} nodes of 20 devices"
+    return [
+        Figure(
+            "the first page, from the URL on",
+            first,
+            "s",
+            SECONDS,
+            f"{devices}, read before",
+        ),
+        Figure(
+            "the page of all nodes", sorted(seconds)[PAGES // 2], "s", SECONDS, f"{size // 1024} KiB, median of {PAGES}"
+        ),
+        Figure("memory after these pages", after_pages, "MiB", MEBIBYTES, devices),
+        Figure("what-if on all nodes", what_if, "s", 0.0, f"{18 * NODES} devices change"),
+        Figure("memory after what-if", memory(), "MiB", MEBIBYTES),
+    ]

@@ -1,0 +1,260 @@
+"""The console's server: who may read, which page, and changes as server-sent events. Nothing is ever written.
+
+Started by `netdra console` with a `ClusterSource`, which reads the cluster. Connections are `netdra.ops.http`'s, which
+bounds them; bounded here are reads of the cluster, how long they take, and the streams of events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import Protocol, TypeVar
+from urllib.parse import unquote
+
+from netdra.console import access
+from netdra.console.access import ConsoleAccess
+from netdra.console.fleet import NodeCounts, Shown, fleet_page
+from netdra.console.forecast_page import MAX_YAML, Forecast, forecast_page, policies_of
+from netdra.console.frame import message
+from netdra.console.markup import Markup, PageAddress, document, element
+from netdra.console.node_page import node_page
+from netdra.console.pod_page import pod_form, pod_page
+from netdra.console.routes import PageRoute, fields, route
+from netdra.console.story_page import story_form, story_page
+from netdra.model.errors import InvalidInputError, NetdraError
+from netdra.model.policy import DeviceExposurePolicy
+from netdra.ops.bounded import BoundedServer, ConnectionLimits
+from netdra.ops.http import Answer, HTTPRequest, listening, plain
+from netdra.story.objects import ClusterState
+from netdra.story.subjects import object_story
+
+T = TypeVar("T")
+
+LIMITS = ConnectionLimits(connections=64, idle=75.0, request=10.0, write=10.0, held=1024 * 1024)
+MAX_BODY = 3 * MAX_YAML
+"""Bytes of a form: a sign may be sent as three."""
+MAX_READS, MAX_WAITING = 2, 16
+"""Pages for which the cluster is read at one time, and pages that wait for that."""
+READ_SECONDS = 30.0
+MAX_STREAMS = 16
+STREAM_SECONDS = 600.0
+"""After this time a stream ends, and the browser opens it again."""
+FLEET_SECONDS, OBJECT_SECONDS = 2.0, 5.0
+"""The least time between two events of a page."""
+ENTER, RESULT, LIVE = "/enter", "/what-if/result", "/live"
+_HTML, _EVENTS = "text/html; charset=utf-8", "text/event-stream"
+_FILES = {"/console.css": "text/css; charset=utf-8", "/console.js": "text/javascript; charset=utf-8"}
+POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+    "Server": "netdra",
+}
+
+
+class ClusterSource(Protocol):
+    """Reads a cluster, with the rights of the console's account or user."""
+
+    def fleet(self) -> Sequence[NodeCounts]:
+        """All nodes, in the order of their names."""
+
+    @property
+    def problem(self) -> str:
+        """Why the fleet may be old or incomplete, "" if it is current."""
+
+    async def node(self, name: str) -> ClusterState:
+        """The objects of a node's page."""
+
+    async def objects(self, kind: str, place: str, name: str) -> ClusterState:
+        """The objects of a story."""
+
+    async def forecast(self, policies: Sequence[DeviceExposurePolicy], node: str) -> Forecast:
+        """The result of policies on a node, or with "" on all."""
+
+    @property
+    def version(self) -> str:
+        """Another text when the fleet has changed."""
+
+    async def wait_fleet(self, since: str) -> None:
+        """Wait until the fleet's version is another one, or some seconds."""
+
+    async def wait_objects(self, kind: str, place: str, name: str) -> None:
+        """Wait until an object of a story or of a node has changed, or some seconds."""
+
+
+class PagesBusyError(NetdraError):
+    """Too many pages are being read."""
+
+
+class Console:
+    """Answers requests."""
+
+    def __init__(self, source: ClusterSource, access: ConsoleAccess) -> None:
+        self._source, self._access = source, access
+        self._reads = asyncio.Semaphore(MAX_READS)
+        self._waiting = self._streams = 0
+
+    @contextlib.asynccontextmanager
+    async def serving(self, address: str, port: int) -> AsyncIterator[BoundedServer]:
+        """Answer requests while entered.
+
+        Raises:
+            OSError: the address cannot be listened on.
+        """
+        where = (address, port)
+        async with listening(where, self.respond, LIMITS, posts=(RESULT,), max_body=MAX_BODY) as server:
+            yield server
+
+    async def respond(self, http: HTTPRequest) -> Answer | None:
+        """The answer to a request, with the headers of all answers."""
+        answer = await self._respond(http)
+        return answer._replace(headers={**HEADERS, **answer.headers})
+
+    async def _respond(self, http: HTTPRequest) -> Answer:
+        if not access.is_own_host(http.headers.get("Host", "")):
+            return plain(HTTPStatus.MISDIRECTED_REQUEST, "this console is opened as localhost or 127.0.0.1 only")
+        if http.path in _FILES:
+            body = (Path(__file__).parent / http.path[1:]).read_bytes()
+            return Answer(HTTPStatus.OK, body, _FILES[http.path], {"Cache-Control": "no-cache"})
+        if http.path == ENTER:
+            return self._enter(http)
+        if not self._access.knows(access.session_of(http.headers)):
+            return _page(HTTPStatus.UNAUTHORIZED, message("No session", _NO_SESSION))
+        if http.path in (RESULT, LIVE) and not access.is_same_origin(http.headers):
+            return _page(HTTPStatus.FORBIDDEN, message("Forbidden", "The request comes from another site."))
+        if http.path == LIVE:
+            return self._live(http)
+        try:
+            return await (self._forecast(http) if http.path == RESULT else self._answer(http))
+        except PagesBusyError as problem:
+            return _page(HTTPStatus.SERVICE_UNAVAILABLE, message("Busy", str(problem)))._replace(
+                headers={"Retry-After": "5"}
+            )
+        except (NetdraError, TimeoutError) as problem:
+            text = str(problem) or f"the cluster did not answer within {READ_SECONDS:.0f} seconds"
+            return _page(HTTPStatus.BAD_GATEWAY, message("The cluster cannot be read", text))
+
+    def _enter(self, http: HTTPRequest) -> Answer:
+        """Exchange the token for a session. A redirect would be the other site's where a link led here."""
+        token = fields(http.query).get("token", [""])[0]
+        session = self._access.exchange(token) if http.method == "GET" else None
+        if session is None:
+            return _page(HTTPStatus.UNAUTHORIZED, message("No session", _NO_SESSION))
+        onward = Markup('<meta http-equiv="refresh" content="0; url=/">')
+        link = element("p", element("a", "Continue", href=PageAddress()))
+        cookie = access.set_cookie(http.headers.get("Host", ""), session)
+        return _page(HTTPStatus.OK, document("netdra", onward, link))._replace(headers={"Set-Cookie": cookie})
+
+    async def _answer(self, http: HTTPRequest) -> Answer:
+        asked = route(http.path, http.query)
+        if asked is None:
+            return _page(HTTPStatus.NOT_FOUND, message("Not found", "The console has no such page."))
+        return _page(HTTPStatus.OK, await self._body(asked))
+
+    async def _body(self, asked: PageRoute) -> bytes:
+        if asked.page == "nodes":
+            shown = Shown(asked.query.get("text", ""), asked.query.get("state", ""), asked.number)
+            return fleet_page(self._source.fleet(), shown, self._source.problem, self._source.version)
+        if asked.page == "node":
+            return node_page(await self._read(partial(self._source.node, asked.name)), asked.name)
+        if asked.page == "what-if":
+            return forecast_page("", asked.query.get("node", ""))
+        if not asked.name:
+            return pod_form(asked.query) if asked.page == "pod" else story_form(asked.query)
+        return await self._read(partial(self._of_object, asked))
+
+    async def _of_object(self, asked: PageRoute) -> bytes:
+        """The page of a pod or a story."""
+        cluster = await self._source.objects(asked.kind, asked.place, asked.name)
+        # In a thread: the story of a pod that is not scheduled searches all devices.
+        return await asyncio.to_thread(_pod if asked.page == "pod" else _story, cluster, asked)
+
+    async def _forecast(self, http: HTTPRequest) -> Answer:
+        form = fields((await http.body()).decode(errors="replace"))
+        text, node = (form.get(name, [""])[0] for name in ("policies", "node"))
+        try:
+            policies = policies_of(text, node)
+            forecast = await self._read(partial(self._source.forecast, policies, node))
+        except InvalidInputError as problem:
+            return _page(HTTPStatus.BAD_REQUEST, forecast_page(text, node, problem=str(problem)))
+        return _page(HTTPStatus.OK, forecast_page(text, node, forecast))
+
+    async def _read(self, read: Callable[[], Awaitable[T]]) -> T:
+        """Read the cluster when it is the page's turn.
+
+        Raises:
+            PagesBusyError: too many pages wait.
+            NetdraError: the cluster cannot be read.
+            TimeoutError: it does not answer in time.
+        """
+        if self._waiting >= MAX_WAITING:
+            raise PagesBusyError("too many pages are being read", hint="try again in some seconds")
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(READ_SECONDS), self._reads:
+                return await read()
+        finally:
+            self._waiting -= 1
+
+    def _live(self, http: HTTPRequest) -> Answer:
+        """The events of a page."""
+        path, _, query = unquote(fields(http.query).get("of", [""])[0]).partition("?")
+        asked = route(path, query)
+        if asked is None or not (asked.name or asked.page == "nodes"):
+            return plain(HTTPStatus.NOT_FOUND)
+        if http.method != "GET" or self._streams >= MAX_STREAMS:
+            return plain(HTTPStatus.SERVICE_UNAVAILABLE, "too many pages are followed; reload the page")
+        since = fields(http.query).get("since", [""])[0]
+        return Answer(HTTPStatus.OK, b"retry: 5000\n\n", _EVENTS, parts=self._events(asked, since))
+
+    async def _events(self, asked: PageRoute, since: str) -> AsyncGenerator[bytes, None]:
+        """An event when the page may differ, until the stream's time is over."""
+        if self._streams >= MAX_STREAMS:
+            return
+        self._streams += 1
+        end = time.monotonic() + STREAM_SECONDS
+        try:
+            while time.monotonic() < end:
+                await self._wait(asked, since)
+                is_same = asked.page == "nodes" and self._source.version == since
+                since = self._source.version
+                yield b": the same\n\n" if is_same else b"event: changed\ndata:\n\n"
+        except NetdraError:
+            yield b"event: lost\ndata:\n\n"
+        finally:
+            self._streams -= 1
+
+    async def _wait(self, asked: PageRoute, since: str) -> None:
+        if asked.page == "nodes":
+            await asyncio.sleep(FLEET_SECONDS)
+            await self._source.wait_fleet(since)
+        else:
+            await asyncio.sleep(OBJECT_SECONDS)
+            await self._source.wait_objects(asked.kind, asked.place, asked.name)
+
+
+_NO_SESSION = "Open the URL that netdra console printed last. Each URL opens one session."
+
+
+def _story(cluster: ClusterState, asked: PageRoute) -> bytes:
+    return story_page(object_story(cluster, asked.kind, asked.place, asked.name))
+
+
+def _pod(cluster: ClusterState, asked: PageRoute) -> bytes:
+    return pod_page(cluster, asked.place, asked.name)
+
+
+def _page(status: HTTPStatus, body: bytes) -> Answer:
+    return Answer(status, body, _HTML)
