@@ -82,7 +82,7 @@ def test_a_vf_that_its_plugin_bound_to_a_userspace_driver_has_its_own_again(
     assert vf.driver == "vfio-pci"
     # The interface that the result tells of is not there, and cannot be: that is neither well nor drift.
     (looked,) = check(pod.netns, pod.settings).steps
-    assert (looked.drift, "has driver vfio-pci" in looked.skipped) == ((), True)
+    assert (looked.drift, "is bound to driver vfio-pci" in looked.skipped) == ((), True)
     report = pod.detach()
     assert any("has driver vfio-pci, not igbvf" in text for text in report.restored), str(report)
     assert_as_before(before, pod.settings)
