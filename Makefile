@@ -101,9 +101,10 @@ release: $(DEV) ## Build a release into build/release: packages, images, charts,
 crds: $(RUNTIME) ## Write the chart's CustomResourceDefinitions from the types
 	@$(BIN)/netdra crds --output-dir charts/netdra/files/crds
 
-docs: $(DEV) ## Write the pages that are made of the code (docs/metrics.md, docs/messages.md), and the values and READMEs of the charts
+docs: $(DEV) ## Write the pages that are made of the code (docs/metrics.md, docs/messages.md, docs/fields.md), and the values and READMEs of the charts
 	@$(BIN)/python -m netdra.cli.metrics_page >docs/metrics.md
 	@$(BIN)/python -m testbed.messages_page >docs/messages.md
+	@$(BIN)/python -m testbed.fields_page >docs/fields.md
 	@$(BIN)/python -m testbed.chart_page $(dir $(wildcard charts/*/values.schema.json))
 
 site: $(SITE)/.ready ## Build the documentation as a site with search, without anything from elsewhere: build/site/index.html
