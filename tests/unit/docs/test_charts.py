@@ -96,6 +96,14 @@ def test_alerts_and_dashboard_ask_for_what_netdra_serves(name: str) -> None:
         assert grouped <= labels | OF_PROMETHEUS, expression
 
 
+def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
+    (group,) = yaml.safe_load((FILES / "alerts.yaml").read_text())["groups"]
+    page = (chart_page.CHARTS.parent / "docs" / "alerts.md").read_text()
+    assert re.findall(r"^## (\w+)$", page, re.MULTILINE) == [rule["alert"] for rule in group["rules"]]
+    for section in page.split("\n## ")[1:]:
+        assert all(f"**{part}:**" in section for part in ("Impact", "Check", "Fix")), section
+
+
 def test_every_alert_says_what_it_is_and_what_to_do() -> None:
     (group,) = yaml.safe_load((FILES / "alerts.yaml").read_text())["groups"]
     for rule in group["rules"]:
