@@ -196,13 +196,13 @@ def test_a_device_that_excludes_what_is_held_is_refused_until_that_is_given_back
         with pytest.raises(PermanentError) as caught:
             await scene.claims.prepare(ip)
         assert f'ResourceClaim "{namespace}/ip", request "net": device "eth0-ip"' in caught.value.what
-        assert f'"eth0-mac", which ResourceClaim "{namespace}/mac" has' in caught.value.what
+        assert f'"eth0-mac", which ResourceClaim "{namespace}/mac" uses' in caught.value.what
         await scene.claims.unprepare(mac)
 
         # One that could not be given back holds on, though its claim is no longer prepared.
         held = HeldDevice(key=(f"{scene.node}/sriov-eth0", "eth0-mac"), claim=mac.uid, trouble="busy")
         scene.holders.held = (held,)
-        with pytest.raises(PermanentError, match=r"which the claim with uid .* \(busy\) has"):
+        with pytest.raises(PermanentError, match=r"which the claim with uid .* \(busy\) uses"):
             await scene.claims.prepare(ip)
         scene.holders.held = ()
         assert len(await scene.claims.prepare(ip)) == 1
