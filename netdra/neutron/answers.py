@@ -350,8 +350,8 @@ def check_bound(port: Port, wanted: PortRequest, network: NeutronNetwork) -> Non
     """
     if network.physnet is not None and network.physnet != wanted.physnet:
         raise WrongPhysnetError(
-            f'network {network.name or network.id} is of physical network "{network.physnet or "none"}", and VF '
-            f'{wanted.pci_slot} of "{wanted.physnet}"',
+            f'network {network.name or network.id} belongs to physical network "{network.physnet or "none"}", '
+            f'but VF {wanted.pci_slot} belongs to "{wanted.physnet}"',
             hint="choose a network of the VF's physical network, or VFs of the network's",
         )
     if not port.is_bound or port.host != wanted.host:

@@ -144,7 +144,7 @@ class Tenancy(msgspec.Struct, frozen=True, kw_only=True):
             AmbiguousError: there are several.
         """
         if not networks:
-            raise NoNetworkError(f"Neutron: there is no {what}, as far as the user of clouds.yaml may see")
+            raise NoNetworkError(f"Neutron: {what} not found, or not visible to the user of clouds.yaml")
         present = self.usable(networks)
         if not present:
             unknown = [network for network in networks if self.verdict(network) == "unknown"]

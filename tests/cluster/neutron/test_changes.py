@@ -86,7 +86,7 @@ def test_what_is_changed_in_neutron_is_told_though_nobody_looks_through_all_port
     path = f"/v2.0/ports/{changed['status']['portID']}"
     current = condition(workspace, "changed", "Current")
     cloud.admin("neutron", "PUT", path, {"port": {"admin_state_up": False}})
-    until(lambda: "admin state up became down" in current(), "the admin state", seconds=PATIENCE, detail=current)
+    until(lambda: "admin state up changed to down" in current(), "the admin state", seconds=PATIENCE, detail=current)
     policy = cloud.admin("neutron", "POST", "/v2.0/qos/policies", {"policy": {"name": "slow", "shared": True}})[
         "policy"
     ]
@@ -94,7 +94,7 @@ def test_what_is_changed_in_neutron_is_told_though_nobody_looks_through_all_port
     until(lambda: not current(), "the port to be as it was", seconds=PATIENCE, detail=current)
     limit = {"bandwidth_limit_rule": {"max_kbps": 5000, "direction": "egress"}}
     cloud.admin("neutron", "POST", f"/v2.0/qos/policies/{policy['id']}/bandwidth_limit_rules", limit)
-    until(lambda: "highest rate none became 5 Mbit/s" in current(), "the rate", seconds=PATIENCE, detail=current)
+    until(lambda: "maximum rate none changed to 5 Mbit/s" in current(), "the rate", seconds=PATIENCE, detail=current)
     until(lambda: notes(workspace, "ChangedInNeutron", "5 Mbit/s")() == {"ResourceClaim"}, "an event", seconds=PATIENCE)
     assert ports(workspace, "changed")[0]["status"]["settings"] == changed["status"]["settings"]
     cloud.admin("neutron", "DELETE", f"/v2.0/ports/{deleted['status']['portID']}")

@@ -357,7 +357,7 @@ def test_networks_of_a_physical_network_are_known_to_who_may_see_it(cloud: Cloud
         assert ask(file, lambda neutron: neutron.network_of("physnet3")).id == third["id"]
         with pytest.raises(WrongPhysnetError) as wrong:
             ask(file, lambda neutron: neutron.ensure(wanted(third)))
-        assert 'network third belongs to physical network "physnet3", and VF' in wrong.value.what
+        assert 'network third belongs to physical network "physnet3", but VF' in wrong.value.what
         with pytest.raises(NoNetworkError):
             ask(file, lambda neutron: neutron.network_of("physnet9"))
         other = cloud.network("fourth", "physnet3")
@@ -374,7 +374,7 @@ def test_networks_of_one_name_are_not_chosen_among(cloud: Cloud, file: Path) -> 
         ask(file, lambda neutron: neutron.network("twin"))
     assert all(twin["id"] in problem.value.hint for twin in twins)
     assert ask(file, lambda neutron: neutron.network(twins[1]["id"])).id == twins[1]["id"]
-    with pytest.raises(NoNetworkError, match='there is not a network "nowhere"'):
+    with pytest.raises(NoNetworkError, match='network "nowhere" not found'):
         ask(file, lambda neutron: neutron.network("nowhere"))
 
 

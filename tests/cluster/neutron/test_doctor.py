@@ -160,7 +160,7 @@ def test_a_cloud_where_all_is_well_has_no_trouble(
         cloud.admin("neutron", "DELETE", f"/v2.0/ports/{made['id']}")
     assert levels(findings) == {}, findings
     assert only(findings, "login")["seen"] == 'user "netdra-service" of project "kubernetes"'
-    assert only(findings, "Neutron")["seen"].startswith(f"{cloud.url('neutron')} answers")
+    assert only(findings, "Neutron")["seen"].startswith(f"{cloud.url('neutron')} is reachable")
     assert only(findings, "roles")["seen"] == "member, reader, service"
     assert only(findings, "mechanism sriovnicswitch")["seen"] == "has bound 1 of netdra's ports"
     assert only(findings, "NIC switch agents")["seen"] == "alive for 1 nodes and physnet2, physnet3"
@@ -194,8 +194,11 @@ def test_what_the_user_may_not_see_is_said_and_is_not_called_well(
     agents = only(findings, "NIC switch agents")
     assert agents["seen"].startswith("unknown: Neutron does not show agents to this user")
     assert "openstack network agent list" in agents["fix"]
-    assert "could not be read: get_network:provider:physical_network" in only(findings, "networks")["seen"]
-    assert "could not be" in only(findings, "network of physnet2")["seen"]
+    assert (
+        "their physical networks are unknown: by default, get_network:provider:physical_network"
+        in only(findings, "networks")["seen"]
+    )
+    assert "could not be compared with physnet2" in only(findings, "network of physnet2")["seen"]
 
 
 def test_an_agent_that_is_dead_or_elsewhere_is_told_with_the_host(

@@ -176,8 +176,13 @@ def test_a_port_is_made_and_bound_by_one_request() -> None:
         ({"binding__vif_type": "unbound"}, NETWORK, NoAgentError, "no NIC switch agent"),
         ({"binding__host_id": "node-2"}, NETWORK, NoAgentError, "no NIC switch agent is alive on host node-1"),
         ({"binding__vif_type": "ovs"}, NETWORK, NeutronRefusedError, 'is bound as "ovs", and a VF needs "hw_veb"'),
-        ({}, msgspec.structs.replace(NETWORK, physnet="physnet3"), WrongPhysnetError, 'of physical network "physnet3"'),
-        ({}, msgspec.structs.replace(NETWORK, physnet=""), WrongPhysnetError, 'of physical network "none"'),
+        (
+            {},
+            msgspec.structs.replace(NETWORK, physnet="physnet3"),
+            WrongPhysnetError,
+            'belongs to physical network "physnet3"',
+        ),
+        ({}, msgspec.structs.replace(NETWORK, physnet=""), WrongPhysnetError, 'belongs to physical network "none"'),
     ],
 )
 def test_a_port_that_is_not_bound_as_it_is_wanted_is_no_port(
