@@ -183,7 +183,7 @@ def test_a_topology_with_a_plugin_that_nodes_do_not_run_is_not_ready_until_a_pol
     found = api.wait_for(TOPOLOGY, name, lambda found: condition(found, "Ready") == ("False", "PluginNotAllowed"))
     assert found is not None
     (why,) = [each["message"] for each in found["status"]["conditions"] if each["type"] == "Ready"]
-    assert why.startswith('nodes reject new claims: plugin "firewall" is not allowed: the default list has')
+    assert why.startswith('nodes reject new claims: plugin "firewall" is not allowed: the default list contains')
     assert "node.allowPlugins to [default, firewall]" in why
     assert found["status"]["deviceClasses"] == [f"{name}-vf0"]
     assert told_of(api, name, 1) == [("Warning", "PluginNotAllowed")]

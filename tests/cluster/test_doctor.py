@@ -218,7 +218,7 @@ def test_a_process_asks_for_itself_and_says_what_it_may_not_see(installed: Contr
     code, found = doctor(identities.kubeconfig(installed, api, "netdra-controller"))
     assert found["rights of netdra controller"]["level"] == "ok"
     assert "rights of netdra node" not in found
-    unseen = {check for check, each in found.items() if each["seen"].startswith("could not be seen")}
+    unseen = {check for check, each in found.items() if each["seen"].startswith("could not be read")}
     assert {"CustomResourceDefinitions", "webhook"} <= unseen
     assert levels(found, "error") == set()
     assert code == 0

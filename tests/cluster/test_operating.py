@@ -155,7 +155,7 @@ def test_a_controller_is_ready_when_it_leads_and_has_read_the_cluster(
         checks = daemon.checks()
         assert checks["leadership"]["detail"] == "leads netdra/netdra-controller"
         assert checks["caches"]["ok"]
-        assert checks["caches"]["detail"].endswith(" copies")
+        assert checks["caches"]["detail"].endswith(" caches")
         assert json.loads(daemon.get("/healthz?verbose")[1])["checks"][0]["name"] == "event-loop"
         written = "netdra_controller_class_writes_total"
         daemon.until("to write a class", lambda: daemon.sample(written, verb="create", outcome="ok") == 1)

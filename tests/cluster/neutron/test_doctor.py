@@ -247,7 +247,7 @@ def test_networks_that_are_not_there_or_of_another_physical_network_are_told(
     file = tmp_path / "map"
     findings = asked(mapping(file, physnet2={"network": "nowhere"}, physnet3={"network": "data"}))
     assert only(findings, "network of physnet2")["level"] == "error"
-    assert 'no network "nowhere"' in only(findings, "network of physnet2")["seen"]
+    assert 'network "nowhere" not found' in only(findings, "network of physnet2")["seen"]
     assert only(findings, "network of physnet3")["level"] == "error"
     assert only(findings, "network of physnet3")["seen"] == 'data belongs to physical network "physnet2"'
     findings = asked(mapping(file, physnet2={"network": "data", "subnet": "nowhere"}))

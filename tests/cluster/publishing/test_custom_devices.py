@@ -76,7 +76,7 @@ def test_it_is_on_the_device_as_soon_as_it_is_written_and_off_when_it_is_deleted
             # A second one says the same word of the same device: it is counted, and says why it is not applied.
             custom_device(workspace, "slow", "eth0", attributes={"rdma": {"bool": False}})
             second = await counts(workspace, "slow", 1, 0)
-            assert f'CustomDevice "{workspace.name("fast")}" says it' in second["status"]["refusals"][0]
+            assert f'CustomDevice "{workspace.name("fast")}" sets it with precedence' in second["status"]["refusals"][0]
 
             # What nobody lists stays hidden until it is registered and a policy asks for what is registered.
             assert "wire1" not in devices(scene.slices())
