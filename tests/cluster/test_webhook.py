@@ -163,7 +163,8 @@ def test_the_steps_of_a_topology_are_fixed_while_pods_are_attached_with_it(works
     made = told("True")
     error = refusal(lambda: api.update(changed))
     assert error.startswith(
-        f'{DENIED}NetworkTopology "{topology}" by 1 ResourceClaim, including steps that are only in its status, '
+        f'{DENIED}NetworkTopology "{topology}" is used by 1 ResourceClaim of attached pods, '
+        "including steps that are only in its status; "
     )
     # Its pods all fail, maybe because of it: it can be mended.
     made = told("False")
@@ -256,7 +257,7 @@ def test_what_is_unwise_is_warned_of(control_plane: ControlPlane, workspace: Wor
     file.write_text(yaml.safe_dump(written))
     with pytest.raises(KubectlError) as warned:
         control_plane.kubectl("create", "--dry-run=server", "--warnings-as-errors", "-f", str(file))
-    assert 'no CNIPluginSchema also describes plugin "my-plugin"' in warned.value.stderr
+    assert 'no CNIPluginSchema describes plugin "my-plugin"' in warned.value.stderr
 
 
 @pytest.fixture
@@ -440,7 +441,7 @@ def test_whoever_writes_pods_is_warned_and_what_a_controller_makes_of_them_is_no
     for kind in ("Pod", "Deployment"):
         assert said(kind, written()) == []
         (lacking,) = said(kind, written("nets"))
-        assert f'claim "net": there is no ResourceClaimTemplate "nets" in namespace "{namespace}"; create it' in lacking
+        assert f'claim "net": ResourceClaimTemplate "nets" not found in namespace "{namespace}"; create it' in lacking
         (unlisted,) = said(kind, written(listed=""))
         assert 'no container lists claim "net"' in unlisted
         (host,) = said(kind, written(hostNetwork=True))
