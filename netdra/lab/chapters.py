@@ -110,7 +110,7 @@ def allocated(claim: ResourceClaim) -> Chapter:
     assert claim.status.allocation is not None
     return Chapter(
         name="allocation",
-        title="A claim is given devices",
+        title="Devices are allocated to a claim",
         text=f'ResourceClaim "{claim.metadata.name}" names DeviceClasses alone; the scheduler would give it the same.',
         columns=("request", "device", "consumes"),
         rows=tuple(
@@ -131,7 +131,7 @@ def bound(scenario: Scenario, plans: Sequence[Plan]) -> Chapter:
     return Chapter(
         name="plans",
         title="The devices are bound to the topology's graph",
-        text=f'NetworkTopology "{scenario.topology.name}": what is on the left happens first.',
+        text=f'NetworkTopology "{scenario.topology.name}": steps run from left to right.',
         drawing=draw(graph, interfaces.assign([graph])[0]),
         data=plans,
     )

@@ -222,3 +222,11 @@ def test_every_decision_has_a_status_and_a_date_and_is_listed() -> None:
         third = path.read_text(encoding="utf-8").splitlines()[2]
         assert re.match(r"Status: (accepted|superseded), \d{4}-\d{2}-\d{2}\.", third), path.name
         assert f"({path.name})" in listed, path.name
+
+
+def test_the_readme_shows_the_demo_as_it_is() -> None:
+    """The numbered lines of the README's block are titles of the demo's chapters."""
+    chapters = (DOCS.parent / "netdra" / "lab" / "chapters.py").read_text(encoding="utf-8")
+    titles = re.findall(r"^\d+\. (.+)$", (DOCS.parent / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(titles) == 2
+    assert [title for title in titles if title not in chapters] == []
