@@ -389,6 +389,8 @@ class PodAddresses:
             return await self._is_off(address.spec.node_name)
         if claim.status.allocation is None:
             return bool(address.spec.owner.pod) and await self._is_off(address.spec.node_name)
+        if assignments.is_attached(claim, address):
+            return False  # whatever the topology says now: a pod keeps the network that was prepared
         wanted = assignments.wanted(claim, self._state.topologies.objects)
         return all((entry.network, entry.owner) != (address.spec.network, address.spec.owner) for entry in wanted)
 
@@ -441,7 +443,7 @@ class PodAddresses:
             self._chosen[key] = left
 
     def _report(self, claim: ResourceClaim, problem: AddressError) -> None:
-        """Have a claim and its pod show why there is no address."""
+        """Report the reason for a missing address at the claim and its pod."""
         for regarding in _regarded(claim):
             self._recorder.emit(
                 Occurrence(

@@ -16,6 +16,7 @@ from netdra.controller.status import Desired, conditions
 from netdra.model.claim import ResourceClaim
 from netdra.model.findings import Finding
 from netdra.model.meta import ObjectMeta, time_text
+from netdra.model.names import DRIVER
 from netdra.model.pod_address import (
     AddressClaim,
     AddressOwner,
@@ -69,6 +70,13 @@ def wanted(claim: ResourceClaim, topologies: Mapping[str, NetworkTopology]) -> t
         )
         for topology, step, index in addressed_steps(claim, topologies)
     )
+
+
+def is_attached(claim: ResourceClaim, address: PodAddress) -> bool:
+    """Whether the claim's status reports that a pod has an address."""
+    reported = (status.network_data for status in claim.status.devices if status.driver == DRIVER)
+    plain = address.spec.address.partition("/")[0]
+    return any(plain == text.partition("/")[0] for data in reported if data is not None for text in data.ips)
 
 
 def is_kept(owner: AddressOwner) -> bool:

@@ -93,7 +93,7 @@ def read(path: Path, name: str = "") -> Cloud:
     chosen = name or next(iter(named), "")
     if chosen not in named:
         hint = f"there are: {', '.join(sorted(named))}" if named else _HINT
-        raise CloudsError(f'{path}: there is no cloud "{chosen}"' if name else f"{path}: it has no clouds", hint=hint)
+        raise CloudsError(f'{path}: cloud "{chosen}" not found' if name else f"{path}: it has no clouds", hint=hint)
     where = f'{path}: cloud "{chosen}"'
     try:
         cloud = msgspec.convert(_texts(named[chosen]), Cloud)

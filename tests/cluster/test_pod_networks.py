@@ -128,6 +128,33 @@ def test_a_claim_has_addresses_from_its_allocation_to_its_end(
     net.until_status(used=0, users=0)
 
 
+def test_an_address_in_a_pod_stays_though_the_topology_no_longer_has_it(workspace: Workspace) -> None:
+    net = Net(workspace, ranges=[{"cidr": "10.6.0.0/29"}], keepSeconds=0)
+    net.claim("attached")
+    until(lambda: net.of("attached"), "the first claim to have an address")
+    net.claim("waiting")
+    until(lambda: net.of("waiting"), "the second claim to have an address")
+    (address,) = net.of("attached")
+    found = net.api.get(CLAIM, "attached", workspace.namespace)
+    (result,) = found["status"]["allocation"]["devices"]["results"]
+    device = {key: result[key] for key in ("driver", "pool", "device")}
+    found["status"]["devices"] = [{**device, "networkData": {"interfaceName": "net1", "ips": [address]}}]
+    net.api.update(found, subresource="status")
+    # A claim is looked at the second time when the first look has ended.
+    for network in ("another", "third"):
+        topology = net.api.get(TOPOLOGY, net.topology)
+        topology["spec"]["steps"][0]["network"] = network
+        net.api.update(topology)
+
+        def told(events: list[Object], network: str = network) -> bool:
+            notes = [each for each in events if f'"{network}" does not exist' in each["note"]]
+            return {each["regarding"]["name"] for each in notes} >= {"attached", "waiting"}
+
+        net.api.wait_for_all(EVENT, told, namespace=workspace.namespace)
+    assert net.of("waiting") == []
+    assert net.of("attached") == [address]
+
+
 def test_a_claim_without_an_address_waits_with_the_reason_and_goes_on_when_one_is_released(
     workspace: Workspace,
 ) -> None:

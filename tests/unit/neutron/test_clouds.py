@@ -66,7 +66,7 @@ def test_one_of_several_clouds_is_named(tmp_path: Path) -> None:
     with pytest.raises(CloudsError, match="it has 2 clouds") as problem:
         clouds.read(path)
     assert problem.value.hint == "name one of them: a, b"
-    with pytest.raises(CloudsError, match='there is no cloud "c"'):
+    with pytest.raises(CloudsError, match='cloud "c" not found'):
         clouds.read(path, "c")
 
 
