@@ -19,7 +19,7 @@ NEEDS: dict[Need, str] = {
     "bench": "hollow nodes by the hundred, and the driver that the benchmarks run beside netdra",
 }
 
-KUBERNETES_VERSIONS = ("v1.37.1", "v1.36.3")
+KUBERNETES_VERSIONS = ("v1.37.2", "v1.36.3")
 """The newest patch of each minor version that netdra supports, the one that most tests start first."""
 KUBERNETES_VERSION = KUBERNETES_VERSIONS[0]
 CONTAINERD_VERSIONS = ("v2.4.2", "v2.3.7", "v2.2.9", "v2.1.9", "v2.0.14", "v1.7.35")

@@ -60,7 +60,7 @@ def test_a_second_control_plane_is_ready_within_seconds_beside_the_first(
 
 
 def test_every_component_is_of_the_release_that_the_facts_were_gathered_on(control_plane: ControlPlane) -> None:
-    assert KUBERNETES_VERSION == "v1.37.1"
+    assert KUBERNETES_VERSION == "v1.37.2"
     versions = json.loads(control_plane.kubectl("version", "--output=json"))
     assert versions["serverVersion"]["gitVersion"] == KUBERNETES_VERSION
     assert versions["clientVersion"]["gitVersion"] == KUBERNETES_VERSION
