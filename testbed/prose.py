@@ -1,13 +1,14 @@
 """Checks the English of netdra with Vale and the style in styles/Netdra: `python -m testbed.prose`, in `make lint`.
 
 Vale reads the pages as they are. Texts inside other files are copied to a temporary folder first, one paragraph each:
-the messages of the code (`testbed.messages`), the descriptions of the CustomResourceDefinitions, and the section of
-CHANGELOG.md that is not released. styles/remaining.json has the number of findings that a file may still contain.
+the messages of the code (`testbed.messages`), docstrings, the descriptions of the CustomResourceDefinitions, and the
+section of CHANGELOG.md that is not released. styles/remaining.json has the number of findings that a file may still contain.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import re
 import subprocess
@@ -27,6 +28,8 @@ from testbed.messages import ROOT, messages
 REMAINING = ROOT / "styles" / "remaining.json"
 GENERATED = ("fields.md", "messages.md")
 """Their texts are checked where they are written."""
+SOURCES = ("netdra", "testbed", "tests", "bench", "image", "release")
+"""The folders with docstrings."""
 _VALUE = re.compile(r"\{[^{}]*\}")
 
 
@@ -68,11 +71,23 @@ def texts() -> Iterator[Text]:
     """The texts inside other files."""
     for message in messages():
         yield Text(f"netdra/{message.path}", message.function, _VALUE.sub("{}", message.text))
+    for folder in SOURCES:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            yield from _docstrings(ast.parse(path.read_text(encoding="utf-8")), str(path.relative_to(ROOT)))
     for path in sorted((ROOT / "charts" / "netdra" / "files" / "crds").glob("*.yaml")):
         yield from _descriptions(yaml.safe_load(path.read_text(encoding="utf-8")), str(path.relative_to(ROOT)), "")
     for path in sorted((ROOT / "charts").glob("*/templates/NOTES.txt")):
         yield Text(str(path.relative_to(ROOT)), "", _VALUE.sub("", path.read_text(encoding="utf-8")))
     yield from _unreleased((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
+
+
+def _docstrings(tree: ast.Module, file: str) -> Iterator[Text]:
+    """The docstrings of a module, with the class or function of each."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node)
+            if text is not None:
+                yield Text(file, getattr(node, "name", "module"), text)
 
 
 def _descriptions(value: Any, file: str, place: str) -> Iterator[Text]:
