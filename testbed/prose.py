@@ -2,7 +2,8 @@
 
 Vale reads the pages as they are. Texts inside other files are copied to a temporary folder first, one paragraph each:
 the messages of the code (`testbed.messages`), docstrings, the descriptions of the CustomResourceDefinitions, and the
-section of CHANGELOG.md that is not released. styles/remaining.json has the number of findings that a file may still contain.
+section of CHANGELOG.md that is not released. styles/remaining.json has the number of findings that a file may still
+contain.
 """
 
 from __future__ import annotations
