@@ -31,6 +31,8 @@ GENERATED = ("fields.md", "messages.md")
 """Their texts are checked where they are written."""
 SOURCES = ("netdra", "testbed", "tests", "bench", "image", "release")
 """The folders with docstrings."""
+_NAMED = re.compile(r"^( +)(\w+):", re.MULTILINE)
+"""An argument or attribute in a docstring."""
 _VALUE = re.compile(r"\{[^{}]*\}")
 
 
@@ -88,7 +90,7 @@ def _docstrings(tree: ast.Module, file: str) -> Iterator[Text]:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node)
             if text is not None:
-                yield Text(file, getattr(node, "name", "module"), text)
+                yield Text(file, getattr(node, "name", "module"), _NAMED.sub(r"\1`\2`:", text))
 
 
 def _descriptions(value: Any, file: str, place: str) -> Iterator[Text]:

@@ -1,7 +1,7 @@
 """DeviceExposurePolicies and interfaces → devices and counter sets, with the reason for each decision. Pure.
 
 `expose` for one pass (the command line), `Exposer` for many (the daemon), `check` for a policy by itself (the
-webhook). What comes out is packed into ResourceSlices by `netdra.slices`.
+webhook). `netdra.slices` packs the result into ResourceSlices.
 """
 
 from netdra.exposure.check import check

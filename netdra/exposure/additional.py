@@ -1,7 +1,7 @@
-"""The attributes that policies add to devices: what is wrong with them, and how all devices of a node get the same.
+"""The attributes that policies add to devices: their errors, and how all devices of a node get the same names.
 
-Errors are asked for by `netdra.exposure.check`; `netdra.exposure.templates` publishes what a policy says, and completes
-it by what the node's other policies say (decision D25).
+`netdra.exposure.check` reports the errors. `netdra.exposure.templates` publishes the attributes of a policy, and adds
+the names that the node's other policies define (decision D25).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Adding(NamedTuple):
 
 
 def errors(exposure: Exposure) -> Iterator[str]:
-    """What is wrong with the attributes that a policy adds."""
+    """The errors in the attributes that a policy adds."""
     for name in exposure.additional_facts:
         if names.qualified(name) not in _WITHHELD:
             facts = ", ".join(sorted(fact.removeprefix(f"{names.DRIVER}/") for fact in _WITHHELD))
@@ -76,7 +76,7 @@ def errors(exposure: Exposure) -> Iterator[str]:
 
 
 def _choice_errors(exposure: Exposure) -> Iterator[str]:
-    """What is wrong with the facts that a policy chooses."""
+    """The errors in a policy's choice of facts."""
     known = {name.removeprefix(f"{names.DRIVER}/") for name in CHOSEN_ATTRIBUTES}
     for name in exposure.facts or ():
         plain = name.removeprefix(f"{names.DRIVER}/")
@@ -98,7 +98,7 @@ def room(exposure: Exposure) -> int:
 
 
 def room_errors(exposure: Exposure) -> Iterator[str]:
-    """Whether a device has room for all that a policy says."""
+    """The errors of a policy that adds more than a device has room for."""
     capacity = {names.qualified(name) for name in exposure.capacity} - {_BANDWIDTH}
     if exposure.pooled_vfs is not None:
         capacity.add(names.qualified(names.VFS))
@@ -112,7 +112,7 @@ def room_errors(exposure: Exposure) -> Iterator[str]:
 
 
 def published(exposure: Exposure) -> dict[str, AttributeValue]:
-    """The attributes that a policy adds, under qualified names. The PCIe root has two, and both say the same."""
+    """The attributes that a policy adds, under qualified names. The PCIe root has two names with one value."""
     attributes = {names.qualified(name): value for name, value in exposure.additional_attributes.items()}
     facts = (names.qualified(name) for name in exposure.additional_facts)
     attributes |= {name: _NEUTRAL[_WITHHELD[name]] for name in facts if name in _WITHHELD}
@@ -121,15 +121,15 @@ def published(exposure: Exposure) -> dict[str, AttributeValue]:
 
 
 def united(devices: Iterable[Adding], *, physnets: bool) -> tuple[dict[str, AttributeValue], dict[str, list[str]]]:
-    """What the policies of a node add, all together.
+    """The attributes that all policies of a node add together.
 
     Args:
         devices: what each policy adds, in the order of the policies' names.
         physnets: whether the node has physical networks, which give its devices one more attribute.
 
     Returns:
-        a neutral value for each name, of the type that the first policy gives it; and by policy the problems: it gives
-        a value of another type, or other policies' devices have no room. What the node adds is of policy "".
+        a neutral value for each name, of the type in the first policy; and by policy the problems: a value of another
+        type, or no room on other policies' devices. The node's own additions have the policy "".
     """
     listed = list(devices)
     givers: dict[str, tuple[str, type]] = {_PHYSNET: ("", str)} if physnets and listed else {}
@@ -169,7 +169,7 @@ def completed(device: Adding, neutral: Mapping[str, AttributeValue]) -> dict[str
 
 
 def name_errors(path: str, name: str) -> Iterator[str]:
-    """What is wrong with the name of an attribute or a capacity."""
+    """The errors in the name of an attribute or a capacity."""
     domain, slash, identifier = name.rpartition("/")
     if slash and not names.is_attribute_domain(domain):
         yield f'{path}: "{domain}" is not a domain of at most {names.MAX_LABEL} characters'

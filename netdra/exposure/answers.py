@@ -1,4 +1,4 @@
-"""What selectors say of an interface, kept until the interface changes: a change of a policy asks its selector alone.
+"""The results of selectors on an interface, kept until it changes: a changed policy evaluates its own selector only.
 
 Asked by `netdra.exposure.resolve`; kept by `netdra.exposure.expose`. A node may have thousands of policies, and an
 answer takes as long as ten other steps of a pass.

@@ -142,7 +142,7 @@ def _lanes_of_vfs(
 
 
 def _is_protected(offer: Offer) -> bool:
-    """Whether what an interface stands on cannot be had: an exclude means the interface, or the host uses the VF."""
+    """Whether an interface's lower devices must not be allocated: it is excluded, or the host uses the VF."""
     return offer.resolution.excluded or (offer.interface.type == "vf" and offer.interface.in_host_use)
 
 
@@ -188,7 +188,7 @@ def _within_link(
 def _capacity(persona: Persona, bandwidth: int | None) -> Mapping[str, DeviceCapacity]:
     """The policy's capacities, and for a VF its bandwidth where the policy does not set it.
 
-    A claim takes none of a shared VF's bandwidth unless it asks: the policy does not say how many claims there may be.
+    A claim takes none of a shared VF's bandwidth unless it requests some: the number of claims has no limit.
     """
     capacity = persona.template.capacity
     if bandwidth is None or BANDWIDTH in capacity:

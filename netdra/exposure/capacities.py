@@ -1,4 +1,4 @@
-"""What a policy's capacities come to, and what is wrong with them: decision D5, and the API server's rules.
+"""The capacities that a policy publishes, and the errors in them: decision D5, and the API server's rules.
 
 Asked by `netdra.exposure.check` for the errors, and by `netdra.exposure.templates` for the default amounts of claims.
 Follows k8s.io/kubernetes/pkg/apis/resource/validation (request policies).
@@ -38,7 +38,7 @@ def amounts(exposure: Exposure, name: str) -> tuple[QuantityText | None, ...]:
 
 
 def number(text: QuantityText | None) -> Decimal | None:
-    """A quantity's value, if it is one from 0 to what 64 bits hold."""
+    """A quantity's value, if it is from 0 to the largest number of 64 bits."""
     try:
         value = quantity.parse(text) if text is not None else None
     except InvalidInputError:
@@ -47,20 +47,20 @@ def number(text: QuantityText | None) -> Decimal | None:
 
 
 def number_errors(path: str, text: QuantityText | None) -> Iterator[str]:
-    """What is wrong with an amount; a missing amount is right."""
+    """The errors in an amount; a missing amount is valid."""
     if text is not None and number(text) is None:
         yield f'{path}: "{text}" is not a quantity from 0 to {MAX_QUANTITY}'
 
 
 def written_errors(path: str, capacity: CapacityCounter) -> Iterator[str]:
-    """Whether a policy says a capacity's value in exactly one way."""
+    """The errors of a policy that does not define a capacity's value in exactly one way."""
     if (capacity.value == "") == (capacity.value_from is None):
         count = "neither" if capacity.value_from is None else "both"
         yield f"{path}: has {count} of value and valueFrom; set exactly one"
 
 
 def value_errors(path: str, capacity: CapacityCounter | DeviceCapacity) -> Iterator[str]:
-    """What is wrong with one capacity, whatever a claim consumes of it by default."""
+    """The errors in one capacity, apart from the default consumption of claims."""
     yield from number_errors(f"{path}.value", capacity.value)
     policy, value = capacity.request_policy, number(capacity.value)
     if policy is None or value is None:
@@ -75,7 +75,7 @@ def value_errors(path: str, capacity: CapacityCounter | DeviceCapacity) -> Itera
 
 
 def policy_errors(path: str, capacity: DeviceCapacity) -> Iterator[str]:
-    """What is wrong with a capacity's default amount, by the API server's rules for a capacity by itself."""
+    """The errors in a capacity's default amount, by the API server's rules for a single capacity."""
     policy, value = capacity.request_policy, number(capacity.value)
     if policy is None or value is None:
         return
@@ -110,7 +110,7 @@ def bandwidth_errors(exposure: Exposure) -> Iterator[str]:
 
 
 def pooling_errors(exposure: Exposure) -> Iterator[str]:
-    """What stands against offering VFs together, if the policy does: a claim has its VF for itself."""
+    """The errors of a policy that pools VFs and also shares them: a claim uses its VF exclusively."""
     if exposure.allow_multiple_allocations:
         yield (
             "spec.exposure.allowMultipleAllocations: must not be true, because each of the pooledVFs "
@@ -139,7 +139,7 @@ def pooling_errors(exposure: Exposure) -> Iterator[str]:
 
 
 def sharing_errors(exposure: Exposure) -> Iterator[str]:
-    """What stands against offering a device to several claims, if the policy does."""
+    """The errors of a policy that shares a device between claims."""
     kind, plugins = sharing(exposure), exposure.supported_cni_plugins
     if kind == "exclusive":
         return
@@ -185,7 +185,7 @@ def _range_errors(path: str, span: CapacityRequestPolicyRange, value: Decimal) -
 
 
 def _default_errors(path: str, exposure: Exposure, name: str) -> Iterator[str]:
-    """What is wrong with the consumption of a claim without an amount: the scheduler decides it, not the plugin."""
+    """The errors in the consumption of a claim without an amount: the scheduler decides it, not the plugin."""
     texts = amounts(exposure, name)
     if any(text is None for text in texts):
         yield (

@@ -37,7 +37,7 @@ _SUFFIX = re.compile(r"[a-z0-9-]*[a-z0-9]\Z", re.ASCII)
 
 
 def check(policy: DeviceExposurePolicy) -> tuple[str, ...]:
-    """What is wrong with a policy, each with the field that is meant; nothing if it can be used."""
+    """The errors in a policy, each with its field; empty if the policy can be used."""
     exposure = policy.spec.exposure
     if policy.spec.action == "exclude":
         unused = ("spec.exposure: not supported with action: exclude",) if exposure else ()
@@ -72,17 +72,17 @@ def unread(policy: DeviceExposurePolicy, node: InventoryNode) -> Iterator[str]:
 
 
 def check_targets(policy: DeviceExposurePolicy) -> tuple[str, ...]:
-    """What is wrong with the policy's choice of nodes and devices."""
+    """The errors in the policy's choice of nodes and devices."""
     return (*check_devices(policy), *node_errors("spec.nodeSelector", policy.spec.node_selector))
 
 
 def check_devices(policy: DeviceExposurePolicy) -> tuple[str, ...]:
-    """What is wrong with the policy's choice of devices."""
+    """The errors in the policy's choice of devices."""
     return tuple(_selector_errors(policy))
 
 
 def check_exposure(exposure: Exposure) -> tuple[str, ...]:
-    """What is wrong with the way in which the policy offers devices."""
+    """The errors in the policy's exposure."""
     return (
         *_suffix_errors(exposure.device_name_suffix),
         *_plugin_errors(exposure),
@@ -136,7 +136,7 @@ def _trial_devices() -> tuple[DeviceVariables, ...]:
 
 
 def node_errors(path: str, selector: LabelSelector | None) -> Iterator[str]:
-    """What is wrong with a choice of nodes, as the API server says it of label selectors."""
+    """The errors in a choice of nodes, worded as the API server words them for label selectors."""
     for key, value in (selector.match_labels if selector else {}).items():
         yield from _label_errors(f"{path}.matchLabels", key, (value,))
     for index, wanted in enumerate(selector.match_expressions if selector else ()):

@@ -1,4 +1,4 @@
-"""The counters that keep the devices of one NIC apart, and what each device takes of them (decisions D2, D3, D4).
+"""The counters by which devices of one NIC exclude each other, and each device's consumption (decisions D2, D3, D4).
 
 The scheduler charges a device's counters once for as long as it has any allocation, and charges nothing for further
 shares (KEP-4815 with KEP-5075, from Kubernetes 1.36.2). So two devices exclude each other exactly if together they take
@@ -31,16 +31,16 @@ class Persona(msgspec.Struct, frozen=True):
 
 
 class NicMember(msgspec.Struct, frozen=True, kw_only=True):
-    """An interface of a NIC: its VF, another port of its function, or what stands on any of these.
+    """An interface of a NIC: a VF, another port of its function, or an interface on top of one of these.
 
     Attributes:
-        name: what its counter set is named after.
+        name: the name from which its counter set is named.
         personas: the devices that it is offered as.
         is_vf: whether it is one of the VFs.
         on: the places of the members that it stands on, however far below.
         on_root: whether it stands on the NIC itself. A VF does; of another port see `shares_function`.
         shares_function: it is another port of the NIC's function, whose VFs are its own, too.
-        protected: what it stands on cannot be had: it is a VF that the host uses, or an exclude policy means it.
+        protected: the devices below it must not be allocated: it is a VF that the host uses, or a policy excludes it.
     """
 
     name: str
@@ -53,7 +53,7 @@ class NicMember(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Charges(msgspec.Struct, frozen=True):
-    """The counters of a NIC and what its devices take of them.
+    """The counters of a NIC, and how much of each its devices consume.
 
     Attributes:
         sets: counters with their values, by the name of their set.
@@ -74,7 +74,7 @@ def charge(
     A device that is the whole NIC takes all of its exclusion-slots, a device on it takes one (decisions D3, D24).
 
     Args:
-        name: what its counter set is named after.
+        name: the name from which its counter set is named.
         personas: the devices that the NIC itself is offered as.
         members: the other interfaces of its pool.
         num_vfs: how many VFs there are, known or not.
@@ -119,7 +119,7 @@ def charge(
 
 
 def branches(members: Sequence[NicMember]) -> list[list[int]]:
-    """The members by what stands on one another, apart from the NIC itself: a VF with its VLANs, say."""
+    """The members, grouped by the interfaces below them other than the NIC itself: for example a VF with its VLANs."""
     if not any(member.on for member in members):
         return [[place] for place in range(len(members))]
     head = list(range(len(members)))
@@ -155,7 +155,7 @@ def _slots_of(member: NicMember) -> int:
 
 
 def _of_root(member: NicMember, persona: Persona, totals: Mapping[str, int], share: int) -> dict[str, int]:
-    """What a device takes of the NIC's own counters, with its share of the link unless its policy overcommits."""
+    """A device's consumption of the NIC's own counters, with its share of the link unless its policy overcommits."""
     lent = share and names.BANDWIDTH in totals and not persona.template.overcommits
     bandwidth = {names.BANDWIDTH: share} if lent else {}
     slots = totals.get(names.EXCLUSION_SLOTS)
@@ -233,12 +233,12 @@ def lends(persona: Persona) -> bool:
 
 
 def _fair_share(lenders: Sequence[Persona], *, num_vfs: int, link_speed: int) -> int:
-    """Each VF's part of what the lenders leave of the link, in Mbit/s."""
+    """Each VF's part of the bandwidth that the lenders leave, in Mbit/s."""
     return left_of_link(lenders, link_speed) // num_vfs if num_vfs else 0
 
 
 def left_of_link(lenders: Sequence[Persona], link_speed: int) -> int:
-    """What the lenders leave of a link, in Mbit/s; the whole link if they leave nothing."""
+    """The bandwidth of a link that the lenders leave, in Mbit/s; the whole link if they leave nothing."""
     groups: dict[str, int] = {}
     for lender in lenders:
         group = lender.template.group or f"of {lender.name}"
@@ -248,7 +248,7 @@ def left_of_link(lenders: Sequence[Persona], link_speed: int) -> int:
 
 
 def _share(member: NicMember, persona: Persona, *, fallback: int, link_speed: int) -> int:
-    """A device's bandwidth on its NIC's link, in Mbit/s: what its policy says, or for a VF a part of the VF's share.
+    """A device's bandwidth on its NIC's link, in Mbit/s: as its policy sets it, or for a VF a part of the VF's share.
 
     Shared personas that may be in use at once divide that share, so that no VF takes another VF's bandwidth.
     """
@@ -279,7 +279,7 @@ def _own_part(
     mirrors: Mapping[str, Mapping[str, int]],
     counters: Mapping[str, int],
 ) -> Mapping[str, int]:
-    """What a device takes of its interface's counters: all of them, or the mirrors of its group."""
+    """A device's consumption of its interface's counters: all of them, or the mirrors of its group."""
     if not persona.template.shared:
         return counters
     group = persona.template.group

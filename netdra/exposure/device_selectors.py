@@ -22,7 +22,7 @@ _POOL = attributes(Interface(type="vf", called="vfs"))
 
 
 def pooling(policies: Iterable[DeviceExposurePolicy]) -> str:
-    """The policies with pooledVFs in words, "" if there is none."""
+    """The policies with pooledVFs in words, "" without any."""
     found = sorted(policy.name for policy in policies if (policy.spec.exposure or Exposure()).pooled_vfs is not None)
     return listed((f'"{name}"' for name in found), 3)
 

@@ -34,13 +34,13 @@ def expose(
     features: Features = DEFAULT_FEATURES,
     registered: Registered = NOTHING,
 ) -> ExposureResult:
-    """What a node offers: devices and counter sets in the order of their pools, a decision for each interface.
+    """The offers of a node: devices and counter sets in the order of their pools, and a decision for each interface.
 
     Args:
         inventory: the node and its interfaces.
         policies: all policies of the cluster.
-        features: what the API server takes.
-        registered: what providers say of the node's devices.
+        features: the features that the API server supports.
+        registered: the facts that providers register for the node's devices.
 
     Raises:
         InvalidInputError: two policies have one name. A policy that is wrong in itself is a problem of the result.
@@ -49,7 +49,7 @@ def expose(
 
 
 class _Extended(NamedTuple):
-    """A pool as policies make it, what is registered for it, and what comes of both."""
+    """A pool as policies make it, its registered facts, and the pool with both."""
 
     part: ExposureResult
     registrations: tuple[tuple[Registration, ...], ...]
@@ -58,12 +58,12 @@ class _Extended(NamedTuple):
 
 @dataclass
 class KnownPolicies:
-    """What has been worked out of policies and outlives a change of some of them.
+    """The results of earlier passes that stay valid when some policies change.
 
     Attributes:
         ready: the policies as rules for a node, by name, each with the spec that it was made of.
         node: that node.
-        answers: what selectors say of interfaces.
+        answers: the results of selectors on interfaces.
     """
 
     ready: dict[str, tuple[DeviceExposurePolicySpec, ReadyPolicy]] = field(default_factory=dict)
@@ -108,7 +108,7 @@ class Exposer:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """What is wrong with the policies themselves and with the node's physical networks."""
+        """The errors in the policies themselves and in the node's physical networks."""
         return (*self._problems, *self._unwired)
 
     @property
@@ -118,7 +118,7 @@ class Exposer:
         return tuple(policy for policy in self._policies if policy.name not in elsewhere)
 
     def expose(self, inventory: Inventory, registered: Registered = NOTHING) -> ExposureResult:
-        """As `expose`, at the cost of what has changed since the last call."""
+        """As `expose`, at the cost of the changes since the last call."""
         parts = self.pools(inventory, registered=registered).values()
         return ExposureResult(
             devices=tuple([device for part in parts for device in part.devices]),
@@ -143,7 +143,7 @@ class Exposer:
             in_use: pools with devices that claims have; a pool of these that has a former name keeps it.
             pinned: by identity, the pools of interfaces whose devices claims have.
             held_vfs: the VFs that claims have; needed where VFs are pooled, or were.
-            registered: what providers say of the devices.
+            registered: the facts that providers register for the devices.
         """
         if inventory.node != self._node:
             self._rules, self._problems = self._made_rules(inventory.node)
@@ -174,7 +174,7 @@ class Exposer:
     def _with_registered(
         self, parts: Mapping[str, ExposureResult], registered: Registered
     ) -> dict[str, ExposureResult]:
-        """The pools with what is registered; a pool without registrations is the same object."""
+        """The pools with their registered facts; a pool without registrations is the same object."""
         extended: dict[str, _Extended] = {}
         results: dict[str, ExposureResult] = {}
         for pool, part in parts.items():

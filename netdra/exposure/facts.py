@@ -34,7 +34,7 @@ _EMPTY = {name: value for name, value in attributes(Interface(type="")).items() 
 def publishable(facts: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
     """The facts that devices carry, with every string short enough, always cut in the same way.
 
-    A fact that could not be read is absent, and so is an empty one that would say nothing (decision D25).
+    A fact that could not be read is absent, and so is an empty one that carries no information (decision D25).
     """
     silent = [name for name in PUBLISHED_IF_ANY if facts.get(name) == ""]
     facts = {name: facts[name] for name in PUBLISHED_ATTRIBUTES if name in facts and name not in silent}
@@ -55,9 +55,9 @@ def of_device(
     lists: bool,
     programs: Collection[str] | None = None,
 ) -> tuple[dict[str, AttributeValue], tuple[str, ...]]:
-    """The attributes of one device of an interface, and what had to be left out of its lists.
+    """The attributes of one device of an interface, and the values that its lists have no room for.
 
-    The interface's own facts come first, so that every device has the same keys; then what the policy says. Of the
+    The interface's own facts come first, so that every device has the same keys; the policy's attributes follow. Of the
     policy's plugins, only those are listed that the node has (decision D45).
 
     Args:
@@ -96,7 +96,7 @@ def of_device(
 def with_lacked(
     published: dict[str, AttributeValue], lacked: Sequence[str], *, lists: bool, room: int
 ) -> tuple[dict[str, AttributeValue], tuple[str, ...]]:
-    """A device's attributes with the programs that topologies need and the node lacks, and why they could not be told.
+    """A device's attributes with the programs that topologies need and the node lacks, or why they are left out.
 
     Args:
         published: the device's attributes; extended where something is lacked.

@@ -1,9 +1,9 @@
-"""What a change of policies would do to a node's devices, from what the node reports of its interfaces.
+"""The effect of a change of policies on a node's devices, computed from the node's report of its interfaces.
 
 Called by the webhook for the policy that is written or deleted, and by `netdra plan --cluster`. A report holds, for
-interfaces that are alike, their facts, what each policy comes to on them, and the devices that are published
-(`netdra.model.node_network`). So only the policies that change are asked; the others are taken by their standing. What
-the report does not tell is not guessed. Pure.
+interfaces that are alike, their facts, the standing of each policy on them, and the published devices
+(`netdra.model.node_network`). So only the changed policies are evaluated; the others count by their standing. Facts
+that the report does not contain are not guessed. Pure.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ _by_name = attrgetter("policy")
 
 
 class SimilarInterfaces(msgspec.Struct, frozen=True):
-    """Interfaces with the same facts, as far as the changed policies ask for them, and with the same devices now.
+    """Interfaces with the same facts, as far as the changed policies read them, and with the same devices now.
 
     Attributes:
         facts: the attributes that are asked for, by qualified name.
         unknown: attributes that are asked for and that the interfaces have, with values that the report leaves open.
         unreadable: attributes that are asked for and could not be read.
-        standings: for each policy that matches the interfaces, or fails on them, what it comes to.
-        devices: what is published for each interface.
+        standings: for each policy that matches the interfaces, or fails on them, its effect.
+        devices: the published devices of each interface.
         count: how many interfaces there are.
         nodes: the nodes that have them, a bit for each, in hexadecimal.
         holds: whether the policy will be in force on these nodes.
@@ -76,7 +76,7 @@ class SimilarInterfaces(msgspec.Struct, frozen=True):
 
 
 class InterfaceReports(msgspec.Struct, frozen=True):
-    """What nodes report, as far as a policy asks for it.
+    """The reports of nodes, as far as a policy needs them.
 
     Attributes:
         nodes: how many nodes these interfaces belong to.
@@ -97,11 +97,11 @@ class VFPooling(msgspec.Struct, frozen=True):
 
 
 class DeviceForecast(msgspec.Struct, frozen=True):
-    """What becomes of one interface's devices.
+    """The effect of a change on one interface's devices.
 
     Attributes:
         removed: the published devices that no longer will be.
-        added: the policies that will offer new devices, by what follows the interface's name in a device's.
+        added: the policies that will offer new devices, by the suffix of the device's name.
         reassigned: the same for devices that another policy offers now.
         matched: whether a policy that changes matches the interface when it is written.
         was_pooled: how a VF is offered together with others now.
@@ -151,7 +151,7 @@ class Foresight:
         self._made: dict[tuple[str, str], Rule] = {}
 
     def of(self, seen: SimilarInterfaces) -> DeviceForecast | None:
-        """What becomes of the devices of reported interfaces; None where the report is not enough to say."""
+        """The effect on the devices of reported interfaces; None if the report is not sufficient to know it."""
         facts: dict[str, AttributeValue] = dict(seen.facts)
         matched = self._matched(seen, facts) if seen.holds else frozenset()
         if matched is None:
@@ -234,7 +234,7 @@ def referenced_attributes(expressions: Iterable[str], *, published: bool = False
 
 
 def folded(seen: Sequence[SimilarInterfaces], expression: str) -> tuple[SimilarInterfaces, ...]:
-    """The same interfaces, those together that a selector cannot tell apart because it does not compare their names.
+    """The same interfaces; those that a selector cannot distinguish, as it does not compare their names, are merged.
 
     A cluster has thousands of interface names, and a selector that only compares them knows a few.
     """

@@ -1,9 +1,9 @@
-"""Which interfaces share a pool and its counters: a NIC with its VFs, and all that stands on it (decision D24).
+"""Which interfaces share a pool and its counters: a NIC with its VFs, and all interfaces on top of it (decision D24).
 
-A NIC is what stands on nothing: a PF, a card, a virtual link. With it are the other ports of its PCI function, its VFs,
-their representors, and what stands on any of these alone: VLANs, macvlans, VXLANs, a bridge or a bond whose ports are
-all of this one NIC. What stands on several NICs has a pool of its own, with what stands on it in turn: counters do not
-reach from one pool into another, so a NIC's `above` lists what stands on it elsewhere. Called by
+A NIC has no interface below it: a PF, a card, a virtual link. Its pool also has the other ports of its PCI function,
+its VFs, their representors, and the interfaces on top of these alone: VLANs, macvlans, VXLANs, a bridge or a bond whose
+ports all belong to this NIC. An interface on top of several NICs has a pool of its own, together with the interfaces on
+top of it: counters do not reach from one pool into another, so a NIC's `above` lists such interfaces. Called by
 `netdra.exposure.expose` for each pass. Pure.
 """
 
@@ -28,7 +28,7 @@ class HeldVF(NamedTuple):
 
     Attributes:
         identity: the VF's.
-        device: the device that the claim was allocated; "" for a VF that nobody can have.
+        device: the device that the claim was allocated; "" for a VF that no claim can be allocated.
         bandwidth: how much of the PF's link it was allocated as a pooled VF, in Mbit/s.
     """
 
@@ -49,12 +49,12 @@ class PoolInterfaces(NamedTuple):
 
     Attributes:
         pf_name: the PF's name, which may be known where the PF is not.
-        root: the PF, or what else stands on nothing.
+        root: the PF, or another interface with none below it.
         vfs: the root's VFs, in order.
         ports: the other ports of the root's PCI function.
-        stack: representors, and what stands on any of these, by name.
-        above: what stands on any of these and is in another pool.
-        pool: the pool's name, where that is given by what is in use.
+        stack: representors, and the interfaces on top of any of these, by name.
+        above: the interfaces on top of any of these that are in another pool.
+        pool: the pool's name, where the devices in use determine it.
         held: its VFs that claims have.
     """
 
@@ -87,7 +87,7 @@ def pooled(
         node: the node's name.
         in_use: pools with devices that claims have; a pool of these that has a former name keeps it.
         pinned: by identity, the pools of interfaces whose devices claims have: a stacked interface stays in its pool
-            as long as it is in use, whatever it stands on by now.
+            as long as it is in use, even if the interfaces below it have changed.
     """
     named: dict[str, PoolInterfaces] = {}
     for group in _Grouping(node, interfaces, in_use, pinned).groups():
@@ -104,7 +104,7 @@ def _vf_index(vf: Interface) -> int:
 
 
 def pool_name(node: str, pf_name: str, root: Interface | None) -> str:
-    """The pool of a NIC: `<node>/sriov-<pf>`, or `<node>/<type>-<name>` of what is no PF."""
+    """The name of a NIC's pool: `<node>/sriov-<pf>`, or `<node>/<type>-<name>` if it is not a PF."""
     return names.pool(node, _own_part(pf_name, root))
 
 
@@ -143,7 +143,7 @@ class _Members:
 
 
 class _Grouping:
-    """One pass over the interfaces of a node."""
+    """The interfaces of a node, grouped in one pass."""
 
     def __init__(
         self, node: str, interfaces: Sequence[Interface], in_use: Collection[str], pinned: Mapping[str, str]
@@ -290,7 +290,7 @@ class _Grouping:
             waiting += self._lower(self._by_name[name])
 
     def _lower(self, interface: Interface) -> Iterator[str]:
-        """What an interface stands on, without the ports of a bridge that are cables to pods and virtual machines."""
+        """The interfaces below an interface, without a bridge's ports that are cables to pods and virtual machines."""
         for name in interface.lower_devices:
             lower = self._by_name.get(name)
             if lower is not None and not (lower.type in _CABLES and lower.master == interface.if_name):

@@ -1,4 +1,4 @@
-"""The interfaces of a NIC with what the policies say of each: between `netdra.exposure.resolve` and `assemble`."""
+"""The interfaces of a NIC with the policies' resolution for each: between `netdra.exposure.resolve` and `assemble`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from netdra.model.inventory import AttributeValue, Interface
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """An interface with what the policies say about it and the facts that can be published."""
+    """An interface with the policies' resolution for it and the facts that can be published."""
 
     interface: Interface
     resolution: Resolution
@@ -20,13 +20,13 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 class NicOffers(msgspec.Struct, frozen=True):
-    """What shares a pool and counters (`netdra.exposure.grouping`).
+    """The interfaces that share a pool and counters (`netdra.exposure.grouping`).
 
     Attributes:
-        pf_name: what the counters are named after where the root is not known.
-        root: the PF, or what else stands on nothing.
+        pf_name: the name in the counters' names where the root is not known.
+        root: the PF, or another interface with none below it.
         others: its VFs and all that is on these, each with where it stands.
-        above: by the name of an interface of these, what stands on it and is in another pool.
+        above: by the name of an interface of these, the interfaces on top of it that are in another pool.
         held: the VFs that claims have.
     """
 

@@ -1,4 +1,4 @@
-"""The physical networks that a node's NICs are wired to: how they are written, and what is wrong with them on a node.
+"""The physical networks that a node's NICs are wired to: their syntax, and their errors on a node.
 
 Read by the command line (`--physnet physnet2=enp1s0f0,enp1s0f1`, or `physnet2:enp1s0f0,physnet2:enp1s0f1`, as Neutron's
 agent has them in `physical_device_mappings`), asked by `netdra.exposure.expose` at each pass. Pure.
@@ -21,7 +21,7 @@ def read(texts: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
     """The NICs by physical network, from `PHYSNET=NIC,NIC` or `PHYSNET:NIC,PHYSNET:NIC`.
 
     Raises:
-        InvalidInputError: a text is none of these, or a NIC is in two physical networks.
+        InvalidInputError: a text has neither form, or a NIC is in two physical networks.
     """
     nics_of: dict[str, tuple[str, ...]] = {}
     wired: dict[str, str] = {}
@@ -57,7 +57,7 @@ def _pairs(text: str) -> list[tuple[str, str]]:
 
 
 def problems(inventory: Inventory) -> tuple[Problem, ...]:
-    """What is wrong with a node's physical networks, for the operator."""
+    """The errors in a node's physical networks, for the operator."""
     physnets = inventory.node.physnets
     if not physnets:
         return ()

@@ -49,10 +49,10 @@ class _Lane(msgspec.Struct, frozen=True):
 
 
 def with_lanes(nic: NicOffers) -> tuple[NicOffers, dict[str, Lane], list[Problem]]:
-    """The NIC with an interface for each lane, what these stand for by identity, and what cannot be offered.
+    """The NIC with an interface for each lane, the VFs of each lane by identity, and the problems of other lanes.
 
-    A VF that a claim has stays what it was allocated as: one of a policy's VFs as long as that pools VFs of the NIC,
-    whatever it says of this VF while it is in the pod; else no other claim can get it.
+    A VF of a claim stays as it was allocated: one of a policy's VFs as long as that policy pools VFs of the NIC, even if
+    the policy no longer selects this VF while it is in the pod; otherwise no other claim can get it.
     """
     pooling = {
         template.policy: template
@@ -117,7 +117,7 @@ def usable(vfs: Sequence[Interface], beside: Iterable[Interface] = (), *, carrie
 
     Args:
         vfs: of one PF.
-        beside: the PF's other VFs. A claim's step has bound vfio-pci itself, so that says nothing of the host.
+        beside: the PF's other VFs. A claim's step has bound vfio-pci itself, so that driver is not the host's choice.
         carrier: whether the PF has a carrier.
     """
     driven = any(vf.driver for vf in vfs) or any(vf.driver not in ("", _OF_A_STEP) for vf in beside)
@@ -157,9 +157,9 @@ def _lanes(nic: NicOffers, template: Template, vfs: Sequence[Interface], bandwid
 
 
 def _part_of_nic(nic: NicOffers, others: Sequence[tuple[Offer, MemberPlace]], vfs: Sequence[Interface]) -> int:
-    """What pooled VFs have of their NIC's link together, in Mbit/s; 0 if that is not known.
+    """The bandwidth of the NIC's link that all pooled VFs have together, in Mbit/s; 0 if that is not known.
 
-    They have what shared devices of the NIC leave, or their part of it where other VFs are offered besides.
+    They have the bandwidth that shared devices of the NIC leave, or a part of it if other VFs are offered as well.
     """
     if nic.root is None or nic.root.interface.link_speed <= 0:
         return 0
@@ -176,7 +176,7 @@ def _part_of_nic(nic: NicOffers, others: Sequence[tuple[Offer, MemberPlace]], vf
 
 
 def _too_little(made: _Lane) -> Problem | None:
-    """What is wrong with a lane whose claims would get more bandwidth by default than it has."""
+    """The problem of a lane whose claims would get more bandwidth by default than it has."""
     capacity = made.template.capacity.get(BANDWIDTH)
     policy = capacity.request_policy if capacity is not None else None
     default = int(quantity.parse(policy.default or 0)) if policy is not None else 0
@@ -223,7 +223,7 @@ def _with(offer: Offer, templates: tuple[Template, ...]) -> Offer:
 
 
 def divided(total: int, allocated: Sequence[int]) -> list[int]:
-    """A total in even parts, none of them smaller than what is allocated of it as long as the total is enough.
+    """A total in even parts, none of them smaller than its allocated part as long as the total is enough.
 
     Args:
         total: how many VFs there are.
@@ -241,7 +241,7 @@ def divided(total: int, allocated: Sequence[int]) -> list[int]:
 
 
 def shared_facts(vfs: Sequence[Interface]) -> Interface:
-    """What VFs have in common, the rest as if it did not apply; what is unreadable of one is unreadable of all."""
+    """The facts that VFs have in common, others as if they did not apply; if one VF's is unreadable, all are."""
     fields = [field.name for field in msgspec.structs.fields(Interface) if field.name not in _OF_ONE_VF]
     first = vfs[0]
     common = {
@@ -273,7 +273,7 @@ def _part_of_link(given: DeviceCapacity | None, bandwidth: int) -> DeviceCapacit
 
 
 def _most(span: CapacityRequestPolicyRange, bandwidth: int) -> str | None:
-    """The most that a claim may have: as the policy says, or the last whole step that the lane has."""
+    """The most bandwidth of a claim: as the policy sets it, or the last whole step that the lane has."""
     least, step = quantity.parse(span.min), quantity.parse(span.step or 0)
     most = min(quantity.parse(span.max), Decimal(bandwidth)) if span.max is not None else Decimal(bandwidth)
     if step:

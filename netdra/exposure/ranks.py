@@ -35,7 +35,7 @@ NO_RIVALS = Rivals()
 
 
 def rank(policy: DeviceExposurePolicy) -> bytes | None:
-    """What two policies must have in common to be of one rank; None of a policy that exposes nothing."""
+    """The properties that policies of one rank have in common; None for a policy that exposes nothing."""
     spec = policy.spec
     if spec.action != "expose":
         return None
@@ -87,7 +87,7 @@ class RankIndex:
 
 
 def _around(others: list[str], at: int) -> list[str]:
-    """The policies that a policy concerns that comes to a place between others of its rank, or goes from there."""
+    """The policies affected by a policy that enters or leaves a place between others of its rank."""
     if len(others) <= FEW + 1:
         return others
     # The first is told of the second; each other one, of the one before it.

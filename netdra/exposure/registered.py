@@ -1,8 +1,8 @@
 """Facts of providers: the rules for them, and how they are added to the devices of a node (decision D47). Pure.
 
-The rules are the same for the registry's socket (`netdra.node.registry`) and for CustomDevices (the webhook). What is
-registered is put on devices by `netdra.exposure.expose`, after policies have made them, as far as there is room: what
-netdra publishes stays as it is.
+The rules are the same for the registry's socket (`netdra.node.registry`) and for CustomDevices (the webhook).
+`netdra.exposure.expose` adds registered facts to devices after policies have made them, as far as there is room: the
+facts that netdra publishes do not change.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def errors(
     *,
     within: str = "",
 ) -> Iterator[str]:
-    """What is wrong with a provider's attributes and capacities, each with its place before it.
+    """The errors in a provider's attributes and capacities, each with its place before it.
 
     Args:
         provider: the domain of the names.
         attributes: by name without a domain.
         capacity: by name without a domain.
-        within: what comes before the places, e.g. `spec.`.
+        within: the prefix of the places, e.g. `spec.`.
     """
     yield from provider_errors(provider, within=within)
     used = len(attributes) + len(capacity)
@@ -71,7 +71,7 @@ def errors(
 
 
 def provider_errors(provider: str, *, within: str = "") -> Iterator[str]:
-    """What is wrong with a provider's name."""
+    """The errors in a provider's name."""
     if not names.is_attribute_domain(provider):
         yield f'{within}provider: "{_shortened(provider)}" is not a domain of at most {names.MAX_LABEL} characters'
     if _RESERVED.match(provider):
@@ -136,7 +136,7 @@ def of_custom_device(device: CustomDevice, node: str, labels: Mapping[str, str])
 
 
 def _rank(registration: Registration) -> tuple[bool, str]:
-    """Who comes first: CustomDevices by their names; what the socket was told stays in the order in which it came."""
+    """The order: CustomDevices by their names; registrations of the socket as they arrived."""
     return not registration.custom_device, registration.custom_device
 
 
@@ -224,7 +224,7 @@ class Registered:
         return tuple(devices)
 
     def of(self, device: str) -> tuple[Registration, ...]:
-        """What is registered under a name."""
+        """The registrations under a name."""
         return self._by_device.get(device, ())
 
     def marked(self, interfaces: Sequence[Interface], pools: Mapping[str, str]) -> Sequence[Interface]:
@@ -251,7 +251,7 @@ class Registered:
         return msgspec.structs.replace(interface, registered_by=provider) if provider else interface
 
     def concerning(self, part: ExposureResult, pool: str) -> tuple[tuple[Registration, ...], ...]:
-        """What is registered for a pool's interfaces and devices, in the order of its decisions."""
+        """The registrations for a pool's interfaces and devices, in the order of its decisions."""
         return tuple(
             tuple(
                 registration
@@ -267,12 +267,12 @@ NOTHING = Registered()
 
 
 def applied(part: ExposureResult, registered: Sequence[Sequence[Registration]], features: Features) -> ExposureResult:
-    """A pool's devices with what is registered for them, and what became of each registration.
+    """A pool's devices with their registered facts, and the result of each registration.
 
     Args:
-        part: what policies make of the pool's interfaces.
-        registered: what `Registered.concerning` gives for it.
-        features: what the API server takes.
+        part: the pool's devices as policies make them.
+        registered: the registrations of the pool, of `Registered.concerning`.
+        features: the features that the API server supports.
     """
     devices = {device.name: device for device in part.devices}
     outcomes: list[RegistrationOutcome] = []
@@ -347,7 +347,7 @@ class _Value(NamedTuple):
 def _added(
     device: ExposedDevice, registrations: Sequence[Registration], features: Features
 ) -> tuple[ExposedDevice, list[RegistrationOutcome]]:
-    """A device with what is registered for it, as far as there is room; a name is of the first that gives it."""
+    """A device with its registered facts, as far as there is room; the first registration of a name wins."""
     attributes: dict[str, DeviceAttribute] = {}
     capacity = dict(device.capacity)
     sources: dict[tuple[type, str], Registration] = {}

@@ -53,14 +53,14 @@ _PROTECTIONS: dict[str, Hidden] = {
 
 
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):
-    """What the policies say about one interface.
+    """The result of all policies for one interface.
 
     Attributes:
         verdicts: one a policy, in the order of their names.
         templates: the devices that the winners make, in the order of their suffixes.
-        hidden: why there are none; "" where there are some.
+        hidden: the reason for no devices; "" with devices.
         hiding: the same as one word.
-        excluded: whether an exclude policy means it, or may.
+        excluded: whether an exclude policy matches it, or may.
         problems: the policies that failed on it.
     """
 
@@ -135,7 +135,7 @@ def _winners(
     excluded: tuple[str, Hidden],
     verdicts: dict[str, PolicyVerdict],
 ) -> tuple[list[Template], str, Hidden | None]:
-    """The devices that policies make, or why there are none; the verdicts of all that match are filled in."""
+    """The devices that policies make, or the reason for none; the verdicts of all matching policies are filled in."""
     hiding, kind = excluded
     if interface.file_problem:
         _mark(verdicts, matching, "overruled", interface.file_problem)

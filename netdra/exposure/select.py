@@ -1,4 +1,4 @@
-"""Which of the devices that policies make can be published: by what the API server takes, by names and by limits.
+"""Which of the devices that policies make can be published: by the API server's features, by names and by limits.
 
 Called by `netdra.exposure.assemble` once per NIC. A device that is left out is a problem that names the policy.
 """
@@ -29,7 +29,7 @@ class CandidateInterface(msgspec.Struct, frozen=True):
     """An interface of a NIC with the devices that policies would make of it.
 
     Attributes:
-        is_root: it is the NIC itself. The others are as `netdra.exposure.counters.NicMember` says.
+        is_root: it is the NIC itself. The others are described in `netdra.exposure.counters.NicMember`.
     """
 
     interface: Interface
@@ -67,9 +67,9 @@ def select(
     offered or protected, such as a PF with its VFs.
 
     Args:
-        nic: an interface, if it is known, and what belongs to it.
-        covered: by the name of an interface, what stands on it in another pool and is offered.
-        features: what the API server takes.
+        nic: an interface, if it is known, and the interfaces that belong to it.
+        covered: by the name of an interface, the offered interfaces on top of it that are in another pool.
+        features: the features that the API server supports.
     """
     problems: list[Problem] = []
     candidates = [_uncovered(candidate, covered, problems) for candidate in nic]
@@ -125,7 +125,7 @@ def _fitting(candidates: Sequence[CandidateInterface], problems: list[Problem]) 
 
 
 def _users(candidates: Sequence[CandidateInterface], candidate: CandidateInterface) -> str:
-    """A word for the offered or protected interfaces on top of an interface, or beside it; "" if there are none."""
+    """A word for the offered or protected interfaces on top of an interface, or beside it; "" without any."""
     others = [other for other in candidates if not other.is_root]
     if candidate.is_root or candidate.shares_function:
         using = [other for other in others if other.on_root and not other.shares_function]

@@ -33,9 +33,9 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         policy: the policy's name; `priority` is its rank.
-        suffix: what follows the interface's name in the device's.
+        suffix: the part of the device's name after the interface's.
         shared: whether several claims may have it at once.
-        capacity: what is published, under qualified names.
+        capacity: the published capacities, under qualified names.
         mirrored: capacity -> its amount, rounded up, for the counters that stand for a shared device (decision D2).
         group: the exclusion group, "" for none.
         plugins: the CNI plugins that may attach it.
@@ -49,8 +49,8 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
         allow_host_use: whether it is offered whole though the host uses the interface.
         allow_host_addresses: the same, while the host has addresses and routes on the interface and no other use of it.
         keep: what of the interface's configuration on the node a pod keeps.
-        lends: how much of the link all claims of the device can have together, in Mbit/s; 0 if it does not say.
-        overcommits: whether it may lend what other devices lend, too.
+        lends: how much of the link all claims of the device can have together, in Mbit/s; 0 without a limit.
+        overcommits: whether it may lend bandwidth that other devices lend as well.
         lanes: as how many devices the VFs of a PF are offered together; 0 where each VF is a device.
     """
 
@@ -87,7 +87,7 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
         Args:
             uses: the host's uses of it, in words; none where they are unknown.
 
-        A VF that the host uses is never among pooled ones: nobody could say which claim gets it.
+        A VF that the host uses is never pooled: the claim that gets it could not be foreseen.
         """
         if self.lanes:
             return None
@@ -106,8 +106,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """A policy made ready for a node.
 
     Attributes:
-        policy: its name; `excludes`, `priority`, `suffix`, `allows_uplink`, `allows_addresses` as it says.
-        selector: None where the policy is not to be asked, and `fixed_verdict` is its verdict on every interface.
+        policy: its name; `excludes`, `priority`, `suffix`, `allows_uplink`, `allows_addresses` are its fields.
+        selector: None where the policy is not evaluated, and `fixed_verdict` is its verdict on every interface.
         won: its verdict where it makes devices.
         gone: the effect of the taint on its devices after their interface is gone.
         templates: the devices that it makes.
@@ -131,7 +131,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         return any(template.lanes for template in self.templates)
 
     def verdict(self, outcome: Outcome, detail: str = "", by: str = "") -> PolicyVerdict:
-        """What the policy says about one interface."""
+        """The policy's verdict on one interface."""
         return msgspec.structs.replace(self.fixed_verdict, outcome=outcome, detail=detail, by=by)
 
 
@@ -151,12 +151,12 @@ def rules(
     node: InventoryNode,
     make: Callable[[DeviceExposurePolicy, InventoryNode], ReadyPolicy] = ready,
 ) -> tuple[tuple[Rule, ...], tuple[Problem, ...]]:
-    """The policies for a node in the order of their names, and what is wrong with those that hold there.
+    """The policies for a node in the order of their names, and the errors in those that apply there.
 
     Args:
         policies: all policies of the cluster.
         node: the node.
-        make: `ready`, or what has its results already.
+        make: `ready`, or a function that caches its results.
 
     Raises:
         InvalidInputError: two policies have one name.
@@ -177,7 +177,7 @@ def rules(
 
 
 def allocatable_of(policies: Iterable[DeviceExposurePolicy]) -> frozenset[str]:
-    """The allocatable resources that policies read: a change of others is no reason to make anything anew."""
+    """The allocatable resources that policies read: a change of others requires no new pass."""
     return frozenset(
         capacity.value_from.node_allocatable
         for policy in policies
@@ -355,7 +355,7 @@ def _pooled(policy: DeviceExposurePolicy, exposure: Exposure, lanes: int) -> Tem
 
 
 def _consumable(exposure: Exposure, name: str) -> DeviceCapacity:
-    """A capacity as shared devices have it: with what a claim consumes by default (decision D5)."""
+    """A capacity as shared devices have it: with the default consumption of a claim (decision D5)."""
     capacity = exposure.capacity[name]
     policy = capacity.request_policy or CapacityRequestPolicy()
     return DeviceCapacity(

@@ -1,6 +1,6 @@
-"""What is legal in a policy and hardly what its author wants: a warning when it is written, never a refusal.
+"""Warnings for a policy that is valid but is unlikely to do as its author wants. It is never rejected for these.
 
-Asked at admission and by `netdra validate`, of policies that `netdra.exposure.check` has nothing against. Pure.
+Called at admission and by `netdra validate`, for policies without errors of `netdra.exposure.check`. Pure.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LIKE = 0.75
 
 
 def warnings(policy: DeviceExposurePolicy, rivals: Rivals = NO_RIVALS) -> Iterator[str]:
-    """Warnings for a policy's author, each with the field that is meant.
+    """Warnings for a policy's author, each with its field.
 
     Args:
         policy: one that can be used.
@@ -80,7 +80,7 @@ def _lost(exposure: Exposure) -> Iterator[str]:
 
 
 def hidden(policies: Iterable[DeviceExposurePolicy]) -> Iterator[tuple[DeviceExposurePolicy, str]]:
-    """Warnings for policies that offer what an exclude policy hides: one of the same selector, whatever the priorities.
+    """Warnings for policies that offer interfaces hidden by an exclude policy of the same selector, at any priority.
 
     Args:
         policies: those that are written together and can be used.
@@ -182,7 +182,7 @@ def _moved(exposure: Exposure) -> Iterator[str]:
 
 
 class _Shares(msgspec.Struct, frozen=True):
-    """What claims can take of a capacity: each from `least` to `most`, all together a multiple of `step`.
+    """The amounts of a capacity that claims can consume: each from `least` to `most`, a multiple of `step`.
 
     A step of 0 means any amount, and a least of 0 that a claim may take next to nothing.
     """
@@ -194,7 +194,7 @@ class _Shares(msgspec.Struct, frozen=True):
 
     @property
     def claims(self) -> int | None:
-        """How many claims use it up at the latest; None if there is no such number."""
+        """The largest number of claims that use it up; None without such a number."""
         return self.value // self.least if self.least else None
 
     def had(self, claims: int | None) -> int:
@@ -204,7 +204,7 @@ class _Shares(msgspec.Struct, frozen=True):
 
 
 def _never_had(exposure: Exposure) -> Iterator[str]:
-    """Parts of capacities that no claims can have: no amounts come to them, or another capacity runs out first."""
+    """Parts of capacities that no claims can have: no amounts add up to them, or another capacity runs out first."""
     if sharing(exposure) == "exclusive":
         return
     shares = {name: share for name in exposure.capacity if (share := _shares(exposure, name)) is not None}
@@ -223,7 +223,7 @@ def _never_had(exposure: Exposure) -> Iterator[str]:
 
 
 def _shares(exposure: Exposure, name: str) -> _Shares | None:
-    """What claims can have of a capacity; None where it is not in whole numbers, which is rare."""
+    """The amounts of a capacity that claims can have; None where it is not in whole numbers, which is rare."""
     capacity = exposure.capacity[name]
     value, default = _whole(capacity.value), _whole(amounts(exposure, name)[0])
     if value is None or default is None:
