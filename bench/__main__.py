@@ -1,9 +1,9 @@
 """`python -m bench [NAME ...]`: run the benchmarks, and print each figure beside its limit.
 
 Figures are kept in build/bench.json as they come, so one benchmark that fails loses no others. The exit code is 1 if
-one failed or a figure is past its limit; on a busy machine look at the ratios, which are taken side by side, before
+one failed or a figure is past its limit; on a busy machine inspect the ratios, which are taken side by side, before
 believing it. `--compare OLD.json` shows beside each figure what it was, and as a ratio what became of it. `--quick`
-runs a benchmark with the few rounds that its `QUICK` says: that it works, and no figure to believe.
+runs a benchmark with the few rounds that its `QUICK` states: that it works, and no figure to believe.
 """
 
 from __future__ import annotations

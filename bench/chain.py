@@ -209,7 +209,7 @@ def _timed(act: Callable[[], object]) -> float:
 
 
 def _cnitool(bed: Bed, plugins: Sequence[Plugin], if_name: str) -> float:
-    """Seconds in which cnitool attaches the chain, or starts if there is none; detaches it again."""
+    """Seconds in which cnitool attaches the chain, or starts if none exists; detaches it again."""
     config = {"cniVersion": "1.1.0", "name": "bench", "plugins": plugins}
     (bed.folder / "bench.conflist").write_text(json.dumps(config))
     environment = {**os.environ, "NETCONFPATH": str(bed.folder), "CNI_PATH": str(bed.plugins), "CNI_IFNAME": if_name}

@@ -52,7 +52,7 @@ class Driver:
         command: node name, kubeconfig file -> command line.
         port: where it serves its metrics on the node.
         histograms: by what it is called for, the metric of the seconds that it took, and one of its labels.
-        parameters: what its devices' class says so that all drivers do the same: in the pod a device is called net1.
+        parameters: what its devices' class states so that all drivers do the same: in the pod a device is called net1.
     """
 
     title: str

@@ -1,7 +1,7 @@
 """The least that the writes of a change can cost here: the same slices written by a client that does nothing else.
 
 Measured by `bench.hollow` in the same run, on the same API server and beside the same controller. Requests are made
-before the clock starts; what comes back is not looked at.
+before the clock starts; what comes back is not inspected.
 """
 
 from __future__ import annotations

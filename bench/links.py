@@ -1,4 +1,4 @@
-"""Links that come and go on a node, and how long it takes until a driver's slices say so.
+"""Links that come and continue a node, and how long it takes until a driver's slices state so.
 
 Called by `bench.publishing`. A link is an end of a veth pair, so they come in twos.
 """

@@ -108,7 +108,7 @@ class _Run:
         self._class = _device_class(workspace, driver)
 
     def one_by_one(self) -> None:
-        """Pods with a claim, every second time one without before it; the first of each is no measurement."""
+        """Pods with a claim, every second time one without before it; the first of each is not a measurement."""
         for number in _within_time(SINGLES):
             if number % 2 and number // 2 < PLAIN:
                 took, _ = self._one(f"plain-{number + 1}")

@@ -1,7 +1,7 @@
 """Hooks of pods while programs of the node register devices, and while some of them flood the registry's socket.
 
 RunPodSandbox and StopPodSandbox as in `bench hook`, with the registry served by the same event loop. A process of its
-own says when a pod comes, so a hook's time begins before the loop gets to it, as with a runtime. Others, also bounded
+own states when a pod comes, so a hook's time begins before the loop gets to it, as with a runtime. Others, also bounded
 in time, register 1,000 times a second, open a connection after the other for all the calls that one may carry, send
 frames that ask for an answer, or bytes that mean nothing. Figures are ratios to the same with a socket that is idle.
 """
@@ -161,7 +161,7 @@ async def _registry(folder: Path, gate: PriorityGate) -> AsyncIterator[tuple[Pat
 
 @asynccontextmanager
 async def _program(*arguments: str) -> AsyncIterator[Process]:
-    """A part of this benchmark in a process of its own, which says when it has begun."""
+    """A part of this benchmark in a process of its own, which states when it has begun."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "bench.registry", *arguments, stdin=PIPE, stdout=PIPE
     )
@@ -246,7 +246,7 @@ def _preface() -> H2Connection:
 
 
 def _text(kind: str) -> bytes:
-    """What a kind of load says."""
+    """What a kind of load states."""
     texts: dict[str, Callable[[], bytes]] = {"calls": _calls, "pings": _pings, "garbage": partial(bytes, 800_000)}
     return texts[kind]()
 

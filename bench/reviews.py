@@ -35,7 +35,7 @@ class Kind:
     Attributes:
         share: how many of a hundred are of it.
         make: the number-th object as it will be, and as it was.
-        allowed: what the webhook must say.
+        allowed: what the webhook must state.
     """
 
     share: int

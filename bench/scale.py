@@ -2,7 +2,7 @@
 
 Each node has 131 devices: 2 PFs with 64 VFs, the PFs whole, and a bridge. VFs are offered one by one, with few facts,
 and pooled. Counted are bytes in etcd, requests, CPU seconds and memory of each process; no figure is a time on the
-clock. Each is a straight line over the nodes, by least squares; the note says how far the line of the smaller sizes
+clock. Each is a straight line over the nodes, by least squares; the note states how far the line of the smaller sizes
 misses the largest one.
 """
 

@@ -1,8 +1,8 @@
 """What a pod's claim costs kube-scheduler, beside a minimal driver with as many devices; and claims of many rails.
 
 Nodes are API objects; their slices are made by netdra's own exposure and packing, the DeviceClasses by its topologies.
-Each driver has a control plane of its own, because the scheduler looks through all slices of a cluster. One pod comes
-after the other, and what is measured is the scheduler's CPU time: walls say nothing on a machine with neighbours.
+Each driver has a control plane of its own, because the scheduler search all slices of a cluster. One pod comes
+after the other, and what is measured is the scheduler's CPU time: walls state nothing on a machine with neighbours.
 
 `MODES` are the ways in which a policy can offer a PF's VFs; all cases are measured in each.
 """
@@ -51,7 +51,7 @@ class Mode(NamedTuple):
     """A way in which a policy offers a PF's VFs, and the limits of its figures; 0 for none.
 
     Attributes:
-        exposure: what the policy's `exposure` says of them, beside the plugins.
+        exposure: what the policy's `exposure` states of them, beside the plugins.
         ratio: a pod's CPU beside that of a minimal driver.
         bound, beside: seconds until pods of many rails have a node, and one without a claim that comes after them.
     """
@@ -85,7 +85,7 @@ class Driver:
     Attributes:
         classes: its DeviceClasses.
         slices: a node's ResourceSlices.
-        cases: by name, what a claim says of devices.
+        cases: by name, what a claim states of devices.
     """
 
     classes: Sequence[Object]
@@ -252,7 +252,7 @@ def topology_classes(name: str, steps: Sequence[Object]) -> list[Object]:
 
 @contextmanager
 def cluster(nodes: int, driver: Driver, published: Callable[[str], list[Object]] | None = None) -> Iterator[Cluster]:
-    """A control plane with so many nodes, a driver's classes, and slices that the scheduler knows of."""
+    """A control plane with so many nodes, a driver's classes, and slices that the scheduler knows."""
     with ControlPlane(Settings(controller_manager=False)) as plane, closing(plane.client()) as api:
         api.create(objects.manifest(NAMESPACE, HOME))
         for each in (*driver.classes, _class(SETTLED, f'device.driver == "{SETTLED}"')):
@@ -279,7 +279,7 @@ class Cluster:
     api: Api
 
     def pod(self, devices: Object | None, node: str = "") -> str:
-        """Make a pod, with a claim if it says what of devices; its name."""
+        """Make a pod, with a claim if it states what of devices; its name."""
         name = f"p{next(_numbers)}"
         if devices is not None:
             self.api.create(objects.manifest(CLAIM, name, HOME, spec={"devices": devices}))
@@ -287,7 +287,7 @@ class Cluster:
         return name
 
     def decision(self, pod: str, timeout: float = 120.0) -> str:
-        """Why the scheduler has no node for a pod, once it has said so; "" once it has one."""
+        """Why the scheduler has no node for a pod, once it has stated so; "" once it has one."""
         found = self.api.wait_for(POD, pod, lambda one: any(objects.scheduling(one)), namespace=HOME, timeout=timeout)
         return objects.scheduling(found)[1]
 

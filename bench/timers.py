@@ -53,7 +53,7 @@ class Timers:
         self._tls.load_cert_chain(pair.certificate, pair.key)
 
     def driver(self) -> dict[str, Total]:
-        """By what the driver is called for, what it says itself."""
+        """By what the driver is called for, what it states itself."""
         connection = http.client.HTTPConnection("127.0.0.1", self._driver.port, timeout=_TIMEOUT)
         text = self._namespace.run(lambda: _get(connection))
         return {

@@ -59,7 +59,7 @@ _SYSTEM = "install them by 'python3 -m testbed system'"
 
 
 class ImageError(Exception):
-    """The image cannot be built; the text says what is missing, or has the end of what a program printed."""
+    """The image cannot be built; the text states what is missing, or has the end of what a program printed."""
 
 
 class Revision(NamedTuple):
@@ -117,11 +117,11 @@ def build(*, anew: bool = False, architecture: str = MACHINE, revision: Revision
     """The image of these sources, from the cache if it is there.
 
     Args:
-        anew: build it even if it is there.
+        again: build it even if it is there.
         architecture: one of `ARCHITECTURES`; none of its programs runs while the image is built.
-        revision: what the image says that it is made of, and its tag is then the version. Without one, it is the last
-            commit that changed what the image is made of, so that other commits need no new image, and the tag is the
-            version that the sources name, which the chart of the sources asks for.
+        revision: what the image reports that it is made of, and its tag is then the version. Without one, it is the
+            last commit that changed what the image is made of, so that other commits need no new image, and the tag is
+            the version that the sources name, which the chart of the sources asks for.
 
     Raises:
         ImageError: it cannot be built.
@@ -145,7 +145,7 @@ def read(archive: Path, path: str) -> bytes:
     """The content of a file of an image.
 
     Raises:
-        KeyError: there is none.
+        KeyError: none exists.
     """
     for layer in reversed(_manifest(archive)["layers"]):
         with tarfile.open(archive) as outer, tarfile.open(fileobj=outer.extractfile(_blob(layer))) as inner:
@@ -353,7 +353,7 @@ def _release() -> Mapping[str, str]:
 
 
 def _revision() -> Revision:
-    """The last commit that changed what the image is made of; none where this is no checkout."""
+    """The last commit that changed what the image is made of; none where this is not a checkout."""
     command = ("git", "-C", str(ROOT), "log", "-1", "--format=%H %ct", "--", *INPUTS)
     told = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
     commit, epoch = told if len(told) == 2 else ("", "0")

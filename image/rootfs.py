@@ -252,7 +252,7 @@ def bill(
 
     Args:
         python: the metadata of the Python packages.
-        debian: what dpkg knows of the Debian packages.
+        debian: what dpkg knows the Debian packages.
         copyrights: the text of a Debian package's `copyright` by its name, of those that have one.
         release: os-release(5) of the base.
         time: seconds since 1970.
@@ -313,7 +313,7 @@ def bill(
 
 
 def compile_all(target: Path, epoch: int) -> None:
-    """Compile every module, by its content and not by its time, so that the source is not looked at when it starts."""
+    """Compile every module, by its content and not by its time, so that the source is not inspected when it starts."""
     for source in sorted(target.rglob("*.py")):
         shown = f"/{source.relative_to(target)}"
         mode = py_compile.PycInvalidationMode.UNCHECKED_HASH

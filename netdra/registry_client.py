@@ -5,7 +5,7 @@ Its packages are the extra `registry` (docs/releases.md has the command).
     with RegistryClient("bctl") as registry:
         registry.register("enp1s0", {"rdma": True}, {"bandwidth": 4096}, ttl=60)
 
-Everything is published as `<provider>/<name>` for `ttl` seconds; say it again before that. docs/registry.md has the
+Everything is published as `<provider>/<name>` for `ttl` seconds; state it again before that. docs/registry.md has the
 rules; other languages make a client of protos/registry.proto.
 """
 
@@ -89,12 +89,12 @@ class RegistryClient:
         return _granted(self._call("RegisterDevice" if new else "RegisterAttributes", request, gives))
 
     def deregister(self, device: str = "") -> str:
-        """Take back what was said of a device, or all of it; raises InvalidInputError as `register`."""
+        """Take back what was stated of a device, or all of it; raises InvalidInputError as `register`."""
         request = wire.DeregisterRequest(provider=self._provider, device=device)
         return _granted(self._call("Deregister", request, wire.DeregisterResponse))
 
     def registrations(self) -> list[wire.Registration]:
-        """What is said on the node, by this provider or by all without one."""
+        """What is stated on the node, by this provider or by all without one."""
         listed: list[wire.Registration] = []
         request = wire.ListRegistrationsRequest(provider=self._provider)
         while True:

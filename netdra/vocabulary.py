@@ -1,4 +1,4 @@
-"""What selectors may speak of on netdra's devices: the table of an interface's attributes, and what others add.
+"""What selectors may describe on netdra's devices: the table of an interface's attributes, and what others add.
 
 Policies and CustomDevices add names. Made at admission, by `netdra validate` and for topologies; `netdra.cel.analysis`
 holds selectors against it. Pure.

@@ -100,7 +100,7 @@ def begin(number: str) -> None:
     """Write the next version into the sources and charts, and the present one as that from which upgrades are tested.
 
     Raises:
-        VersionError: it is no version of a release.
+        VersionError: it is not a version of a release.
     """
     if re.fullmatch(r"\d+\.\d+\.\d+", number) is None:
         raise VersionError(f'version "{number}" must be like 0.3.0')

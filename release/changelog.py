@@ -28,7 +28,7 @@ def section(text: str, version: str) -> str:
     """The entries of a version, or with "" the unreleased ones.
 
     Raises:
-        ChangelogError: there is no such section, or it has no date.
+        ChangelogError: no such section exists, or it has no date.
     """
     head = rf"## {re.escape(version)} \(\d{{4}}-\d\d-\d\d\)" if version else "## Unreleased"
     found = re.search(rf"^{head}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)

@@ -66,7 +66,7 @@ def assemble(folder: Path, version: str, checkout: Checkout, epoch: int, images:
     """Write all files of a release but the signature.
 
     Args:
-        folder: is made anew.
+        folder: is made again.
         version: netdra's.
         checkout: the commit that is built.
         epoch: its time, in seconds since 1970.

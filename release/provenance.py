@@ -28,7 +28,7 @@ def statement(
         checkout: the commit that was built.
         version: netdra's.
         inputs: the SHA-256 of each file that pins what was fetched.
-        environment: of the process; CI of GitHub says there who builds.
+        environment: of the process; CI of GitHub states there who builds.
     """
     server, repository = environment.get("GITHUB_SERVER_URL", ""), environment.get("GITHUB_REPOSITORY", "")
     source = f"git+{server}/{repository}" if server and repository else "git+https://netdra.example/source"

@@ -37,7 +37,7 @@ class Checkout(NamedTuple):
 
     Attributes:
         commit: the whole hash.
-        tag: the last release before it or at it, `v0.1.0`, "" if there is none.
+        tag: the last release before it or at it, `v0.1.0`, "" if none exists.
         distance: the commits since that tag, or all of them; 0 in a shallow clone without the tag.
         dirty: files differ from the commit.
     """
@@ -128,7 +128,7 @@ def checkout_of(root: Path, commit: str = "HEAD", paths: tuple[str, ...] = ()) -
     Args:
         root: the folder of the sources.
         commit: the commit that is described.
-        paths: the files that count as changed; all where there are none.
+        paths: the files that count as changed; all where none exist.
     """
     top = _git(root, "rev-parse", "--show-toplevel")
     known = _git(root, "rev-parse", "--verify", f"{commit}^{{commit}}")

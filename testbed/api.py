@@ -58,7 +58,7 @@ class Api:
             authority: the certificate that signed the server's.
             user: the client certificate.
             timeout: seconds that the server may keep silent.
-            patience: seconds that is waited for a condition, unless it is said.
+            patience: seconds that is waited for a condition, unless it is stated.
         """
         parts = urlsplit(server)
         assert parts.hostname is not None
@@ -202,7 +202,7 @@ class Api:
         namespace: str = "",
         timeout: float | None = None,
     ) -> Object | None:
-        """Wait until a condition holds of one object, None while there is none, and return it.
+        """Wait until a condition holds of one object, None while none exists, and return it.
 
         Raises:
             TimeoutError: it did not hold in time; the text has the object as it was last.
@@ -251,7 +251,7 @@ class Api:
         return f"{root}{place}/{plural}{tail}"
 
     def _resource(self, kind: str, root: str) -> tuple[str, bool]:
-        """A kind's name in URLs, and whether it lives in namespaces, as the server says (CRDs included)."""
+        """A kind's name in URLs, and whether it lives in namespaces, as the server states (CRDs included)."""
         if kind not in self._resources:
             for resource in self.request("GET", root)["resources"]:
                 if "/" not in resource["name"]:
@@ -272,7 +272,7 @@ class Api:
         return self.request("GET", self.path(kind, namespace), **_options(labels=labels, fields=fields))
 
     def _states(self, kind: str, namespace: str, labels: str, fields: str, deadline: float) -> Iterator[Objects]:
-        """The matching objects now, and after each change, until the deadline; a watch that ends is begun anew."""
+        """The matching objects now, and after each change, until the deadline; a watch that ends is begun again."""
         while (left := deadline - time.monotonic()) > 0:
             listed = self._list(kind, namespace, labels, fields)
             objects = {_key(item): item for item in listed["items"]}

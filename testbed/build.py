@@ -42,7 +42,7 @@ def component(name: str) -> Component:
     """The component of that name.
 
     Raises:
-        BuildError: there is none.
+        BuildError: none exists.
     """
     for known in COMPONENTS:
         if known.name == name:
@@ -59,7 +59,7 @@ def program(name: str) -> Path:
     """The path of a built program.
 
     Raises:
-        BuildError: no component has it, or its component is not built yet (the text says how).
+        BuildError: no component has it, or its component is not built yet (the text states how).
     """
     wanted = component_of(name)
     path = programs_of(wanted) / name
@@ -72,7 +72,7 @@ def component_of(name: str) -> Component:
     """The component that a program is of; of several, the one that the environment names, else the first.
 
     Raises:
-        BuildError: there is none, or the one that is named has no such program.
+        BuildError: none exists, or the one that is named has no such program.
     """
     known = [each for each in COMPONENTS if name in each.programs or name in each.c_programs]
     if not known:
@@ -89,7 +89,7 @@ def named_runtime() -> Component:
     """The container runtime that is started: the one that the environment names, else the first.
 
     Raises:
-        BuildError: there is none of that name.
+        BuildError: none exists of that name.
     """
     known = [each for each in COMPONENTS if each.variable == RUNTIME]
     named = os.environ.get(RUNTIME, "")
@@ -195,7 +195,7 @@ def go_program() -> str:
     """The path of a Go that can build all components, be it by fetching a newer one of itself.
 
     Raises:
-        BuildError: there is none, or it is too old; the text says what is needed.
+        BuildError: none exists, or it is too old; the text states what is needed.
     """
     needed = f"the test bed is built with Go {GO_TEXT} or newer (Kubernetes {KUBERNETES_VERSION} needs it)"
     go = shutil.which("go", path=f"{os.environ.get('PATH', '')}:{GO_FOLDER}")

@@ -1,6 +1,6 @@
 """The CDI cache of a runtime with the oldest library that can be had: the library itself, in a program of its own.
 
-Used where a runtime is played. The library looks at its folder when the kernel tells it of a change, and remembers what
+Used where a runtime is played. The library inspects its folder when the kernel tells it of a change, and remembers what
 it saw: what it answers is what a container would get at that moment.
 """
 

@@ -18,7 +18,7 @@ _DAYS = "30"
 
 
 class CertificateError(Exception):
-    """The openssl program failed; the text has the command and what it said."""
+    """The openssl program failed; the text has the command and what it stated."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Writes a chart's values.yaml and README.md from its values.schema.json, which has each value's default and meaning.
 
-Called by `make docs`; tests hold both files against it. A schema's `$defs` say what values of other projects' types
+Called by `make docs`; tests hold both files against it. A schema's `$defs` state what values of other projects' types
 look like; a value that refers to one has its own default and description.
 """
 

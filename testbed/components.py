@@ -47,7 +47,7 @@ class Component:
         tags: Go's build tags.
         c_programs: program name -> the folder of its C sources in the module of the first of `requires`.
         variable: the environment variable that names another component in place of this one.
-        source: the file beside this one that a program of the test bed's own is, "" where there is none.
+        source: the file beside this one that a program of the test bed's own is, "" where none exists.
         uses_cgo: whether its Go packages contain C sources, for which a C compiler is required.
         needed_by: what is built when nothing is named are those that the `tests` need.
     """

@@ -132,11 +132,11 @@ class Driver:
         until(lambda: self.process.pid is None, "the driver to come to its fault point", seconds=_WITHIN)
 
     def wait_stop(self) -> None:
-        """Wait until it hangs by itself; `process.resume` lets it go on."""
+        """Wait until it hangs by itself; `process.resume` lets it continue."""
         until(self.process.is_stopped, "the driver to come to its fault point", seconds=_WITHIN)
 
     def is_ready(self) -> bool:
-        """Whether it says that it is ready."""
+        """Whether it reports that it is ready."""
         return self._get("/readyz?verbose") is not None
 
     def metrics(self) -> str:
@@ -156,7 +156,7 @@ class Driver:
         return Recorder(self.plugins, name)
 
     def _get(self, path: str) -> str | None:
-        """The body of an answer, None if there is none or it is an error."""
+        """The body of an answer, None if none exists or it is an error."""
         try:
             return self.node.run("busybox", "wget", "-q", "-O", "-", f"http://127.0.0.1:{self._port}{path}")
         except CommandError:

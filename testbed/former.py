@@ -51,7 +51,7 @@ def image() -> Path:
     """The older netdra's image, an OCI archive.
 
     Raises:
-        FileNotFoundError: there is none, or more than one.
+        FileNotFoundError: none exists, or more than one.
     """
     archives = tuple((FORMER / "build" / "image").glob("*.oci.tar"))
     if len(archives) != 1:

@@ -83,7 +83,7 @@ def installed(name: str) -> str:
 
 
 def objects(manifests: str, source: str = "") -> list[Object]:
-    """The objects of manifests that were rendered, anew with each call.
+    """The objects of manifests that were rendered, again with each call.
 
     Args:
         manifests: what `template` returned.

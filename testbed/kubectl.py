@@ -35,7 +35,7 @@ def kubectl(kubeconfig: Path, *arguments: str, text: str = "") -> str:
 
 
 def denial(kubeconfig: Path, *arguments: str, text: str = "") -> str:
-    """What kubectl says of a request that is refused, or "" if it is not."""
+    """What kubectl states of a request that is refused, or "" if it is not."""
     try:
         kubectl(kubeconfig, *arguments, text=text)
     except KubectlError as problem:

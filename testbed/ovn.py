@@ -6,7 +6,7 @@ cluster. What matters to a caller is here, in a program with real netdevs and, w
 - it waits for no one: the pod's annotation for the network must be there (`annotate`, in the place of the controllers);
 - without `topology` it attaches the default network, whatever else the configuration has;
 - with `deviceID` it moves the netdev of that PCI address into the pod, under the pod's MAC and MTU 1400, and then looks
-  for the representor. Where there is none, as for a PF, ADD fails, and DEL brings the netdev back under another name;
+  for the representor. Where none exists, as for a PF, ADD fails, and DEL brings the netdev back under another name;
 - without, it makes a veth pair and plugs the host's end into `br-int`, with the network's name and the definition's.
 """
 
@@ -119,7 +119,7 @@ class OvnKubernetes:
         shutil.rmtree(self._state)
 
     def annotate(self, pod: str, nad: str, mac: str, address: str) -> None:
-        """Say what `k8s.ovn.org/pod-networks` of a pod (`namespace/name`) says of a network."""
+        """Say what `k8s.ovn.org/pod-networks` of a pod (`namespace/name`) states of a network."""
         with (self._state / "annotations" / pod.replace("/", "_")).open("a") as file:
             file.write(f"{nad} {mac} {address}\n")
 

@@ -139,7 +139,7 @@ class Process:
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a paused program go on (SIGCONT)."""
+        """Let a paused program continue (SIGCONT)."""
         self._signal(signal.SIGCONT)
         self._wake()
 
@@ -190,7 +190,7 @@ class Process:
                 os.kill(pid, number)
 
     def _wake(self) -> None:
-        """Let a wrapper go on: nsenter and unshare stop when their child does, and would not see it end."""
+        """Let a wrapper continue: nsenter and unshare stop when their child does, and would not see it end."""
         if self._child is not None:
             self._child.send_signal(signal.SIGCONT)
 

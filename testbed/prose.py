@@ -139,7 +139,7 @@ def _by_file(copied: Iterable[Text]) -> Mapping[str, list[Text]]:
 
 
 def _paragraph(text: str) -> str:
-    """A text on one line, so that the line of a finding says which text it is in; not read as other Markdown."""
+    """A text on one line, so that the line of a finding reports which text it is in; not read as other Markdown."""
     line = " ".join(text.split()).replace("<", "\\<").replace("|", "\\|")
     return line.removeprefix("- ").lstrip("#>+*=~ ") or "-"
 

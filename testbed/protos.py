@@ -26,7 +26,7 @@ def generate(into: Path) -> list[Path]:
         Paths below `into` of what was written: `NAME_pb2.py` and `NAME_pb2.pyi` for each `NAME.proto`.
 
     Raises:
-        subprocess.CalledProcessError: a file is no valid protobuf; the compiler has said on stderr why.
+        subprocess.CalledProcessError: a file is not a valid protobuf; the compiler has stated on stderr why.
     """
     written = []
     for package, names in PACKAGES.items():

@@ -61,7 +61,7 @@ def _serve_proxy(namespace: Path, path: str) -> NoReturn:
 
 
 def _connect(client: socket.socket) -> None:
-    """One connection: the request says where to (RFC 9110, 9.3.6), and all that follows is passed on."""
+    """One connection: the request states where to (RFC 9110, 9.3.6), and all that follows is passed on."""
     with client, suppress(OSError):
         head = b""
         while b"\r\n\r\n" not in head:

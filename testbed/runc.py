@@ -1,6 +1,7 @@
 """runc for a machine on which limits must not be raised: takes out of a bundle what would need that right.
 
-CRI-O asks for it and, unlike containerd, cannot be told not to. Started by CRI-O in runc's place; it becomes runc.
+CRI-O asks for it and, unlike containerd, cannot be determined not to. Started by CRI-O in runc's place; it becomes
+runc.
 """
 
 from __future__ import annotations

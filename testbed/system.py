@@ -66,7 +66,7 @@ def ensure_packages(*, runtimes: bool = False, browser: bool = False) -> list[st
 
 
 def ensure_watches() -> None:
-    """Let root have as many inotify instances as several nodes take, until the machine is started anew."""
+    """Let root have as many inotify instances as several nodes take, until the machine is started again."""
     has = int(_INSTANCES.read_text(encoding="ascii"))
     if os.geteuid() != 0 or has >= _ENOUGH_INSTANCES:
         return

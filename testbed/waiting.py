@@ -65,7 +65,7 @@ def until(
         holds: what is asked.
         subject: what is waited for, in the account and in the error.
         seconds: how long at most.
-        detail: what else the error says, asked at the end.
+        detail: what else the error states, asked at the end.
 
     Raises:
         TimeoutError: it did not become true in time.

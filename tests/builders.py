@@ -151,7 +151,7 @@ def many_standalone(count: int = 300) -> tuple[Inventory, list[DeviceExposurePol
 
 
 def long_names() -> tuple[Inventory, list[DeviceExposurePolicy]]:
-    """The longest names and strings that there can be, and names that are no DNS labels."""
+    """The longest names and strings that there can be, and names that are not DNS labels."""
     parent = pf("Abcdefghij_k.15", vfs=2, alias="a" * 300, ipv4=tuple(f"192.0.2.{index}/32" for index in range(20)))
     policies = [
         shared(
@@ -168,7 +168,7 @@ def long_names() -> tuple[Inventory, list[DeviceExposurePolicy]]:
 
 
 def topology(steps: str, name: str = "net", **metadata: Any) -> NetworkTopology:
-    """A topology from its steps in YAML; a root step gets a selector unless it has one, or says `selector: null`."""
+    """A topology from its steps in YAML; a root step gets a selector unless it has one, or states `selector: null`."""
     written = yaml.safe_load(steps)
     for step in written:
         if not step.get("dependOn") and step.setdefault("selector", {"cel": "true"}) is None:

@@ -114,7 +114,7 @@ class Faults:
     reads: bool = False
 
     def begin(self, left: int | None = None, *, reads: bool = False) -> None:
-        """Count anew, and fail after that many writes; never for None."""
+        """Count again, and fail after that many writes; never for None."""
         self.left, self.count, self.reads = left, 0, reads
 
     def end(self) -> None:

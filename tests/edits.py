@@ -66,7 +66,7 @@ def drawn(draw: random.Random, count: int, known: Sequence[Object] = ()) -> Iter
     Args:
         draw: where they are drawn from.
         count: how many.
-        known: the objects that are edited; all if there are none.
+        known: the objects that are edited; all if none exist.
     """
     by_kind: dict[str, list[Object]] = {}
     for each in known or objects():

@@ -1,7 +1,7 @@
 """Bytes of others with mistakes in them, and what a parser may make of them: an answer or its own error, in time.
 
 The bytes are sound messages with mistakes, since bytes from chance alone are refused at the first. In `make test` each
-parser has a second; `make explore` draws anew and gives each `NETDRA_FUZZ_SECONDS` (60).
+parser has a second; `make explore` draws again and gives each `NETDRA_FUZZ_SECONDS` (60).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def drawn(name: str, parser: Parser) -> Iterator[bytes]:
 
 
 def outcome(parser: Parser, data: bytes) -> str:
-    """What is wrong with what a parser makes of bytes, or ""."""
+    """The errors in what a parser makes of bytes, or ""."""
     for _ in range(TRIES):
         begun = time.thread_time()
         try:

@@ -1,4 +1,4 @@
-"""Changes of policies, and what slices and statuses must say after each: for `bench.hollow` and its test.
+"""Changes of policies, and what slices and statuses must state after each: for `bench.hollow` and its test.
 
 What is asked of the API server here goes by the test bed's own client, not by netdra's.
 """
@@ -38,7 +38,7 @@ _LOW = f'device.attributes["dra.networking"].type == "vf" && {_PF1} && device.at
 
 @dataclass(frozen=True)
 class Change:
-    """A change of a policy, and what its status must say in the end.
+    """A change of a policy, and what its status must state in the end.
 
     Attributes:
         name: what is changed, for the figure.
@@ -105,7 +105,7 @@ def stored_ports(api: Api, nodes: Iterable[str]) -> dict[str, str]:
 
 
 def wait_status(api: Api, policy: str, nodes: int, devices: int, *, failing: bool, others: int = 0) -> Object:
-    """Wait until a policy's rollout says that all nodes have it, and what it comes to; the rollout.
+    """Wait until a policy's rollout reports that all nodes have it, and what it comes to; the rollout.
 
     Args:
         api: the administrator's client.
@@ -134,7 +134,7 @@ def wait_status(api: Api, policy: str, nodes: int, devices: int, *, failing: boo
 def writes(plane: ControlPlane) -> dict[str, float]:
     """How many writes of each resource the API server has answered so far, by its own count.
 
-    Those that it did not look at, because there were too many at a time, are counted apart as `PUT_OFF`.
+    Those that it did not inspect, because there were too many at a time, are counted apart as `PUT_OFF`.
     """
     found: dict[str, float] = {"resourceslices": 0.0, STATUSES: 0.0, PUT_OFF: 0.0}
     for labels, count in _COUNTED.findall(plane.kubectl("get", "--raw", "/metrics")):

@@ -4,7 +4,7 @@ Used by `bench.hollow` and `tests/cluster/test_hollow.py`. Each node has its own
 own watch of its slices. What they share is one process, one copy of the policies, and the pass that makes slices of
 policies and interfaces: these are the same everywhere, so it is made once, and each node's slices are these under its
 own name. On real nodes that pass is a few milliseconds of each node's own CPU; here it would be all that is measured.
-Where nodes have labels, CustomDevices say something else of each, so each makes a pass of its own.
+Where nodes have labels, CustomDevices state something else of each, so each makes a pass of its own.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class HollowNodes:
 
     Attributes:
         connect: makes a client of the API server: each node has one of its own, for in one pool of connections each
-            request looks at all of them.
+            request inspects all of them.
         told: when the last node was told what to publish last, as `time.monotonic`.
         nodes: by name.
         policies: the cluster's.

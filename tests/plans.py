@@ -42,7 +42,7 @@ def step(
     device: PlannedDevice | None = None,
     binary: bool | None = None,
 ) -> PlannedStep:
-    """A step of a plan; a type that is built in is run so unless `binary` says otherwise."""
+    """A step of a plan; a type that is built in is run so unless `binary` states otherwise."""
     is_binary = kind not in builtin.TYPES if binary is None else binary
     return PlannedStep(
         name=name,

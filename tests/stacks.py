@@ -1,7 +1,7 @@
 """NICs with what stands on them (VLANs, macvlans, bonds, bridges), and who may be used beside whom: decision D24.
 
-The unit tests add counters up over these, the cluster tests have the real scheduler place pods on them. `Truth` says in
-words of networking what may be in use together; it knows no counters.
+The unit tests add counters up over these, the cluster tests have the real scheduler place pods on them. `Truth` states
+in words of networking what may be in use together; it knows no counters.
 """
 
 from __future__ import annotations

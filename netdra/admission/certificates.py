@@ -174,7 +174,7 @@ def check(end: datetime | None, now: datetime) -> CheckResult:
     """Whether there is a certificate to serve with, as a check of the process's health.
 
     Args:
-        end: when the certificate in use ends, None if there is none.
+        end: when the certificate in use ends, None if none exists.
         now: the time, with its zone.
     """
     if end is None:

@@ -108,7 +108,7 @@ def _named_classes(wanted: DeviceClaim) -> Iterator[tuple[str, str]]:
 
 
 def _guesses(claim: ResourceClaim | ResourceClaimTemplate, cluster: Cluster) -> Iterator[Finding]:
-    """Findings on missing classes: of steps that are no devices, and of names that are almost another class's."""
+    """Findings on missing classes: of steps that are not devices, and of names that are almost another class's."""
     wanted, path = device_claim(claim)
     for name in [class_name for class_name in _classes(wanted) if class_name not in cluster.classes][:MAX_GUESSES]:
         place = next(_places(wanted, name, path))

@@ -175,7 +175,7 @@ class ClusterIndex:
         return self._using.get(plugin, ())
 
     def about(self, device: CustomDevice) -> Collection[str]:
-        """The CustomDevices that speak of the same device for the same provider."""
+        """The CustomDevices that describe the same device for the same provider."""
         return self._about.get(subject(device), ())
 
     def clashing(self, new: NetworkTopology) -> Iterator[str]:

@@ -62,7 +62,7 @@ class Source(Protocol):
     """Where objects are read."""
 
     async def get(self, resource: Resource[T], name: str) -> T:
-        """One object; raises NotFoundError if there is none, ApiError if the API server did not answer."""
+        """One object; raises NotFoundError if none exists, ApiError if the API server did not answer."""
 
 
 class Reads:
@@ -74,7 +74,7 @@ class Reads:
         self._running: dict[tuple[str, str], asyncio.Task[Any]] = {}
 
     async def get(self, resource: Resource[T], name: str) -> T | None:
-        """An object as it is at some moment from now on; None if there is none.
+        """An object as it is at some moment from now on; None if none exists.
 
         Raises:
             ApiError: the API server did not answer.

@@ -1,8 +1,9 @@
-"""Keeps the webhook's own certificate: made where there is none, stored in a Secret, trusted first and then served.
+"""Keeps the webhook's own certificate: made where none exists, stored in a Secret, trusted first and then served.
 
 Run by every replica of `netdra webhook`; the replica that writes the Secret first has made the certificate, and the
-others take it from there. The webhook configurations trust its authority before any replica serves with it, and go on
-to trust the former one, so that no call of the API server fails while certificates change (docs/decisions/D44).
+others take it from there. The webhook configurations trust its authority before any replica serves with it, and
+continue to trust the former one, so that no call of the API server fails while certificates change
+(docs/decisions/D44).
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class Keeper:
         tls: the context that the webhook serves with.
         clock: the time, with its zone; without it the API server's (`Client.now`), which is the one that checks the
             certificate: a machine whose clock is wrong would make one that is not valid yet.
-        not_after: when the certificate in use ends, None while there is none.
+        not_after: when the certificate in use ends, None while none exists.
     """
 
     client: Client
@@ -199,7 +200,7 @@ class Keeper:
     async def _repair(self, stored: Secret, problem: str) -> float:
         """Replace a broken certificate, unless that was done a moment ago; returns the seconds until more is due.
 
-        A replica that serves goes on with its own certificate, and stores that again.
+        A replica that serves continues with its own certificate, and stores that again.
         """
         what = f"secret {self.namespace}/{self.name} does not contain a valid certificate: {problem}"
         since = _time(stored.metadata.annotations.get(REPAIRED, ""))
@@ -272,7 +273,7 @@ def read(stored: Secret) -> Certificate:
     """The certificate in a Secret.
 
     Raises:
-        ValueError: there is none, or none to serve with.
+        ValueError: none exists, or none to serve with.
     """
     try:
         stored_certificate = Certificate(
@@ -305,5 +306,5 @@ def _encoded(text: str) -> str:
 
 
 def _decoded(text: str) -> str:
-    """The text of base64; bytes that are no UTF-8 are replaced, and are no PEM then."""
+    """The text of base64; bytes that are not UTF-8 are replaced, and are not PEM then."""
     return base64.b64decode(text).decode(errors="replace")

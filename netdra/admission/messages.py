@@ -76,7 +76,7 @@ def read(body: bytes) -> AdmissionRequest:
     """The request of an AdmissionReview.
 
     Raises:
-        msgspec.DecodeError, UnicodeDecodeError: the bytes are no AdmissionReview.
+        msgspec.DecodeError, UnicodeDecodeError: the bytes are not AdmissionReview.
     """
     try:
         return _reader.decode(body).request

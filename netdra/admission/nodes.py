@@ -2,7 +2,7 @@
 
 Part of `netdra.admission.copy`; `netdra.admission.server` sends the counts to a worker with the policy. Most interfaces
 of a cluster have the same values of all attributes that one selector asks for, so they are counted together: 50 nodes
-of 400 interfaces come to a few dozen entries. A node's counts are used until the node reports anew.
+of 400 interfaces come to a few dozen entries. A node's counts are used until the node reports again.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Nodes:
         self._kinds: dict[str, tuple[NodeInterfaces, tuple[str, ...]]] = {}
 
     def following(self) -> AbstractContextManager[None]:
-        """Note the nodes that report anew, while this is entered."""
+        """Note the nodes that report again, while this is entered."""
         return self.reports.following(self._outdate)
 
     async def reported(self, asked: frozenset[str], policy: DeviceExposurePolicy | None) -> InterfaceReports:

@@ -25,11 +25,11 @@ MAX_WARNINGS = 8
 
 
 def read(request: AdmissionRequest) -> Workload | None:
-    """The workload that is written; None if it is none that is looked at.
+    """The workload that is written; None if it is none that is inspected.
 
     Raises:
         msgspec.DecodeError, UnicodeDecodeError: it cannot be read.
-        InvalidInputError: a field has another type than Kubernetes says.
+        InvalidInputError: a field has another type than Kubernetes states.
     """
     if request.too_deep or request.operation not in {"CREATE", "UPDATE"}:
         return None

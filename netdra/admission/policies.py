@@ -56,7 +56,7 @@ def review_deletion(old: DeviceExposurePolicy, cluster: Cluster, in_time: Callab
 
 
 class _Effect:
-    """The effect of a policy on all interfaces that were looked at."""
+    """The effect of a policy on all interfaces that were inspected."""
 
     def __init__(self, policy: str) -> None:
         self._policy = policy
@@ -105,7 +105,7 @@ def effect(
         old: the policy as it is; None if it is new.
         new: the policy as it will be; None if it is deleted.
         reported: the nodes' reports, by the attributes that the policy asks for.
-        in_time: whether there is time to go on.
+        in_time: whether there is time to continue.
     """
     if not reported.nodes:
         return ""

@@ -1,4 +1,4 @@
-"""One admission request to its verdict, by the object's kind; an object of ours that cannot be read is refused.
+"""One admission request to its verdict, by the object's kind; an object of netdra that cannot be read is refused.
 
 Pure. Called by `netdra.admission.server` for claims and classes, and by `netdra.admission.worker` for the kinds whose
 expressions are compiled, and for the searches that claims may cause.
@@ -112,7 +112,7 @@ def is_reshaped(request: AdmissionRequest) -> bool:
 
 
 def policies_of(request: AdmissionRequest) -> tuple[DeviceExposurePolicy | None, DeviceExposurePolicy | None]:
-    """The policy as it is and as it will be; None if there is none, or if it cannot be read."""
+    """The policy as it is and as it will be; None if none exists, or if it cannot be read."""
     if request.too_deep:
         return None, None
     return _read_old(request, DeviceExposurePolicy), _read_any(request.object, DeviceExposurePolicy)
@@ -177,7 +177,7 @@ def _findings(request: AdmissionRequest) -> Iterator[str]:
 
 
 def _read_old(request: AdmissionRequest, kind: type[T]) -> T | None:
-    """The present object; None if there is none, or if it cannot be read, because then nothing uses it."""
+    """The present object; None if none exists, or if it cannot be read, because then nothing uses it."""
     return _read_any(request.old_object, kind)
 
 

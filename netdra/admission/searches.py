@@ -1,7 +1,7 @@
 """Warnings of claims and topologies that kube-scheduler may leave Pending although devices are free (decision D56).
 
 Called by the reviews of topologies and claims. The webhook keeps no slices: the devices are those that nodes report
-(`netdra.admission.offers`), with what their policies say of them, and the estimate is that of `netdra simulate` and
+(`netdra.admission.offers`), with what their policies state of them, and the estimate is that of `netdra simulate` and
 `netdra doctor` (`netdra.slices.allocator.worst_case`). What registries and CustomDevices add to devices, capacities and
 counters are not in the reports: a selector that asks for them matches nothing here, so that nothing is warned of.
 Pure.

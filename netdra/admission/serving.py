@@ -74,7 +74,8 @@ def use(serving: ssl.SSLContext, chain: str, key: str) -> None:
 
     Raises:
         ssl.SSLError: certificate and key do not belong together or cannot be read; the former certificate stays.
-        OSError: this process cannot open a file just now, which is no fault of the certificate; the former one stays.
+        OSError: this process cannot open a file just now, which is not a fault of the certificate; the former one
+            stays.
     """
     # OpenSSL reads these from files only. This file is in memory: it needs no disk, and no other process can open it.
     with closing(os.fdopen(os.memfd_create("netdra-tls"), "w")) as file:
@@ -93,7 +94,7 @@ class Mounted:
     are there for a moment at most, and the next look has the right ones.
 
     Attributes:
-        not_after: when the certificate in use ends, None while there is none.
+        not_after: when the certificate in use ends, None while none exists.
     """
 
     def __init__(self, folder: Path, tls: ssl.SSLContext) -> None:
@@ -106,7 +107,7 @@ class Mounted:
         """Serve with the certificate that is in the folder now; returns whether that is a new one.
 
         Raises:
-            InvalidInputError: it cannot be read, or is no certificate with its key.
+            InvalidInputError: it cannot be read, or is not a certificate with its key.
         """
         try:
             pair = ((self._folder / "tls.crt").read_text(), (self._folder / "tls.key").read_text())

@@ -69,7 +69,7 @@ class Workers:
         await self.pool.__aexit__(kind, problem, trace)
 
     async def review(self, request: AdmissionRequest, cluster: Cluster) -> Verdict:
-        """The verdict on one object, for a client that has its turn (`turns`); a refusal if there is none in time.
+        """The verdict on one object, for a client that has its turn (`turns`); a refusal if none exists in time.
 
         Args:
             request: the request.

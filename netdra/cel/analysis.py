@@ -1,4 +1,4 @@
-"""What a selector says that cannot be meant: names that nobody gives, and values that can never agree.
+"""What a selector reports that cannot be meant: names that nobody gives, and values that can never agree.
 
 Asked at admission and by `netdra validate`, of policies and of topologies alike. Kubernetes compiles `device` as a map
 of anything, so `ifNmae` or `numaNode == "0"` is legal CEL: the first fails on every device, the second is true for
@@ -89,7 +89,7 @@ def examine(expression: str, vocabulary: Vocabulary) -> tuple[Remark, ...]:
 
     Args:
         expression: a selector.
-        vocabulary: what it may speak of.
+        vocabulary: what it may describe.
 
     Raises:
         CelCompileError: it does not compile.

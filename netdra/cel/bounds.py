@@ -52,7 +52,7 @@ _TIME_ZONE = re.compile(r"[A-Z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+){0,2}|[+-]?\d\d:
 
 
 class UnboundedError(ValueError):
-    """An expression may take too much, or it cannot be said how much."""
+    """An expression may take too much, or it cannot be known how much."""
 
 
 class Size(NamedTuple):
@@ -64,7 +64,7 @@ class Size(NamedTuple):
         texts: what it can be, if it is known to be one of a few strings; empty if not.
         items: the elements, where it may be a text as well as a list; -1 where `length` is right for both.
         element: the largest of a list's elements or a map's values, None for what has none.
-        key: the largest of a map's keys, None for what is no map.
+        key: the largest of a map's keys, None for what is not a map.
     """
 
     length: int
@@ -222,7 +222,7 @@ _ELEMENT = frozenset({"_[_]", "_[?_]", "_?._"})
 
 
 def _copied(*sizes: Size) -> int:
-    """Looking at values once, or copying them."""
+    """Inspecting values once, or copying them."""
     return sum(size.bytes for size in sizes) // 32
 
 

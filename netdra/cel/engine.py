@@ -155,7 +155,7 @@ def device_variables(
         shared: whether the device allows several allocations.
 
     Raises:
-        InvalidInputError: a capacity is no quantity, or a version is none.
+        InvalidInputError: a capacity is not a quantity, or a version is none.
     """
     taken = _values(attributes.values())
     return DeviceVariables(
@@ -252,7 +252,7 @@ def _excess(expression: str, longest: bounds.Longest) -> str:
 
 
 def _give_up_without_memory(problem: RuntimeError) -> None:
-    """An allocation that failed says nothing about the expression, and nothing good about this process.
+    """An allocation that failed reports nothing about the expression, and nothing good about this process.
 
     Raises:
         MemoryError: that is what happened.
@@ -278,7 +278,7 @@ def _failure(result: cel.Value) -> str:
 
 
 def _plain(text: str) -> str:
-    """The engine's message without its status code: `NOT_FOUND: Key not found` says it twice."""
+    """The engine's message without its status code: `NOT_FOUND: Key not found` states it twice."""
     return re.sub(r"^[A-Z_]+: | \[[A-Z_]+\]$", "", text.strip())
 
 

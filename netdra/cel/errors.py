@@ -34,7 +34,7 @@ class CelEvaluationError(NetdraError):
     Attributes:
         expression: its text.
         message: why.
-        line: of the missing key, from 1; 0 where it is something else or its place cannot be told.
+        line: of the missing key, from 1; 0 where it is something else or its place cannot be determined.
         column: of the missing key, from 1, in characters; 0 as for the line.
         missing: the key that is asked for and not there, "" where it is something else.
     """

@@ -112,7 +112,7 @@ def _sign(number: Any) -> int:
 
 
 def _same(left: object, right: object) -> bool:
-    """Equal as CEL has it: numbers by value, and a boolean is no number."""
+    """Equal as CEL has it: numbers by value, and a boolean is not a number."""
     return left == right and isinstance(left, bool) == isinstance(right, bool)
 
 

@@ -40,7 +40,7 @@ def size(pattern: str) -> int:
 
 
 def find(text: str, pattern: str) -> str:
-    """The first match, "" if there is none."""
+    """The first match, "" if none exists."""
     hit = _compiled(pattern).search(text)
     return str(hit.group()) if hit else ""
 

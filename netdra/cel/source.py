@@ -68,7 +68,7 @@ def tokens(expression: str) -> list[Token]:
 
 
 def usage(expression: str) -> Usage:
-    """What the words say. Of an expression that breaks CEL's grammar it is anything; the compiler refuses that."""
+    """What the words state. Of an expression that breaks CEL's grammar it is anything; the compiler refuses that."""
     words = tokens(expression)
     symbols = ["", "", *(word.symbol for word in words)]
     return Usage(
@@ -81,7 +81,7 @@ def usage(expression: str) -> Usage:
 
 @lru_cache(maxsize=256)
 def place_of_key(expression: str, key: str) -> tuple[int, int]:
-    """Line and column of a key that an expression names once, or zeros: the engine does not say where it failed."""
+    """Line and column of a key that an expression names once, or zeros: the engine does not state where it failed."""
     starts = [token.start for token in tokens(expression) if _content(token) == key]
     return position(expression, starts[0]) if len(starts) == 1 else (0, 0)
 

@@ -161,7 +161,7 @@ class _Reader:
         return self._chain("&&") if operator == "||" else self._operation(0)
 
     def _operation(self, level: int) -> Node:
-        """Comparisons, sums or products, whichever the level says; they bind to the left."""
+        """Comparisons, sums or products, whichever the level states; they bind to the left."""
         if level == len(_LEVELS):
             return self._unary()
         parts = [self._operation(level + 1)]
@@ -269,7 +269,7 @@ class _Reader:
         return self._tokens[self._at].kind if self._at < len(self._tokens) else ""
 
     def _peek(self) -> str:
-        """The next token's text; "" at the end and for a string, whose content is no operator."""
+        """The next token's text; "" at the end and for a string, whose content is not an operator."""
         return self._tokens[self._at].symbol if self._at < len(self._tokens) else ""
 
     def _next(self) -> Token:

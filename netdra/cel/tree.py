@@ -166,7 +166,7 @@ def attributes(node: Node) -> frozenset[tuple[str, str]] | None:
     """The attributes that an expression's answer depends on, each as its domain and name; None if it may be all.
 
     It depends on those alone that it reads or tests for by literals. The driver, the capacities and whether the device
-    is shared are no attributes: the answer may depend on all of them.
+    is shared are not attributes: the answer may depend on all of them.
     """
     if any(isinstance(part, Fold) and "device" in (*part.variables, part.result_name) for part in walk(node)):
         return None

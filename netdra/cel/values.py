@@ -42,7 +42,7 @@ def of_quantity(text: str | int) -> bytes:
     """A quantity as a CEL value.
 
     Raises:
-        InvalidInputError: the text is no quantity.
+        InvalidInputError: the text is not a quantity.
     """
     return pack_decimal(quantity.parse(text))
 
@@ -57,7 +57,7 @@ def of_version(text: str) -> bytes:
     """A semantic version (semver.org 2.0) as a CEL value.
 
     Raises:
-        InvalidInputError: the text is no semantic version.
+        InvalidInputError: the text is not a semantic version.
     """
     if _SEMVER.match(text) is None:
         raise InvalidInputError(f'"{text[:64]}" is not a semantic version', hint="write major.minor.patch, e.g. 1.2.3")
@@ -68,7 +68,7 @@ def normalized_version(text: str) -> bytes:
     """A version that may have a `v` before it, leading zeros or missing parts, as `semver(text, true)` takes it.
 
     Raises:
-        InvalidInputError: it is no version even so.
+        InvalidInputError: it is not a version even so.
     """
     parts = _LOOSE.match(text)
     if parts is None:

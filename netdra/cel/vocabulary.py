@@ -1,4 +1,4 @@
-"""What selectors may speak of: the names that devices have, each with the kinds of value that it can have.
+"""What selectors may describe: the names that devices have, each with the kinds of value that it can have.
 
 Filled by `netdra.vocabulary`, read by `netdra.cel.analysis`. Pure.
 """
@@ -20,7 +20,7 @@ _NEAR, _LIKE, _NEAR_DOMAIN, _SPELLING = 0.8, 0.6, 0.75, 0.85
 
 
 class KnownValues(msgspec.Struct, frozen=True, kw_only=True):
-    """The texts that an attribute can have, besides "", which says that the device has none.
+    """The texts that an attribute can have, besides "", which reports that the device has none.
 
     Attributes:
         form: a pattern that each value matches whole.
@@ -68,7 +68,7 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         driver: the driver's name, which is the domain of most of its names.
-        facts: what the driver knows of every interface, or publishes of every device, by qualified name.
+        facts: what the driver knows every interface, or publishes of every device, by qualified name.
         values: the values of those facts of which not every text can be one, by qualified name.
         capacity: the capacities that it publishes, by qualified name.
         added: what stands beside it on devices.
@@ -100,7 +100,7 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
         return any(name.startswith(f"{domain}/") for name in self.facts)
 
     def nearest(self, domain: str, name: str) -> str:
-        """The fact whose name is almost the given name; "" if there is none."""
+        """The fact whose name is almost the given name; "" if none exists."""
         return closest(name, self._named(self.facts, domain), _NEAR)
 
     def likely(self, domain: str, name: str) -> str:
@@ -109,7 +109,7 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
         return closest(name, present, _LIKE) or next((entry for entry in present if _ends_alike(entry, name)), "")
 
     def nearest_domain(self, domain: str) -> str:
-        """The domain of the driver's own that is almost the given domain; "" if there is none."""
+        """The domain of the driver's own that is almost the given domain; "" if none exists."""
         own = sorted({name.partition("/")[0] for name in self.facts})
         if frozenset(domain.split(".")) >= frozenset(self.driver.split(".")) or domain in self.aliases:
             return self.driver

@@ -2,5 +2,5 @@
 
 `attach`, `detach` and `check` are called by the node daemon, the lab and the command line. `checkpoint` records the
 data for undoing, `order` runs a graph forwards and backwards, `execute` does one step, `shares` watches the devices
-that several pods have, `report` says what was done, and `outcome` what each device became.
+that several pods have, `report` states what was done, and `outcome` what each device became.
 """

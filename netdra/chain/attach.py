@@ -50,7 +50,7 @@ def attach(checked: CheckedPlans, pod: PodIdentity, netns: str, settings: ChainS
         settings: how chains are run here.
 
     Raises:
-        AttachError: a step failed; its report says what, and what was undone.
+        AttachError: a step failed; its report states what, and what was undone.
         NetdraError: nothing was done: a plan cannot be run, a plugin or the namespace is missing.
     """
     started = time.monotonic()

@@ -1,6 +1,6 @@
 """Whether a pod still has its network: by its checkpoint alone, or by the check of every step.
 
-Called by `netdra check` and the node daemon. The daemon looks at the checkpoint alone before it attaches and when it
+Called by `netdra check` and the node daemon. The daemon inspects the checkpoint alone before it attaches and when it
 comes back, and checks every step of a running pod. Nothing is changed, unless a person asks for the repair of a VF.
 """
 
@@ -24,7 +24,7 @@ from netdra.model.errors import NetdraError
 
 
 def load(directory: Path, sandbox: str) -> Saved | None:
-    """A sandbox's checkpoint as it stands, not locked; None if there is none that can be read.
+    """A sandbox's checkpoint as it stands, not locked; None if none exists that can be read.
 
     Raises:
         InvalidInputError: the id cannot be a sandbox's.

@@ -7,7 +7,7 @@ a power failure the kernel's state that they describe is gone as well. Leases of
 machine, and the header alone is enough to release them. So the header is fsynced where there may be such leases;
 otherwise a power failure may leave an empty file, which means that nothing is to be undone.
 
-Attaching does nothing that it cannot write down. Undoing goes on: a pod that ends must not keep its devices because a
+Attaching does nothing that it cannot write down. Undoing continues: a pod that ends must not keep its devices because a
 file system is full or read-only. What it cannot write is remembered in this process, and written when that succeeds. If
 it never is, the next process undoes a step once more, which changes nothing.
 
@@ -309,7 +309,7 @@ class CheckpointJournal:
         return True
 
     def close(self) -> None:
-        """Let other processes have the checkpoint, which stays; closing twice is no error."""
+        """Let other processes have the checkpoint, which stays; closing twice is not an error."""
         if self.inherited >= 0:
             with suppress(OSError):
                 fcntl.fcntl(self.inherited, fcntl.F_OFD_SETLK, _record_lock(fcntl.F_UNLCK))
@@ -340,7 +340,7 @@ class CheckpointJournal:
         """Remove the checkpoint: nothing is left to undo.
 
         Raises:
-            TemporaryError: the file cannot be removed; it is closed all the same, and its steps may be undone again.
+            TemporaryError: the file cannot be removed; it is closed anyway, and its steps may be undone again.
         """
         try:
             if not self._is_readable:  # it may have more than this process knows
@@ -381,10 +381,10 @@ def create(directory: Path, header: Header, timeout: float, *, lasting: bool = T
 
 
 def open_existing(directory: Path, sandbox: str, timeout: float) -> CheckpointJournal | None:
-    """A sandbox's checkpoint once no other process has it open, or None if there is none.
+    """A sandbox's checkpoint once no other process has it open, or None if none exists.
 
     On a read-only file system it is opened for reading, and where it cannot be read any more it is what this process
-    has last read of it: undoing goes on with both.
+    has last read of it: undoing continues with both.
 
     Args:
         directory: the folder of checkpoints.

@@ -93,7 +93,7 @@ def _put_aside(state: Path) -> list[Path]:
 
 
 def _add(networks: Networks, saved: Saved) -> None:
-    """Add the networks of one sandbox. A step without an entry in the checkpoint may have begun all the same."""
+    """Add the networks of one sandbox. A step without an entry in the checkpoint may have begun anyway."""
     header = saved.header
     for key, task in flow.tasks(header.plans).items():
         state = saved.steps.get(key)

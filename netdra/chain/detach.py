@@ -2,7 +2,7 @@
 
 Called by the node daemon when a sandbox stops or is found dead, by `attach` for the rest of an earlier attempt, by the
 lab and by `netdra detach`. It raises nothing when a step fails: everything is tried, backwards along the graph, and the
-report says what is left. A checkpoint of an earlier boot describes a kernel that is gone: then only data that plugins
+report states what is left. A checkpoint of an earlier boot describes a kernel that is gone: then only data that plugins
 keep on disk is released.
 """
 
@@ -39,13 +39,13 @@ def detach(
     give_up: bool = False,
     keep_stranded: bool = False,
 ) -> DetachReport:
-    """Undo a sandbox's networks; a sandbox without networks is no error, and neither is a namespace that is gone.
+    """Undo a sandbox's networks; a sandbox without networks is not an error, and neither is a namespace that is gone.
 
     Steps that cannot be undone stay in the checkpoint, so calling again tries again.
 
     Args:
         sandbox: the sandbox's id.
-        settings: how chains are run here; plugins are looked for where they were at attaching.
+        settings: how chains are run here; plugins are searched for where they were at attaching.
         netns: a path of the pod's namespace, where it may have another one than at attaching.
         held_netns: a path by which the caller holds that namespace, which may be gone for all other processes.
         give_up: try for the last time: a checkpoint of what is left is put aside for a person.

@@ -1,7 +1,7 @@
 """Do, undo and check one step of a pod's plans, built in or binary, with the checkpoint written around each act.
 
 Used by `attach`, `detach` and `check`, which decide on the order; `flow` makes the results that each step is given.
-`netdra.steps.allocated` looks at what a binary does to its device, `netdra.chain.look` at what its CHECK leaves out.
+`netdra.steps.allocated` inspects what a binary does to its device, `netdra.chain.look` at what its CHECK leaves out.
 """
 
 from __future__ import annotations
@@ -483,7 +483,7 @@ class NotUndoneError(PermanentError):
     """A step is not undone.
 
     Attributes:
-        given: what became of its device all the same.
+        given: what became of its device anyway.
         stranded: its device is not what it was.
         refused: its plugin cannot read its config.
         hung: the plugin that did not answer in time, "" if none.

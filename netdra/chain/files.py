@@ -103,7 +103,7 @@ def replace(path: Path, content: bytes, timeout: float, *, mode: int = MODE, las
 def place(path: Path, content: bytes, timeout: float, *, mode: int) -> None:
     """Write a file that need not outlast a power failure, whole or not at all, where other programs watch its folder.
 
-    Runtimes watch the folder of CDI specifications. Their library looks at it again when a file is renamed, removed or
+    Runtimes watch the folder of CDI specifications. Their library inspects it again when a file is renamed, removed or
     written to, and before 1.1.1 not when one is created (`watch` in pkg/cdi/cache.go), so the file is given its name by
     a rename. The file had no name while it was written (open(2), O_TMPFILE): the runtimes see one change, not five.
 
@@ -280,7 +280,7 @@ def exists(path: Path) -> bool:
 
 
 def listed(folder: Path) -> list[str]:
-    """The names in a folder; none where there is no such folder.
+    """The names in a folder; none where no such folder exists.
 
     Raises:
         TemporaryError: the disk cannot be read.
@@ -417,7 +417,7 @@ _versioned = msgspec.json.Decoder(_Versioned)
 
 
 def refuse_newer(text: bytes, newest: int, what: str) -> None:
-    """Look at the version alone of a file, whose format may be newer than this netdra.
+    """Inspect the version alone of a file, whose format may be newer than this netdra.
 
     Args:
         text: JSON, an object with its `version`; anything else counts as not newer.
@@ -456,7 +456,7 @@ class FileCache(Generic[T]):
 
         Raises:
             FileNotFoundError: it is not there.
-            IsADirectoryError: it is no file.
+            IsADirectoryError: it is not a file.
             TemporaryError: it cannot be read. Errors of decoding come through.
         """
         name = str(path)

@@ -76,7 +76,7 @@ def tasks(plans: Sequence[Plan], first: int = 0) -> dict[str, ChainStep]:
         first: the place of the first plan among all of the pod's.
 
     Raises:
-        InvalidInputError: a plan is no graph in that order, or an interface or a network cannot be named so.
+        InvalidInputError: a plan is not a graph in that order, or an interface or a network cannot be named so.
     """
     by_key: dict[str, ChainStep] = {}
     for place, plan in enumerate(plans, first):
@@ -120,7 +120,7 @@ def previous(task: ChainStep, graph: Mapping[str, ChainStep], results: Results) 
 
 
 def final(key: str, graph: Mapping[str, ChainStep], results: Results) -> StepResult | None:
-    """The merge of the last results that build on a step; its own if it is the last, None if there are none."""
+    """The merge of the last results that build on a step; its own if it is the last, None if none exist."""
     builds_on = {key}
     for other, task in graph.items():
         if builds_on.intersection(task.after):
@@ -137,7 +137,7 @@ def to_check(key: str, graph: Mapping[str, ChainStep], results: Results) -> Step
     Where the graph branches, branches meet, or another interface is made, the chain ends: the binary would not find on
     its interface what is added there. ovs-cni does not get interfaces that later steps made: it takes each for its own
     one on the host (ExtractInterfaces() in pkg/common/common.go). After a step that moves the interface's routes to a
-    table of their own there are none: plugins look in the main table alone (ValidateExpectedRoute() in
+    table of their own none exist: plugins look in the main table alone (ValidateExpectedRoute() in
     containernetworking/plugins, pkg/ip/utils_linux.go).
     """
     last, moves_routes = key, False

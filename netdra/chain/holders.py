@@ -2,7 +2,7 @@
 
 A device that is moved or bound cannot be in two pods. Links are made before the act, by one atomic call, so two
 processes cannot both have a device, and a look-up costs nothing. A link counts as long as the checkpoint that it names
-is there and of this boot: after a crash the checkpoint still says that the device must be given back.
+is there and of this boot: after a crash the checkpoint still reports that the device must be returned.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SLASH = "_"  # in the name of a file
 
 
 def take(directory: Path, device: str, sandbox: str) -> None:
-    """Note that a sandbox has a device; done already is no error.
+    """Note that a sandbox has a device; done already is not an error.
 
     Raises:
         TemporaryError: another sandbox has it, or the disk cannot be read or written.
@@ -59,7 +59,7 @@ def _link(directory: Path, path: Path, device: str, sandbox: str) -> None:
 def _held_by(directory: Path, device: str, sandbox: str) -> TemporaryError:
     """The error for a device of another sandbox, whose pod may be healthy: only a sandbox without a namespace is over.
 
-    A namespace counts as gone only if its path leads nowhere: any other error of the kernel says nothing of it.
+    A namespace counts as gone only if its path leads nowhere: any other error of the kernel reports nothing of it.
     """
     what, hint = f"device {device} is still used by sandbox {sandbox}", "netdra retries automatically"
     try:

@@ -1,6 +1,6 @@
 """The drift of a binary's interfaces from its result, asked of the kernel and not of the plugin (decision D27).
 
-Called by `netdra.chain.execute` on check: many plugins have a CHECK that does nothing, or says that it is not there.
+Called by `netdra.chain.execute` on check: many plugins have a CHECK that does nothing, or reports that it is not there.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def drift(
         site: where.
 
     Raises:
-        UncheckableError: a userspace driver has the device, so there is no interface to look at.
+        UncheckableError: a userspace driver has the device, so there is no interface to inspect.
         KernelError: the kernel refused.
     """
     drifted: list[str] = []

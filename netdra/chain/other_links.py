@@ -1,7 +1,7 @@
 """The links that are not a plugin's business: those that it takes from the host, and those that it leaves in the pod.
 
 `execute` has the names of the host's links listed before a plugin is called. Where the pod has an unexpected link
-afterwards, and one of the host is gone that is no device of the pod, netlink is asked whether it is the same: what
+afterwards, and one of the host is gone that is not a device of the pod, netlink is asked whether it is the same: what
 others do to the host's links at the same time is not taken for the plugin's doing. A link that was taken is returned to
 the host (decision D55). `attach` writes down which links the pod has before its first step and after its last one, and
 `detach` compares when all is undone.

@@ -62,7 +62,7 @@ def is_refused(state: StepState, problem: NetdraError) -> bool:
 
 
 def as_tuned(config: Mapping[str, Any], later: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """A program's config for CHECK, with its values as later tuning steps on its interface have set them anew.
+    """A program's config for CHECK, with its values as later tuning steps on its interface have set them again.
 
     `vlan` and `tuning` (containernetworking/plugins) compare the interface with their own config on CHECK.
     """

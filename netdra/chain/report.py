@@ -66,7 +66,7 @@ class UndoReport(StepName, frozen=True, kw_only=True):
 
     Attributes:
         outcome: `undone`; `failed`, for the reason in `message`; or `left`, because there was no time.
-        notes: what could not be given back, and does not matter for the device's next user.
+        notes: what could not be returned, and does not matter for the device's next user.
         restored: what netdra restored of the step's device after its plugin had left it otherwise than it was.
         stranded: its device is not what it was, and no other pod may have it.
         refused: its plugin cannot read its config, and has never done anything.
@@ -154,7 +154,7 @@ class DetachReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What could not be given back as it was, of the steps that were undone."""
+        """What could not be returned as it was, of the steps that were undone."""
         return tuple(f"{step}: {note}" for step in self.undone for note in step.notes)
 
     @property
@@ -178,7 +178,7 @@ class DetachReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 
 
 class StepCheck(StepName, frozen=True, kw_only=True):
-    """A step's drift; `skipped` says why the step could not be checked, `repaired` what was done before the check."""
+    """A step's drift; `skipped` states why the step could not be checked, `repaired` what was done before the check."""
 
     drift: tuple[str, ...] = ()
     skipped: str = ""
@@ -217,7 +217,7 @@ class NetworkCollected(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
 
 class CollectReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What became of GC of all networks. `problems` say why nothing was collected."""
+    """What became of GC of all networks. `problems` state why nothing was collected."""
 
     networks: tuple[NetworkCollected, ...] = ()
     problems: tuple[str, ...] = ()
@@ -229,7 +229,7 @@ class CollectReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
 
 class AttachError(NetdraError):
-    """A pod's network could not be attached; `report` says what failed and what was undone. A subclass is raised."""
+    """A pod's network could not be attached; `report` states what failed and what was undone. A subclass is raised."""
 
     def __init__(self, report: FailedAttachReport) -> None:
         hint = next((failure.hint for failure in report.failures if failure.hint), "")

@@ -45,7 +45,7 @@ class ChangedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         device: its name there.
         text: what the plugin did.
         plugin: the program that did it; another one of its name may do better.
-        where: where programs were looked for.
+        where: where programs were searched for.
         boot_id: the boot in which it was.
         at: when it was, in seconds since that boot.
     """
@@ -183,7 +183,7 @@ class SharedDevices:
         return {**state.undo, BEFORE_DEL: msgspec.to_builtins(record)}
 
     def restore(self, task: ChainStep, site: Site) -> Returned:
-        """Restore a shared device where a plugin has changed it; one that was gone before the call is passed over.
+        """Restore a shared device where a plugin has changed it; one that was gone before the call is skipped.
 
         Raises:
             StrandedError: it is not what it was.

@@ -147,7 +147,7 @@ def arguments(pod: PodIdentity) -> dict[str, str]:
 
 
 def _opened_if_there(path: str, closing: ExitStack) -> PodSpace | None:
-    """The namespace at a path; None where there is none, or a file that is of no namespace (any more)."""
+    """The namespace at a path; None where none exists, or a file that is of no namespace (any more)."""
     if not path:
         return None
     try:

@@ -109,7 +109,7 @@ def pod_of(text: str) -> tuple[str, str]:
     """A pod's namespace and name, of NAMESPACE/NAME; both "" of "".
 
     Raises:
-        InvalidInputError: one of the two is no name that an object of Kubernetes may have.
+        InvalidInputError: one of the two is not a name that an object of Kubernetes may have.
     """
     namespace, _, name = text.partition("/")
     if text and not (names.is_label(namespace) and names.is_subdomain(name)):

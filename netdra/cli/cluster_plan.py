@@ -83,12 +83,12 @@ def show(read: InputObjects, without: Sequence[str], nodes: Sequence[str], *, di
     Args:
         read: the cluster's objects; the policies that would be written; other objects of files that override.
         without: the names of the policies that would be deleted.
-        nodes: the nodes that are looked at; none means all of them.
+        nodes: the nodes that are inspected; none means all of them.
         diff: whether only changes are printed.
         output: "table", or "json" or "yaml".
 
     Raises:
-        InvalidInputError: there is no such policy or node, or the user has no right to list a required kind.
+        InvalidInputError: no such policy or node exists, or the user has no right to list a required kind.
     """
     written = read.of(DeviceExposurePolicy, read.files)
     for policy in written:
@@ -166,7 +166,7 @@ class _Forecasts:
     def of(
         self, group: InterfaceGroup, facts: Mapping[str, AttributeValue], unknown: AbstractSet[str]
     ) -> DeviceForecast | None:
-        """What becomes of an interface's devices; None where its report is not enough to say.
+        """What becomes of an interface's devices; None where its report is not enough to state.
 
         Args:
             group: the interface's.

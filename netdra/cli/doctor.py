@@ -92,7 +92,7 @@ def _cluster(
 ) -> tuple[list[Diagnosis], tuple[WiredNode, ...] | Unseen]:
     """The findings on the cluster, with netdra in a namespace and under a name; and, if wanted, its wired nodes.
 
-    If the user has not asked for the cluster, its absence is no error.
+    If the user has not asked for the cluster, its absence is not an error.
     """
     from netdra.doctor import cluster_verdicts, neutron_verdicts, scheduling_verdicts
 

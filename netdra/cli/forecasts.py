@@ -46,7 +46,7 @@ def of_cluster(
 def findings(
     values: Sequence[Document], slices: Sequence[ResourceSlice], nodes: Sequence[Node]
 ) -> Iterator[tuple[int, Finding]]:
-    """What is wrong with pods for some of the devices that they could be allocated.
+    """The errors in pods for some of the devices that they could be allocated.
 
     Args:
         values: the objects that are checked together.

@@ -57,7 +57,7 @@ class RecordedInventory(NamedTuple):
     physnets: Sequence[str]
 
     def choose(self, recorded: Sequence[Inventory]) -> list[Inventory]:
-        """The inventories of the input, or this machine's if there is none, with the values of the options.
+        """The inventories of the input, or this machine's if none exists, with the values of the options.
 
         Args:
             recorded: the inventories of the input. With several of them --node chooses one, with one it renames it.
@@ -153,7 +153,7 @@ def with_uses(recorded: Inventory, uplinks: Sequence[str], used: Sequence[str]) 
     """The inventory with the values of --uplink and --host-use; its own where none is given.
 
     Raises:
-        InvalidInputError: there is no such interface.
+        InvalidInputError: no such interface exists.
     """
     if uplinks:
         from netdra.discovery.overrides import with_uplinks
@@ -170,7 +170,7 @@ def text(path: str) -> str:
     """The text of a file, or of standard input for "-".
 
     Raises:
-        InvalidInputError: it cannot be read, is too long, or is no text.
+        InvalidInputError: it cannot be read, is too long, or is not a text.
     """
     shown = name(path)
     stdin: TextIO | None = sys.stdin
@@ -210,7 +210,7 @@ def sources(paths: Sequence[str]) -> str:
 
 @contextlib.contextmanager
 def without_collector() -> Iterator[None]:
-    """Files make hundreds of thousands of objects, none in a circle; the collector would look through all of them."""
+    """Files make hundreds of thousands of objects, none in a circle; the collector would search all of them."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

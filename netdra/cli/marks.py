@@ -56,7 +56,7 @@ class UnreadableDocument(msgspec.Struct, frozen=True):
 
 
 def read(text: str) -> Iterator[Document | UnreadableDocument]:
-    """The documents of a text; lists are opened and empty documents passed over, as `netdra.model.documents` does.
+    """The documents of a text; lists are opened and empty documents skipped, as `netdra.model.documents` does.
 
     A document that cannot be read does not keep those after it from being read.
     """

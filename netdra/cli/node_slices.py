@@ -42,7 +42,7 @@ def planned(
     Args:
         inventory: the node's.
         policies: the cluster's.
-        registrations: what CustomDevices say of its devices.
+        registrations: what CustomDevices state of its devices.
         features: of the API server.
     """
     from netdra.exposure import expose

@@ -125,7 +125,7 @@ class InputObjects:
         """The claims and templates of files in their order, and then those of the cluster.
 
         Args:
-            files: the only files that are looked at, without the cluster.
+            files: the only files that are inspected, without the cluster.
 
         Raises:
             InvalidInputError: one of a file breaks its schema.
@@ -153,7 +153,7 @@ class InputObjects:
         """As `of`, of a kind without which the command has nothing to do.
 
         Raises:
-            InvalidInputError: as of `of`; or there is none.
+            InvalidInputError: as of `of`; or none exists.
         """
         if not (objects := self.of(kind)):
             raise self.missing(kind.__name__)
@@ -164,7 +164,7 @@ class InputObjects:
 
         Args:
             wanted: their kind.
-            paths: the only paths that are looked at; all without one.
+            paths: the only paths that are inspected; all without one.
         """
         files = inputs.identities(paths) if paths else None
         entries = [*self._all, *self.foreign]
@@ -215,7 +215,7 @@ class InputObjects:
             yield from (f"{subject}: {wrong.finding.text_at_path}" for wrong in misread(entry.value))
 
     def registrations(self, node: InventoryNode) -> tuple[Registration, ...]:
-        """What the CustomDevices say of a node's devices."""
+        """What the CustomDevices state of a node's devices."""
         from netdra.exposure.registered import of_custom_device
 
         chosen = (of_custom_device(device, node.name, node.labels) for device in self.of(CustomDevice))
@@ -244,7 +244,7 @@ class InputOptions(NamedTuple):
         """See that there is an input, and that options of the cluster go with --cluster.
 
         Raises:
-            click.UsageError: there is none, or they do not.
+            click.UsageError: none exists, or they do not.
         """
         for option, value in (("--kubeconfig", self.kubeconfig), ("--context", self.context)):
             if value is not None and not self.of_cluster:
@@ -331,7 +331,7 @@ def kind_of(value: Any, place: str) -> str | Finding | None:
 
 
 def _misversioned(value: dict[str, Any]) -> Finding | None:
-    """What is wrong with an object of one of netdra's kinds whose apiVersion is almost the kind's."""
+    """The errors in an object of one of netdra's kinds whose apiVersion is almost the kind's."""
     kind = documents.KINDS.get(str(value.get("kind")))
     if kind is None:
         return None

@@ -1,4 +1,4 @@
-"""`netdra register`: say something of a device to the device registry of this node, or take it back."""
+"""`netdra register`: state something of a device to the device registry of this node, or take it back."""
 
 from __future__ import annotations
 

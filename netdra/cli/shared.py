@@ -49,7 +49,7 @@ def option(flag: str, metavar: str | None, text: str, name: str | None = None, *
 
 
 def output(*forms: str, text: str | None = None) -> Decorator:
-    """The option --output; the first form is the default, unless the help `text` says otherwise."""
+    """The option --output; the first form is the default, unless the help `text` states otherwise."""
     default = forms[0] if text is None else None
     choices = click.Choice(forms)
     return click.option("--output", "-o", type=choices, default=default, show_default=text is None, help=text)
@@ -103,7 +103,7 @@ class ClusterAccess(NamedTuple):
         """The configuration that the options lead to.
 
         Raises:
-            InvalidInputError: there is none, it cannot be read, or it contradicts itself.
+            InvalidInputError: none exists, it cannot be read, or it contradicts itself.
         """
         from netdra.kube.kubeconfig import find_config
 

@@ -129,7 +129,7 @@ def _claims(read: objects.InputObjects) -> tuple[list[ResourceClaim], list[Resou
     """The claims that are allocated, one for each template under the template's name; and others that hold devices.
 
     Raises:
-        InvalidInputError: there is none, or one is there twice.
+        InvalidInputError: none exists, or one is there twice.
     """
     written = [claim if isinstance(claim, ResourceClaim) else _claim_of(claim) for claim in read.claims(read.files)]
     _check_once(written)
@@ -174,7 +174,7 @@ def _nodes(
     """The nodes in the order of their names: the Nodes of the input, or else those that slices and options name.
 
     Raises:
-        InvalidInputError: there is none.
+        InvalidInputError: none exists.
     """
     if there:
         return [there[name] for name in sorted(there)]

@@ -1,7 +1,7 @@
 """Output for people: tables, messages on stderr, and text without control characters that a terminal would obey.
 
-Used by all commands. Tables are as wide as the terminal, or as PLAIN_WIDTH if stdout is no terminal. They are laid out
-here, because importing a library for it takes longer than all the rest of `netdra discover`.
+Used by all commands. Tables are as wide as the terminal, or as PLAIN_WIDTH if stdout is not a terminal. They are laid
+out here, because importing a library for it takes longer than all the rest of `netdra discover`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def replace_closed() -> None:
 
 
 def printable(text: str) -> str:
-    r"""The text with control characters, changes of direction and bytes that are no UTF-8 as escapes.
+    r"""The text with control characters, changes of direction and bytes that are not UTF-8 as escapes.
 
     Lines and tabs stay. The alias of an interface or a name in a file may hold `\x1b[2J`, which clears a terminal.
     """
@@ -58,7 +58,7 @@ def printable(text: str) -> str:
 
 
 def path(name: str) -> str:
-    """A file's name as it is shown: bytes that are no UTF-8 as escapes."""
+    """A file's name as it is shown: bytes that are not UTF-8 as escapes."""
     return printable(os.fsencode(name).decode(errors="backslashreplace"))
 
 

@@ -79,7 +79,7 @@ class _Pods(msgspec.Struct, frozen=True):
     value: Workload
 
     def problem(self, wrong: Wrong) -> FileProblem:
-        """What is wrong with it, at its place."""
+        """The errors in it, at its place."""
         finding = wrong.finding
         return FileProblem(
             file=self.file,
@@ -230,7 +230,7 @@ def _read(path: str, file: str, unknown: objects.UnknownKinds) -> Iterator[_Obje
 def _examined(
     file: str, marked: marks.Document, unknown: objects.UnknownKinds
 ) -> Iterator[_Object | _Pods | _Node | FileProblem]:
-    """A document's object, and what is wrong with how it is written; of a kind that nobody knows only the first.
+    """A document's object, and the errors in how it is written; of a kind that nobody knows only the first.
 
     Raises:
         InvalidInputError: it is not an object, or of no kind that is known.
@@ -265,7 +265,7 @@ def _problem(file: str, marked: marks.Document, finding: Finding) -> FileProblem
 
 
 def _workloads(objects: Sequence[_Object], workloads: Sequence[_Pods]) -> Iterator[FileProblem]:
-    """What is wrong with Pods, Deployments and the like, with the claims and classes of all files."""
+    """The errors in Pods, Deployments and the like, with the claims and classes of all files."""
     from netdra.rules.workloads import check, check_together, known_objects
 
     known = known_objects(item.value for item in objects)
@@ -511,7 +511,7 @@ _STATEMENTS = ("true, ", "a claim would", "spec.exposure.capacity has no such en
 
 
 def _about_field(field: str | int, what: str) -> str:
-    """What is wrong with a field as a whole sentence: texts begin with the field's path, which is shown at the end."""
+    """The errors in a field as a whole sentence: texts begin with the field's path, which is shown at the end."""
     first, _, rest = what.partition(" ")
     if first in _PREDICATES and field != "spec":
         return f"{field} {what}"

@@ -1,6 +1,6 @@
 """The objects of a cluster that a story is made of, read only, with the user's kubeconfig and rights.
 
-Called by `why`, `get`, `top` and `console`. A kind that the user has no right to read is left out, and the story says
+Called by `why`, `get`, `top` and `console`. A kind that the user has no right to read is left out, and the story states
 so.
 """
 

@@ -2,5 +2,5 @@
 
 `protocol` has the verbs and is what callers use: `netdra.chain` for steps that are binaries, `netdra.steps` for the
 IPAM plugins that built-in steps delegate to. Under it: `plugins` finds binaries, `process` runs them, `config` and
-`results` write and read what goes through their pipes, `errors` says what went wrong.
+`results` write and read what goes through their pipes, `errors` states what went wrong.
 """

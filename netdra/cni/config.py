@@ -28,7 +28,7 @@ VALID_ATTACHMENTS = "cni.dev/valid-attachments"
 
 
 class Attachment(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One interface of one container on one network: what CNI_CONTAINERID, _NETNS, _IFNAME and _ARGS say.
+    """One interface of one container on one network: what CNI_CONTAINERID, _NETNS, _IFNAME and _ARGS state.
 
     `netns` is "" where the namespace is gone; `arguments` are the pairs of CNI_ARGS.
     """
@@ -108,7 +108,7 @@ def request(network: NetworkConfig, version: str, previous: StepResult | None) -
     """The configuration of one ADD, DEL or CHECK.
 
     Raises:
-        InvalidInputError: `runtimeConfig` is no object, so the device cannot be told in it.
+        InvalidInputError: `runtimeConfig` is not an object, so the device cannot be determined in it.
     """
     derived = {key: value for key, value in network.config.items() if key != "capabilities"}
     derived |= {"cniVersion": version, "name": network.network, "type": network.type}

@@ -3,12 +3,12 @@
 A CNI plugin that is only asked for its versions needs no rights. So it is a user that owns nothing, without
 capabilities (capabilities(7), "Effect of user ID changes"), in a process namespace of its own, without a network, and
 it writes no file (Documentation/userspace-api/landlock.rst). This process alone may be forked for that: it has one
-thread. It knows nothing but the standard library, because it starts anew whenever there is something to ask.
+thread. It knows nothing but the standard library, because it starts again whenever there is something to ask.
 
 Each request has a socket. The number that is sent there is the program's status; a text that begins with its error
-number says why it was not run. When the other end is closed, the program is ended with all that it started: its parent
-ends, which is the first process of its namespace (pid_namespaces(7)). That one has no rights either; it cannot be
-killed from inside, nor traced, and nobody needs CAP_KILL.
+number states why it was not run. When the other end is closed, the program is ended with all that it started: its
+parent ends, which is the first process of its namespace (pid_namespaces(7)). That one has no rights either; it cannot
+be killed from inside, nor traced, and nobody needs CAP_KILL.
 """
 
 from __future__ import annotations

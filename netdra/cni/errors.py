@@ -49,11 +49,11 @@ class PluginFailure(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     Attributes:
         plugin: the plugin's name.
         verb: the CNI command (`ADD`, `DEL` ...), or "" where none was reached.
-        kind: `missing` (no such binary), `version` (no common protocol version), `error` (it said so itself),
+        kind: `missing` (no such binary), `version` (no common protocol version), `error` (it stated so itself),
             `timeout`, `stopped` (we were interrupted), `signal`, `rubbish` (it broke the protocol), `overflow` (it
             printed without end).
         message: what happened, in words; the plugin's own `msg` where it gave one.
-        code: the CNI error code, 0 where there is none.
+        code: the CNI error code, 0 where none exists.
         details: the plugin's `details`.
         stderr: the end of what it wrote there.
         waited: of a `timeout`, the seconds that it had.
@@ -75,10 +75,10 @@ class PluginFailure(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
     @property
     def is_unimplemented(self) -> bool:
-        """Whether the plugin only says that it does not have the verb.
+        """Whether the plugin only reports that it does not have the verb.
 
-        There is no code for that: libcni's skeleton says 1 for a protocol version without the verb and 4 for a verb
-        that the plugin does not know (pkg/skel/skel.go), others say it in words.
+        There is no code for that: libcni's skeleton states 1 for a protocol version without the verb and 4 for a verb
+        that the plugin does not know (pkg/skel/skel.go), others state it in words.
         """
         if self.kind != "error":
             return False
@@ -110,7 +110,7 @@ def coded(code: int) -> str:
 
 
 class PluginError(NetdraError):
-    """A plugin call went wrong; `failure` says how. Raised as one of its two kinds."""
+    """A plugin call went wrong; `failure` states how. Raised as one of its two kinds."""
 
     def __init__(self, failure: PluginFailure, *, hint: str = "") -> None:
         super().__init__(str(failure), hint=hint)

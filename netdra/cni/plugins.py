@@ -36,7 +36,7 @@ _SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, err
 
 
 class PluginPath(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Where plugins are looked for: the CNI path, in the file system that `root` is the root of.
+    """Where plugins are searched for: the CNI path, in the file system that `root` is the root of.
 
     `root` is "/" on a bare host and `HOST_ROOT` in the daemon's container, whose plugins must see the host's files
     (decision D7).
@@ -86,9 +86,9 @@ def find(name: str, where: PluginPath) -> Binary:
     """The binary of a plugin: the first regular, executable file of that name in the CNI path.
 
     Raises:
-        InvalidInputError: the name is no plain name (a path, a dot-dot, a letter that only looks like one).
-        PluginPermanentError: there is no such binary.
-        TemporaryError: the folders cannot be looked at.
+        InvalidInputError: the name is not a plain name (a path, a dot-dot, a letter that only looks like one).
+        PluginPermanentError: no such binary exists.
+        TemporaryError: the folders cannot be inspected.
     """
     if not is_name(name):
         raise InvalidInputError(
@@ -109,7 +109,7 @@ def installed(where: PluginPath) -> tuple[Binary, ...]:
     """The plugins in the CNI path, as `find` finds them, by name; a folder that this process may not read has none.
 
     Raises:
-        TemporaryError: the folders cannot be looked at.
+        TemporaryError: the folders cannot be inspected.
     """
     binaries: dict[str, Binary] = {}
     for directory in where.directories:
@@ -188,10 +188,10 @@ def _status(path: str, root: str) -> os.stat_result | None:
 
 
 def _check_readable(path: str, problem: OSError) -> None:
-    """Refuse to take a file that cannot be looked at for one that is not there.
+    """Refuse to take a file that cannot be inspected for one that is not there.
 
     Raises:
-        TemporaryError: the error says nothing of the file.
+        TemporaryError: the error reports nothing of the file.
     """
     if problem.errno in _SHORT:
         raise TemporaryError(f"CNI plugins: {path} cannot be read: {problem.strerror}") from None

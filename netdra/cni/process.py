@@ -209,7 +209,7 @@ class _Watch:
                 return
 
     def finish(self) -> Finished:
-        """End what must be ended, reap the program, and say how it went."""
+        """End what must be ended, reap the program, and state how it went."""
         broken = self.timed_out or self.stopped or self.overflowed
         return Finished(
             status=self._child.finish(broken=broken),

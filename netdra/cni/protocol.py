@@ -64,8 +64,8 @@ def find(
     With `confined` it is asked without any rights, as when nobody has called for it yet.
 
     Raises:
-        InvalidInputError: the name is no plugin name, or the version none that is spoken here.
-        PluginError: there is no such binary, it cannot be run, or no version fits.
+        InvalidInputError: the name is not a plugin name, or the version none that is spoken here.
+        PluginError: no such binary exists, it cannot be run, or no version fits.
     """
     binary = plugins.find(name, where)
     if version is not None and version not in results.SUPPORTED_VERSIONS:
@@ -89,7 +89,7 @@ _answers: dict[tuple[str, str], tuple[Binary, tuple[str, ...]]] = {}
 def supported_versions(
     binary: Binary, timeout: float = VERSION_TIMEOUT, confined: ConfinedPrograms | None = None
 ) -> tuple[str, ...]:
-    """VERSION: the protocol versions that a binary says it speaks, asked once for each file.
+    """VERSION: the protocol versions that a binary states it speaks, asked once for each file.
 
     Raises:
         PluginError: it cannot be run or does not answer.
@@ -122,7 +122,7 @@ def add(
     """ADD: attach, and return the plugin's result.
 
     Raises:
-        PluginError: it failed, ran out of time, or printed what is no result. DEL must be called then too.
+        PluginError: it failed, ran out of time, or printed what is not a result. DEL must be called then too.
     """
     printed = _call(plugin, "ADD", config.request(network, plugin.version, previous), attachment, timeout)
     try:

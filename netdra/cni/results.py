@@ -49,7 +49,7 @@ def parse(printed: bytes) -> StepResult:
     """The result that a plugin printed on ADD.
 
     Raises:
-        ValueError: it is no result: not JSON, of another shape or version, with addresses that are none or that
+        ValueError: it is not a result: not JSON, of another shape or version, with addresses that are none or that
             point to an interface that is not in it.
     """
     if not printed.strip():

@@ -94,7 +94,7 @@ def cookie_name(host: str) -> str:
 
 
 def session_of(headers: Mapping[str, str]) -> str:
-    """The session of a request's cookie, "" if there is none."""
+    """The session of a request's cookie, "" if none exists."""
     try:
         cookies = SimpleCookie(headers.get("Cookie", ""))
     except CookieError:

@@ -160,7 +160,7 @@ def _summary(nodes: Sequence[NodeCounts]) -> str:
 
 
 def _heat_map(nodes: Collection[NodeCounts]) -> Markup:
-    """A cell for each node. Its links are in the table too, so the keyboard passes over them."""
+    """A cell for each node. Its links are in the table too, so the keyboard skips them."""
     drawn = min(len(nodes), MAX_CELLS)
     height = -(-drawn // _COLUMNS) * _CELL
     width = min(drawn, _COLUMNS) * _CELL

@@ -83,7 +83,7 @@ def forecast_page(text: str, node: str, forecast: Forecast | None = None, proble
         text: the YAML of the form.
         node: the only node that is read, "" for all.
         forecast: the result.
-        problem: why there is none.
+        problem: why none exists.
     """
     content = (_result(forecast) if forecast is not None else None, note(problem, "problem") if problem else None)
     return page("Try a policy", (content, _form(text or EXAMPLE, node)), here="Try a policy")

@@ -38,7 +38,7 @@ class PageRoute(NamedTuple):
 
 
 def route(path: str, query: str) -> PageRoute | None:
-    """The page of a URL; None if there is none."""
+    """The page of a URL; None if none exists."""
     if len(query) > MAX_QUERY or len(path) > MAX_QUERY:
         return None
     asked = {name: values[0] for name, values in fields(query).items()}

@@ -260,7 +260,7 @@ class PodAddresses:
         """Assign an address of each family to a step.
 
         Raises:
-            AddressError: there is none for it.
+            AddressError: none exists for it.
         """
         ledger = self._ledger(entry.network)
         namespaces = ledger.network.spec.namespaces
@@ -374,7 +374,7 @@ class PodAddresses:
         return 0.0
 
     async def _is_released(self, address: PodAddress) -> bool:
-        """Whether no pod can have an address, by what the API server says now: a watch may be behind.
+        """Whether no pod can have an address, by what the API server states now: a watch may be behind.
 
         The kubelet unprepares a claim before its reservation is removed, so a claim that is gone or deallocated is in
         no pod, unless its pod was deleted by force: then nobody waited for the node. A named claim keeps its address

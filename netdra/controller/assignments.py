@@ -1,4 +1,4 @@
-"""The addresses that an allocated claim should have, and what a PodNetwork's status says. Pure.
+"""The addresses that an allocated claim should have, and what a PodNetwork's status states. Pure.
 
 `netdra.controller.addresses` chooses the addresses by `netdra.networks.ledger`, and writes the objects.
 """
@@ -141,7 +141,7 @@ def network_status(
 
     Args:
         ledger: its addresses; None if its spec cannot be used.
-        findings: what is wrong with its spec.
+        findings: the errors in its spec.
         now: the time, with its zone.
     """
     before = network.status or PodNetworkStatus()

@@ -50,7 +50,8 @@ class Checks:
         """The errors of a policy; none if it can be used.
 
         Raises:
-            BusyError, KilledError: the worker cannot answer just now, or was killed; that says nothing of the object.
+            BusyError, KilledError: the worker cannot answer just now, or was killed; that reports nothing of the
+            object.
         """
         bare = msgspec.structs.replace(policy, status=None)
         return await self._ask(("policy", policy.name), policy.spec, PolicyTask(bare))
@@ -59,7 +60,8 @@ class Checks:
         """The errors of a topology, by the cluster's schemas.
 
         Raises:
-            BusyError, KilledError: the worker cannot answer just now, or was killed; that says nothing of the object.
+            BusyError, KilledError: the worker cannot answer just now, or was killed; that reports nothing of the
+            object.
         """
         own = tuple(schemas)
         subject = (topology.spec, *((schema.metadata.name, schema.spec) for schema in own))

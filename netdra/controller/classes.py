@@ -27,8 +27,8 @@ class ClassWrites(msgspec.Struct, frozen=True):
     Attributes:
         names: the desired classes, in the order of the root steps.
         create: classes that are missing.
-        replace: classes of ours that are not as they should be, as they are to be.
-        delete: classes of ours that are not desired, or are those of a topology that had the name before.
+        replace: classes of netdra that are not as they should be, as they are to be.
+        delete: classes of netdra that are not desired, or are those of a topology that had the name before.
         foreign: classes of other owners under a desired name.
     """
 

@@ -1,7 +1,7 @@
-"""Looks at one object after the other, compares the desired with the current state, and writes the differences.
+"""Inspects one object after the other, compares the desired with the current state, and writes the differences.
 
 Run by `netdra.controller.daemon` while this process leads. The pure modules beside it work out the desired state, and a
-worker process checks an object's expressions. A second look at the same state writes nothing.
+worker process checks an object's expressions. A second inspect the same state writes nothing.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class DegradedObjects:
 
 
 class Controller:
-    """The work of the leader; made anew for each term."""
+    """The work of the leader; made again for each term."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class Controller:
         await self.work.run()
 
     async def _reconcile(self, key: Key) -> float | None:
-        """Look at one object, and write the differences.
+        """Inspect one object, and write the differences.
 
         Raises:
             NetdraError: it cannot be written, or cannot be checked just now.

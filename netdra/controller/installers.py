@@ -89,7 +89,7 @@ class _PodSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class InstallerPod(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod that installs a plugin on its node, as far as the controller looks at it."""
+    """A pod that installs a plugin on its node, as far as the controller inspects it."""
 
     metadata: ObjectMeta
     spec: _PodSpec = _PodSpec()
@@ -111,7 +111,7 @@ class InstallerPod(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def problem(self) -> str:
-        """Why the pod is not ready, as netdra or the kubelet says."""
+        """Why the pod is not ready, as netdra or the kubelet states."""
         containers = (*self.status.init_container_statuses, *self.status.container_statuses)
         for container in containers:
             waiting, ended = container.state.waiting, container.state.terminated or container.last_state.terminated
@@ -148,7 +148,7 @@ class _DaemonSetSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DaemonSet(msgspec.Struct, frozen=True, kw_only=True):
-    """A plugin's DaemonSet, as far as the controller looks at it."""
+    """A plugin's DaemonSet, as far as the controller inspects it."""
 
     metadata: ObjectMeta
     spec: _DaemonSetSpec = _DaemonSetSpec()

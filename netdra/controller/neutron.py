@@ -107,10 +107,10 @@ class NeutronSettings:
         clouds: the clouds.yaml, read at each login.
         cloud: the name of one of its clouds; the only one if it is "".
         physnets: by physical network, the network whose ports VFs get if their topology names none.
-        sweep_seconds: seconds between two looks through the cluster's ports.
+        sweep_seconds: seconds between two search the cluster's ports.
         allowed: what may be used beside the cloud's own project.
         cluster_name: what operators of the cloud call this cluster; its uid without it.
-        poll_seconds: seconds between two looks for changes.
+        poll_seconds: seconds between two searches for changes.
         timeout_seconds: how long a request may take.
         requests_per_second: how many requests to Neutron may begin in a second; 0 for any number.
     """
@@ -246,7 +246,7 @@ class NeutronPorts:
         self.claims.add(claim)  # a user may have deleted the NeutronPort of a claim that still has its VF
 
     def _look_again(self, former: NeutronPort) -> None:
-        """Look at the ports of the VF that a port was of: they may have been refused for it."""
+        """Inspect the ports of the VF that a port was of: they may have been refused for it."""
         for key, port in self._ports.objects.items() if former.pci_address else ():
             if (port.spec.host, port.pci_address) == (former.spec.host, former.pci_address):
                 self.ports.add(key)
@@ -355,7 +355,7 @@ class NeutronPorts:
         return None
 
     def _look_at_refused_by_quota(self, count: int) -> None:
-        """Look at some ports again that the quota refused: one that was made or deleted shows that there is room."""
+        """Inspect some ports again that the quota refused: one that was made or deleted shows that there is room."""
         refused = (
             key for key, port in self._ports.objects.items() if neutron_ports.reason_of(port) == QuotaError.reason
         )
@@ -363,7 +363,7 @@ class NeutronPorts:
             self.ports.add(key)
 
     async def _ensure_validated(self, port: NeutronPort) -> tuple[Port, NeutronNetwork, VfSettings]:
-        """As `_ensure`; a refusal by what was known of networks and hosts counts after both were read anew.
+        """As `_ensure`; a refusal by what was known of networks and hosts counts after both were read again.
 
         Raises:
             NeutronError: the port is not bound.
@@ -424,7 +424,7 @@ class NeutronPorts:
         )
 
     async def _label(self, port: NeutronPort, now: Port) -> None:
-        """Have a port of netdra's show what operators look for. Nothing waits for it, and the next look repeats it."""
+        """Set the fields of a netdra port that operators search for. Nothing waits for it; the next look repeats it."""
         if port.spec.port:
             return  # its name and tags are those of the project that made it
         try:

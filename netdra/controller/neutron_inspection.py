@@ -38,7 +38,7 @@ class ClusterView(NamedTuple):
         claims: the uids of its claims, as they are now.
         uid: the cluster's.
         write: writes a status.
-        label: has a port show what operators look for.
+        label: has a port show what operators search for.
         confirm: raises a NetdraError unless the ports are this cluster's.
     """
 
@@ -70,7 +70,7 @@ class Inspection:
             The problems of single ports.
 
         Raises:
-            NetdraError: Neutron does not list its ports, or the API server does not say which cluster it is.
+            NetdraError: Neutron does not list its ports, or the API server does not reports which cluster it is.
         """
         problems: list[NetdraError] = []
         there = {port.id: port for port in await self._neutron.ports(await self._cluster.uid())}
@@ -166,7 +166,7 @@ class Inspection:
         Args:
             there: the cluster's ports by id.
             lookups: networks that were looked up already, by id or name.
-            fresh: whether networks that are known are read anew.
+            fresh: whether networks that are known are read again.
 
         Raises:
             NetdraError: Neutron gives no answer, or the status cannot be written just now.

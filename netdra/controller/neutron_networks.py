@@ -54,7 +54,7 @@ class PortNetworks:
 
         Args:
             lookups: what was looked up already, to which is added what this looks up.
-            fresh: whether networks that are known are read anew.
+            fresh: whether networks that are known are read again.
 
         Raises:
             UnreachableError, UnauthorizedError: Neutron or Keystone gives no answer just now.

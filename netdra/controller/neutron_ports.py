@@ -78,7 +78,7 @@ def wanted(
         node: the node of its devices.
 
     Raises:
-        InvalidInputError: a device that is to have a port is of no physical network, or is no VF.
+        InvalidInputError: a device that is to have a port is of no physical network, or is not a VF.
         NetdraError: the claim does not fit its topology; its node reports that to the pod.
     """
     binding = bind([claim], topologies, from_slices(node.slices), place=ELSEWHERE)
@@ -197,10 +197,10 @@ def check_choice(port: NeutronPort, slices: Sequence[ResourceSlice]) -> None:
 
 
 def is_outdated(port: NeutronPort, wished: NeutronPort, claim: ResourceClaim) -> bool:
-    """Whether a NeutronPort has to be made anew, because something else is wanted by now.
+    """Whether a NeutronPort has to be made again, because something else is wanted by now.
 
-    The settings of a port that was bound may be in its node's record of the claim, which is never read anew. So such a
-    port stays as long as the claim is allocated the same device for the same step, whatever the topology says by now.
+    The settings of a port that was bound may be in its node's record of the claim, which is never read again. So such a
+    port stays as long as the claim is allocated the same device for the same step, whatever the topology states by now.
     A node takes no port of another step, so one of an earlier allocation is nowhere. The VF that
     the node chooses among pooled VFs does not matter here: one port is bound to any of them.
 
@@ -218,7 +218,7 @@ def is_outdated(port: NeutronPort, wished: NeutronPort, claim: ResourceClaim) ->
 
 
 def _allotted(spec: NeutronPortSpec) -> tuple[str, ...]:
-    """What a claim's allocation says of a port."""
+    """What a claim's allocation states of a port."""
     return spec.request, spec.topology, spec.step, spec.node_name, spec.pci_address
 
 

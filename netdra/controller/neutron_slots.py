@@ -1,7 +1,7 @@
 """Whether a VF may have a port: Neutron binds several ports to one VF without a word.
 
 Used by `netdra.controller.neutron`. Ports of the cluster are judged by its NeutronPorts, all others by the ports that
-Neutron has on the host. These are known for a while; a port that would refuse the VF is looked for anew.
+Neutron has on the host. These are known for a while; a port that would refuse the VF is searched for again.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ REPORTS_SECONDS = 5.0
 
 
 class Key(NamedTuple):
-    """An object that is to be looked at: its kind, and its name."""
+    """An object that is to be inspected: its kind, and its name."""
 
     kind: str
     name: str
@@ -137,7 +137,7 @@ class FirstSchemas:
         self._names: dict[str, list[str]] = {}
 
     def of(self, schema: CNIPluginSchema) -> str:
-        """The name of the schema of the same plugin that counts; "" if there is none."""
+        """The name of the schema of the same plugin that counts; "" if none exists."""
         return next(iter(self._names.get(schema.spec.plugin, ())), "")
 
     def update(self, change: Change[CNIPluginSchema]) -> tuple[str, ...]:
@@ -373,7 +373,7 @@ def _features(node: NodeNetworkReport | None) -> tuple[str, ...] | None:
 
 
 def _is_status_alone(change: Change[Any]) -> bool:
-    """Whether only a status was written, as a rule by this controller: no reason to look at once."""
+    """Whether only a status was written, as a rule by this controller: no reason to inspect once."""
     old, new = change.old, change.new
     if old is None or new is None:
         return False

@@ -62,7 +62,7 @@ def conditions(
 
     Args:
         before: the status as it stands.
-        generation: that of the object which was looked at.
+        generation: that of the object which was inspected.
         now: the time, with its zone.
     """
     by_type = {condition.type: condition for condition in before}
@@ -136,7 +136,7 @@ def of_usage(
 
 
 def is_ready(topology: NetworkTopology) -> bool:
-    """Whether the status says that its classes are as they should be, for the present spec."""
+    """Whether the status reports that its classes are as they should be, for the present spec."""
     before = topology.status or NetworkTopologyStatus()
     current = before.observed_generation == topology.metadata.generation
     return current and any(
@@ -320,7 +320,7 @@ def _degraded(problems: tuple[PolicyProblem, ...], failing: FailingClaims, nodes
 
 
 def _overlapping(reports: Sequence[tuple[str, PolicyAtNode]]) -> Desired:
-    """Whether other policies take devices that this policy matches: by rank, so it is no mistake by itself."""
+    """Whether other policies take devices that this policy matches: by rank, so it is not a mistake by itself."""
     outranked: Counter[str] = Counter()
     for _, report in reports:
         outranked.update(report.report.outranked)

@@ -2,7 +2,7 @@
 
 Called by `netdra uninstall`, which the chart runs before and after `helm uninstall`; it asks `running` before it
 removes anything. A pod with a claim cannot end once its node has no driver, and an installed CNI plugin stays on the
-nodes once there is no controller, so an uninstall looks for such users first. Objects that users wrote stay, and so
+nodes once there is no controller, so an uninstall searches for such users first. Objects that users wrote stay, and so
 do their kinds.
 """
 
@@ -90,7 +90,7 @@ class ClaimInUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     Attributes:
         claim: `<namespace>/<name>`.
         pods: the pods that use it, by name, and PodGroups with their kind; none if it is only allocated.
-        devices: its devices of ours, as `<pool>/<device>`.
+        devices: its devices of netdra, as `<pool>/<device>`.
     """
 
     claim: str
@@ -198,7 +198,7 @@ async def clean(client: Client, installation: Installation) -> AsyncIterator[Rem
 
     DeviceClasses of topologies, schemas of former versions, usages, rollouts, addresses, reports and slices of
     nodes, the lease and the webhook's certificate are deleted, and the DaemonSets of CNIPlugins. Topologies, CNIPlugins
-    and NeutronPorts lose their finalizers. An object or a kind that is gone already is passed over.
+    and NeutronPorts lose their finalizers. An object or a kind that is gone already is skipped.
 
     Raises:
         ApiError: an object cannot be removed just now.

@@ -53,7 +53,7 @@ class Uplinks(NamedTuple):
     by_rules: frozenset[int]
 
     def changed(self, other: Uplinks) -> frozenset[int]:
-        """The links of which one says something else than the other."""
+        """The links of which one states something else than the other."""
         return (self.links ^ other.links) | (self.by_rules ^ other.by_rules)
 
 
@@ -190,7 +190,7 @@ def _lower(facts: MachineFacts, index: int) -> Iterable[int]:
 
 
 def _below(facts: MachineFacts, index: int) -> Iterator[int]:
-    """The links below a link. An Open vSwitch bridge is no master of its ports: its datapath is."""
+    """The links below a link. An Open vSwitch bridge is not a master of its ports: its datapath is."""
     yield from facts.lower(index)
     link = facts.links[index]
     if link.kind != OVS_KIND or link.name == OVS_DATAPATH:
@@ -272,7 +272,7 @@ def _representor(facts: MachineFacts, pf: str, number: int) -> str:
 
 
 def _host_use(facts: MachineFacts, link: Link, master: Link | None, master_bridge: str) -> tuple[str, ...]:
-    """The host's own uses of a link. A PF's VFs and their representors are no use of the PF itself."""
+    """The host's own uses of a link. A PF's VFs and their representors are not use of the PF itself."""
     index = link.index
     stacked = facts.stacked.get(index)
     addresses = facts.addresses.get(index)

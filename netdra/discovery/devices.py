@@ -55,7 +55,7 @@ def other_pfs(sysfs: Sysfs, present: Container[str]) -> list[str]:
     """The network controllers that have VFs just now and no netdev here, by PCI address: the netdev may be in a pod.
 
     Args:
-        present: the addresses that need not be looked at.
+        present: the addresses that need not be inspected.
     """
     addresses = [address for address in sysfs.listing("bus/pci/devices") if address not in present]
     with sysfs.folder("bus/pci/devices") as folder:
@@ -141,7 +141,7 @@ def _pci(sysfs: Sysfs, folder: Folder, path: str, port: int, driver: str | Unrea
 
 
 def _on_bus(folder: Folder, address: str, device: SysfsDevice) -> SysfsDevice:
-    """A device that is no PCI function, with its place on its own bus, as netlink has it."""
+    """A device that is not a PCI function, with its place on its own bus, as netlink has it."""
     bus = folder.link_name("subsystem")
     return msgspec.structs.replace(device, bus=bus, bus_address=address) if bus and isinstance(bus, str) else device
 
@@ -208,7 +208,7 @@ def _is_network(devices: Folder, address: str) -> bool:
 
 
 def _value(field: str, value: T | Unreadable | None, neutral: T, unreadable: dict[str, str]) -> T:
-    """The value, or the neutral one where there is none, with a note if it was there but could not be read."""
+    """The value, or the neutral one where none exists, with a note if it was there but could not be read."""
     if isinstance(value, Unreadable):
         unreadable[field] = value.reason
         return neutral

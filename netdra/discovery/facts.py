@@ -28,7 +28,7 @@ class SysfsDevice(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         address: its PCI address, "" for a device on no PCI bus; then `bus` and `bus_address` are its place.
         vendor: four hexadecimal digits; likewise `product`.
-        numa_node: -1 where the machine does not say.
+        numa_node: -1 where the machine does not report it.
         pcie_root: "pci0000:00".
         iommu_group: the group's number.
         total_vfs: how many VFs it can have; more than 0 makes it a PF.
@@ -83,7 +83,7 @@ class MachineFacts:
         vlan_ids: index of a VLAN link -> its id.
         problems: index of a link (or EVERY_LINK) -> field of `Interface` -> why it could not be read.
         gone: the interfaces that are listed but cannot be read.
-        moved: indexes of links that went on in another namespace; emptied by the reader.
+        moved: indexes of links that continued in another namespace; emptied by the reader.
         stale: the kinds of facts that could not be read whole of one moment ("links", "addresses", "speeds", "routes",
             "pods"): what was known before and what could be read one by one is in their place.
         pods: the ids of the namespaces of pods that pairs of links lead to (`netdra.kernel.pod_namespaces`).

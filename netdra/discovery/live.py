@@ -56,7 +56,7 @@ class Kernel:
         self.close()
 
     def close(self) -> None:
-        """Close the sockets; closing twice is no error."""
+        """Close the sockets; closing twice is not an error."""
         self.route.close()
         self.generic.close()
 
@@ -65,7 +65,7 @@ def read(kernel: Kernel, known: MachineFacts | None = None) -> MachineFacts:
     """All facts of the namespace.
 
     While links come and go faster than all can be listed, addresses and speeds are read link by link, and links that
-    the last attempt lacks one by one; `stale` says so.
+    the last attempt lacks one by one; `stale` states so.
 
     Args:
         kernel: where to read.

@@ -30,7 +30,7 @@ def with_uplinks(inventory: Inventory, uplinks: Sequence[str]) -> Inventory:
             above them are uplinks too.
 
     Raises:
-        InvalidInputError: there is no such interface, or the inventory knows of all of them itself.
+        InvalidInputError: no such interface exists, or the inventory knows all of them itself.
     """
     what = "the interfaces that carry the node's traffic"
     by_name = _checked(inventory, uplinks, field=_FIELD, option="--uplink", what=what, missing="routes are")
@@ -49,7 +49,7 @@ def with_host_use(inventory: Inventory, used: Sequence[str]) -> Inventory:
         used: the interfaces that the host has addresses or routes on, or uses otherwise, or `none` alone.
 
     Raises:
-        InvalidInputError: there is no such interface, or the inventory knows of all of them itself.
+        InvalidInputError: no such interface exists, or the inventory knows all of them itself.
     """
     what = "the interfaces that the host uses"
     _checked(inventory, used, field=_USE, option="--host-use", what=what, missing="addresses and routes are")

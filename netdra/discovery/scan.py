@@ -48,7 +48,7 @@ def scan_recorded(root: str, node: InventoryNode | None = None) -> Inventory:
         node: their node; a tree does not have its server's name.
 
     Raises:
-        InvalidInputError: the folder is no sysfs tree. Damage in the tree is counted in the inventory.
+        InvalidInputError: the folder is not a sysfs tree. Damage in the tree is counted in the inventory.
     """
     sysfs = Sysfs(root)
     if not sysfs.is_folder("class") and not sysfs.is_folder("bus/pci/devices"):

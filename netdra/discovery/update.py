@@ -1,7 +1,7 @@
 """Events of the kernel to facts: reads again what they are about, and collects the interfaces that they concern.
 
 Called by `watch` with each batch of events. Only the link that an event names is read again; its relatives (master,
-ports, links stacked on it, PF and VFs) are assembled anew, for its name and state are part of their facts.
+ports, links stacked on it, PF and VFs) are assembled again, for its name and state are part of their facts.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ Used by the daemon on its event loop (`loop.add_reader(watcher.fileno(), ...)` a
 any other (decision D14). That also finds changes for which the kernel has no event: new names (alias, alternative
 names) of a link that is down.
 
-A reading that fails, or that changes interrupt, ends nothing: events are followed on, `stale` says that something may
-be missing, and all is read again later, at longer and longer intervals.
+A reading that fails, or that changes interrupt, ends nothing: events are followed on, `stale` reports that something
+may be missing, and all is read again later, at longer and longer intervals.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class Watcher:
         rescans: how often all was read again.
         events: how many events of the kernel were taken in.
         overflows: how often the kernel dropped some.
-        left: interfaces by identity that went on in another namespace and have not come back, the last ones of them. An
-            interface that went while events were lost is unclear, and counts as one of these.
+        left: interfaces by identity that continued in another namespace and have not come back, the last ones of them.
+            An interface that went while events were lost is unclear, and counts as one of these.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Watcher:
         self.close()
 
     def close(self) -> None:
-        """Stop listening; closing twice is no error."""
+        """Stop listening; closing twice is not an error."""
         self._opened.close()
 
     def fileno(self) -> int:
@@ -211,7 +211,7 @@ class Watcher:
         self._next_rescan = time.monotonic() + min(self._retry_seconds or self._rescan_every, self._rescan_every)
 
     def _refresh(self, concerned: set[Key]) -> InterfaceChanges:
-        """Make the concerned interfaces anew, and those that became uplinks or are none any more."""
+        """Make the concerned interfaces again, and those that became uplinks or are none any more."""
         facts = self._facts
         uplinks = assemble.host_uplinks(facts)
         before: dict[Key, Interface] = {}

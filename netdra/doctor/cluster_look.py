@@ -1,6 +1,6 @@
-"""Looks at a cluster through the API server. Writes nothing: what has to be tried is tried as a dry run.
+"""Inspects a cluster through the API server. Writes nothing: what has to be tried is tried as a dry run.
 
-Called by `netdra doctor`. What the one who asks may not see is left as `Unseen`, and the rest goes on. Of Kubernetes'
+Called by `netdra doctor`. What the one who asks may not see is left as `Unseen`, and the rest continues. Of Kubernetes'
 objects as much is modelled here as is read.
 """
 
@@ -179,7 +179,7 @@ async def look(client: Client, namespace: str, name: str = "netdra", node: str =
 
 
 async def attempt(work: Awaitable[T]) -> T | Unseen:
-    """A look's result, or why there is none."""
+    """A look's result, or why none exists."""
     try:
         return await work
     except NetdraError as problem:
@@ -318,7 +318,7 @@ async def _answer(client: Client) -> str:
     """Have the API server ask the webhook about what it refuses.
 
     Raises:
-        NetdraError: it refuses at once: the user has not the right, or there is no such kind.
+        NetdraError: it refuses at once: the user has not the right, or no such kind exists.
     """
     try:
         await client.create(WRITTEN_POLICIES, WRONG_POLICY, dry_run=True)

@@ -1,4 +1,4 @@
-"""What is looked at in a cluster, and what it means: one finding a check, with what to do. Pure.
+"""What is inspected in a cluster, and what it means: one finding a check, with what to do. Pure.
 
 The facts are filled by `cluster_look`; `verdicts` is called by `netdra doctor`.
 """
@@ -113,7 +113,7 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
         lacking: process -> the rights that it does not have.
         nodes: all nodes.
         components: netdra's pods.
-        reports: what nodes say of themselves.
+        reports: what nodes state of themselves.
         summaries: usages and rollouts.
         not_allowed: topology -> why nodes do not run plugins of it.
     """
@@ -205,7 +205,7 @@ def unreachable(why: str) -> list[Diagnosis]:
 
 
 def not_looked_at(why: str, fix: str = "specify a kubeconfig with --kubeconfig") -> list[Diagnosis]:
-    """The finding where there is no cluster to look at, or nothing to look with."""
+    """The finding where there is no cluster to inspect, or nothing to look with."""
     return [_finding("API server", "warning", f"not checked: {why}", fix)]
 
 
@@ -343,7 +343,7 @@ def _nodes(nodes: Sequence[ClusterNode]) -> Iterator[Diagnosis]:
 
 
 def _runtimes(runtimes: Sequence[tuple[str, str]]) -> Iterator[Diagnosis]:
-    """What is known of the runtimes, by node; of one that is not known, nothing is said."""
+    """What is known of the runtimes, by node; of one that is not known, nothing is stated."""
     for shortcoming in SHORTCOMINGS:
         bad = [f"{name} {runtime}" for name, runtime in runtimes if shortcoming.is_of(runtime)]
         if bad:
@@ -392,7 +392,7 @@ def _components(components: Sequence[Component], namespace: str, own: str) -> It
 
 
 def _reports(reports: Sequence[ReportFacts], facts: ClusterFacts) -> Iterator[Diagnosis]:
-    """Whether nodes say what they offer, of the policies as they are now, and without problems."""
+    """Whether nodes state what they offer, of the policies as they are now, and without problems."""
     check = "reports of nodes"
     behind = [report.node for report in reports if report.behind]
     troubled = [report.node for report in reports if report.problems]

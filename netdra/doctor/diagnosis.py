@@ -17,7 +17,7 @@ class Diagnosis(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         where: cluster, node, or the cloud's Neutron.
-        check: what was looked at.
+        check: what was inspected.
         level: ok; warning: something that netdra can do will not work, or could not be seen; error: netdra itself
             will not work.
         seen: what is there.
@@ -32,7 +32,7 @@ class Diagnosis(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Unseen(msgspec.Struct, frozen=True):
-    """What could not be looked at, and why."""
+    """What could not be inspected, and why."""
 
     why: str
 

@@ -1,6 +1,6 @@
-"""Looks at VFs' ports of Neutron: in a cluster through the API server, and in a cloud. Writes nothing, makes no port.
+"""Inspects VFs' ports of Neutron: in a cluster through the API server, and in a cloud. Writes nothing, makes no port.
 
-Called by `netdra doctor`. What the one who asks may not see is left as what it is, and the rest goes on.
+Called by `netdra doctor`. What the one who asks may not see is left as what it is, and the rest continues.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ CLAIMS = Resource(WATCHED_CLAIMS.group_version, WATCHED_CLAIMS.plural, DatedClai
 
 
 async def look_at_ports(client: Client, components: Sequence[Component] | Unseen) -> PortFacts:
-    """What a cluster says of its NeutronPorts.
+    """What a cluster states of its NeutronPorts.
 
     Args:
         client: the way to it.
@@ -93,7 +93,7 @@ async def look_at_nodes(client: Client) -> tuple[WiredNode, ...] | Unseen:
 
 
 async def look_at_cloud(neutron: Neutron, defaults: Mapping[str, PhysnetDefault]) -> CloudFacts:
-    """What a cloud says.
+    """What a cloud states.
 
     Args:
         neutron: the way to it.

@@ -37,7 +37,7 @@ _finding = partial(Diagnosis, "neutron")
 
 
 class PortFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a cluster says of its VFs' ports. Each part is what was seen, or why it was not.
+    """What a cluster states of its VFs' ports. Each part is what was seen, or why it was not.
 
     Attributes:
         topologies: those with `neutron`, by name.
@@ -70,7 +70,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CloudFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a cloud says. Each part is what was seen, or why it was not.
+    """What a cloud states. Each part is what was seen, or why it was not.
 
     Attributes:
         account: who is logged in.
@@ -375,7 +375,7 @@ def _mappings(check: str, agents: Sequence[Agent], nodes: Sequence[WiredNode]) -
 
 
 def _mismatches(node: WiredNode, agent: Agent) -> Iterator[tuple[str, str]]:
-    """What a node and its agent say otherwise: the kind of mismatch, and where it is."""
+    """What a node and its agent state otherwise: the kind of mismatch, and where it is."""
     mapped = {physnet: frozenset(devices) for physnet, devices in agent.devices.items()}
     for physnet, nics in sorted(node.physnets.items()):
         for nic in sorted(nics - mapped.get(physnet, frozenset())):

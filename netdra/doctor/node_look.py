@@ -1,4 +1,4 @@
-"""Looks at a node: what the kernel has, and what the kubelet and the runtime have put where. Changes nothing.
+"""Inspects a node: what the kernel has, and what the kubelet and the runtime have put where. Changes nothing.
 
 Called by `netdra doctor`. Asked as root, the kernel is asked for each kind of link in a network namespace that is gone
 again at once (it may load the kind's module for that, as it would for a pod); otherwise its module lists are read.
@@ -111,7 +111,7 @@ def _interfaces() -> tuple[Interface, ...] | None:
 
 
 def _probe_kinds() -> dict[str, Presence] | None:
-    """What the kernel itself says of each kind; None if it may not be asked."""
+    """What the kernel itself states of each kind; None if it may not be asked."""
     try:
         with Namespace.anonymous() as empty, empty.socket() as opened:
             return {kind: _probe(opened, kind) for kind in KINDS}
@@ -232,7 +232,7 @@ def _triples(words: list[str]) -> Iterator[tuple[str, str, str]]:
 
 
 def _descriptors(places: Places) -> Descriptors | None:
-    """The descriptors of the node's daemon; None if none runs here, or this user may not look at it."""
+    """The descriptors of the node's daemon; None if none runs here, or this user may not inspect it."""
     for process in sorted(places.at("proc").glob("[0-9]*")):
         words = _text(process / "cmdline").split("\0")
         if any(word.rpartition("/")[2] == "netdra" and then == "node" for word, then in pairwise(words)):

@@ -1,4 +1,4 @@
-"""What is looked at on a node, and what it means: one finding a check, with what to do. Pure.
+"""What is inspected on a node, and what it means: one finding a check, with what to do. Pure.
 
 The facts are filled by `node_look`; `verdicts` is called by `netdra doctor`.
 """
@@ -101,14 +101,14 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
         nri: listens; absent; or why it does not answer.
         kubelet: the folders in which drivers meet the kubelet.
         cdi: where CDI files are written.
-        cni_path: where CNI plugins are looked for.
+        cni_path: where CNI plugins are searched for.
         plugins: what is there.
         kept_plugins: those that netdra installed.
         troubles: what this process cannot do in the container that it is in.
         cgroup: 1, 2, or 0 for none.
         user_namespaces: how many may be made, -1 if it could not be told.
         in_user_namespace: whether this process is in one of its own.
-        descriptors: those of netdra's daemon; None if it does not run, or may not be looked at.
+        descriptors: those of netdra's daemon; None if it does not run, or may not be inspected.
     """
 
     kernel: str = ""

@@ -111,7 +111,7 @@ def _named(objects: Sequence[str]) -> str:
 
 
 def _asked(facts: SchedulingFacts, classes: Collection[DeviceClass]) -> Iterator[tuple[str, Claims]]:
-    """Each object that asks for devices of ours, with its claims; a topology asks for one device of each root step."""
+    """Each object that requests devices of netdra, with its claims; a topology requests one for each root step."""
     ours = {entry.metadata.name for entry in classes if is_about_driver(entry.spec.selectors)}
     for topology in facts.topologies:
         yield f'NetworkTopology "{topology.name}"', (plain_claim(topology),)

@@ -88,7 +88,7 @@ def _line_cells(lines: Sequence[Connector]) -> dict[tuple[int, int], str]:
 
 
 def _box_cells(box: Box, lines: Mapping[tuple[int, int], str]) -> dict[tuple[int, int], str]:
-    """A box's cells; `lines` says where one leaves it."""
+    """A box's cells; `lines` states where one leaves it."""
     signs = _HEAVY if box.is_root else _LIGHT
     right, bottom = box.x + box.width - 1, box.y + box.height - 1
     inside = [f" {text:<{box.width - 3}}" for text in box.lines]

@@ -44,7 +44,7 @@ def assemble(
     Args:
         nic: the interfaces, resolved.
         pool: the name of their pool.
-        features: what the API server takes.
+        features: the features that the API server supports.
         programs: as `netdra.exposure.facts.of_device` has it.
         lacked: as `netdra.exposure.facts.with_lacked` has it.
     """

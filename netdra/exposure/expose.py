@@ -87,7 +87,7 @@ class Exposer:
 
         Args:
             policies: all policies of the cluster.
-            features: what the API server takes.
+            features: the features that the API server supports.
             programs: the CNI plugins of the node's CNI path; None if it was not read, and all count as there.
             lacked: the programs that topologies need and the node does not have, in order.
             known: the results of a former exposer; those of policies that did not change are reused.

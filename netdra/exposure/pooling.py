@@ -51,8 +51,8 @@ class _Lane(msgspec.Struct, frozen=True):
 def with_lanes(nic: NicOffers) -> tuple[NicOffers, dict[str, Lane], list[Problem]]:
     """The NIC with an interface for each lane, the VFs of each lane by identity, and the problems of other lanes.
 
-    A VF of a claim stays as it was allocated: one of a policy's VFs as long as that policy pools VFs of the NIC, even if
-    the policy no longer selects this VF while it is in the pod; otherwise no other claim can get it.
+    A VF of a claim stays as it was allocated: one of a policy's VFs as long as that policy pools VFs of the NIC,
+    even if the policy no longer selects this VF while it is in the pod; otherwise no other claim can get it.
     """
     pooling = {
         template.policy: template

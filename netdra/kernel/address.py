@@ -115,7 +115,7 @@ def add(
 
     Raises:
         KernelExistsError: the link has it.
-        KernelError: there is no such link, or the kernel refused.
+        KernelError: no such link exists, or the kernel refused.
     """
     address = ipaddress.ip_interface(text)
     if nodad and address.version == 6:
@@ -136,7 +136,7 @@ def delete(sock: Socket, index: int, text: str) -> None:
 
     Raises:
         KernelMissingError: the link does not have it.
-        KernelError: there is no such link, or the kernel refused.
+        KernelError: no such link exists, or the kernel refused.
     """
     body = _body(index, ipaddress.ip_interface(text), 0)
     sock.request(uapi.RTM_DELADDR, body, doing=f"cannot delete address {text} of link {index}")

@@ -1,7 +1,7 @@
 """Whether a device file may be given to pods: those that the node's operator allows, without those never given.
 
 Asked by `netdra.node.registry` for files that a provider registers, by `netdra.node.publishing` from time to time, and
-again by the `device-file` step when a pod begins. A pod is given the device by the numbers that were looked at, so that
+again by the `device-file` step when a pod begins. A pod is given the device by the numbers that were inspected, so that
 no other file can take its place afterwards. Numbers are those of Documentation/admin-guide/devices.txt.
 """
 
@@ -29,7 +29,7 @@ _ALLOW = "to allow it: netdra node --allow-device-file GLOB, chart value node.al
 
 
 def glob_error(glob: str) -> str:
-    """What is wrong with a pattern of device files; "" if nothing is. A `*` stands for signs other than a slash."""
+    """The errors in a pattern of device files; "" if nothing is. A `*` stands for signs other than a slash."""
     parts = glob.split("/")
     if parts[:2] != ["", DEVICES.strip("/")] or len(parts) < 3:
         return f"is not absolute and below {DEVICES}"
@@ -37,7 +37,7 @@ def glob_error(glob: str) -> str:
 
 
 def number_of(path: str) -> tuple[int, int] | None:
-    """The numbers of the character device at a path now, whether pods may have it or not; None if there is none."""
+    """The numbers of the character device at a path now, whether pods may have it or not; None if none exists."""
     try:
         status = Path(path).stat()
     except (OSError, ValueError):
@@ -49,7 +49,7 @@ class DeviceFiles:
     """The files that a node's operator allows; nothing without a pattern."""
 
     def __init__(self, allowed: Sequence[str] = (), sysfs: Sysfs | None = None) -> None:
-        """Remember the patterns; nothing is looked at yet.
+        """Remember the patterns; nothing is inspected yet.
 
         Args:
             allowed: patterns of absolute paths, e.g. /dev/fpga*.
@@ -59,7 +59,7 @@ class DeviceFiles:
         self._sysfs = sysfs or Sysfs()
 
     def look(self, path: str) -> DeviceFile:
-        """Look at a file now: its numbers, or why it is not given."""
+        """Inspect a file now: its numbers, or why it is not given."""
         wrong = path_error(path)
         if wrong:
             return DeviceFile(problem=f"device file {wrong}", hint="use the path of a character device")

@@ -45,7 +45,7 @@ class KernelError(NetdraError):
 
     @property
     def is_short(self) -> bool:
-        """Whether the kernel was short of files or memory, and said nothing of the object."""
+        """Whether the kernel was short of files or memory, and reported nothing of the object."""
         return self.errno in _USED_UP
 
     @property
@@ -98,7 +98,7 @@ def kernel_error(number: int, doing: str, message: str = "") -> KernelError:
 
 
 def is_missing(problem: OSError) -> bool:
-    """Whether the kernel says that the object is not there. Any other error says nothing of the object."""
+    """Whether the kernel reports that the object is not there. Any other error reports nothing of the object."""
     return problem.errno in _MISSING
 
 

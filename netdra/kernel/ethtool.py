@@ -121,7 +121,7 @@ def features(sock: Socket, index: int) -> dict[str, Feature]:
     """All offload features that the kernel knows, by its names for them, as they are on a link.
 
     Raises:
-        KernelError: there is no such link, or the kernel refused.
+        KernelError: no such link exists, or the kernel refused.
     """
     reply = _get(sock, _FEATURES_GET, index, _COMPACT_BITSETS, "features")
     hardware, wanted, active, fixed = (_compact(reply.get(kind, b"")) for kind in _FEATURE_SETS)
@@ -164,7 +164,7 @@ def named(sock: Socket, index: int, features: Sequence[str]) -> dict[str, int]:
     """The changeable features of `read_all` by name: OFF, ON, REQUESTED or FORCED.
 
     Raises:
-        KernelError: there is no such link, or the kernel refused.
+        KernelError: no such link exists, or the kernel refused.
     """
     hardware, wanted, active, fixed = (_compact(bytes.fromhex(data)) for data in features)
     states = ((OFF, FORCED), (REQUESTED, ON))

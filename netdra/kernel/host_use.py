@@ -1,7 +1,7 @@
 """The host's own uses of a link, in words: `bridge-port br0`, `bond-slave bond0`, `vlan-parent`, `address` ...
 
 Discovery asks for all links at once (`words` on the facts that it has). Steps that take a device away from the host ask
-for its one link, right before they do (`read`). Some things are no use: an address that every link has by itself
+for its one link, right before they do (`read`). Some things are not use: an address that every link has by itself
 (link-local IPv6), the routes that come with an address, links on top in another namespace, which cannot be seen here.
 The host's end of a veth whose other end is in a pod is a use: it is how that pod is reached.
 """

@@ -1,4 +1,4 @@
-"""Notice when a folder's entries come, go or are written anew, which costs nothing until then: inotify(7).
+"""Notice when a folder's entries come, go or are written again, which costs nothing until then: inotify(7).
 
 `netdra.node.publishing.plugins` learns from it that a CNI plugin was installed or removed. A node has only so many
 instances and watches (fs.inotify.max_user_instances), and other programs may have used them up. A caller that gets none
@@ -78,7 +78,7 @@ class FolderChanges:
         return len(wanted) > 0 and min(watches) >= 0
 
     def take(self) -> None:
-        """Read all that is there and forget it: it only says that something changed."""
+        """Read all that is there and forget it: it only reports that something changed."""
         with suppress(BlockingIOError):
             while os.read(self._descriptor, _READ):
                 pass

@@ -171,7 +171,7 @@ def vlan_protocol_of(data: bytes) -> str:
 
 
 def vlan_filtering_of(data: bytes) -> bool:
-    """Whether a bridge's data say that it filters VLANs."""
+    """Whether a bridge's data report that it filters VLANs."""
     value = attributes(data).get(_BRIDGE_VLAN_FILTERING)
     return bool(value and to_u8(value))
 
@@ -183,7 +183,7 @@ def bond_mode_of(data: bytes) -> str:
 
 
 def bond_follows_member_of(data: bytes) -> bool:
-    """Whether a bond's data say that its MAC is always that of its active member (fail_over_mac "active")."""
+    """Whether a bond's data report that its MAC is always that of its active member (fail_over_mac "active")."""
     value = attributes(data).get(_BOND["fail_over_mac"][0])
     return bool(value and to_u8(value) == FAIL_OVER_MACS["active"])
 

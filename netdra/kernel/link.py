@@ -108,7 +108,7 @@ class Link(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def lacks_carrier(self) -> bool:
-        """Whether it is set up and has no carrier all the same."""
+        """Whether it is set up and has no carrier anyway."""
         return self.flags & (uapi.IFF_UP | uapi.IFF_LOWER_UP) == uapi.IFF_UP
 
     @property
@@ -239,7 +239,7 @@ def parse(body: bytes, *, whole: bool = False) -> Link:
 
 
 def is_moved(body: bytes) -> bool:
-    """Whether an RTM_DELLINK message is about a link that goes on in another namespace."""
+    """Whether an RTM_DELLINK message is about a link that continues in another namespace."""
     # A move is a deletion here and a new link there; the index that it gets there is in the deletion alone
     # (rtmsg_ifinfo_newnet() in net/core/rtnetlink.c).
     return uapi.IFLA_NEW_IFINDEX in attributes(body, _HEADER_SIZE)
@@ -284,7 +284,7 @@ def get(sock: Socket, which: str | int) -> Link:
     """The link of that name (also an alternative one) or index.
 
     Raises:
-        KernelMissingError: there is none.
+        KernelMissingError: none exists.
         KernelError: the kernel refused.
     """
     return parse(get_raw(sock, which, _NO_STATS), whole=True)
@@ -296,7 +296,7 @@ def get_raw(sock: Socket, which: str | int, extra: bytes) -> bytes:
 
 
 def max_mtu(sock: Socket, which: str | int) -> int:
-    """The greatest MTU that a link's driver takes, 0 if it does not say.
+    """The greatest MTU that a link's driver takes, 0 if it does not report it.
 
     Raises:
         KernelError: the kernel refused.
@@ -306,7 +306,7 @@ def max_mtu(sock: Socket, which: str | int) -> int:
 
 
 def stacked_on(sock: Socket, index: int) -> list[Link]:
-    """The links of the namespace that stand on one and are no masters of it (VLAN, macvlan, VXLAN ...).
+    """The links of the namespace that stand on one and are not masters of it (VLAN, macvlan, VXLAN ...).
 
     Raises:
         KernelError: the kernel refused.
@@ -318,7 +318,7 @@ def stacked_on(sock: Socket, index: int) -> list[Link]:
 
 
 def find(sock: Socket, which: str | int) -> Link | None:
-    """The link of that name or index, or None where there is none."""
+    """The link of that name or index, or None where none exists."""
     try:
         return get(sock, which)
     except KernelMissingError:
@@ -362,7 +362,7 @@ def change(sock: Socket, which: str | int, kind: str = "", data: bytes = b"", **
         **settings: see `LinkSettings` and `LinkChanges`.
 
     Raises:
-        KernelMissingError: there is no such link.
+        KernelMissingError: no such link exists.
         KernelExistsError: the new name is taken, here or where it is moved to.
         KernelError: the kernel refused.
     """
@@ -391,7 +391,7 @@ def delete(sock: Socket, which: str | int) -> None:
     """Delete a link.
 
     Raises:
-        KernelMissingError: there is no such link.
+        KernelMissingError: no such link exists.
         KernelError: the kernel refused; EOPNOTSUPP for a physical device.
     """
     sock.request(uapi.RTM_DELLINK, _selector(which), doing=f"cannot delete {_called(which)}")

@@ -100,7 +100,7 @@ def read_sysctl(path: str) -> str:
     """The value of a file below /proc/sys/net of the calling thread's namespace.
 
     Raises:
-        KernelMissingError: there is no such setting.
+        KernelMissingError: no such setting exists.
         KernelError: it cannot be read; EIO where a secret is not set.
     """
     try:
@@ -117,7 +117,7 @@ def write_sysctl(path: str, value: str) -> None:
     """Set a file below /proc/sys/net of the calling thread's namespace.
 
     Raises:
-        KernelMissingError: there is no such setting.
+        KernelMissingError: no such setting exists.
         KernelError: the kernel refused the value.
     """
     try:
@@ -127,7 +127,7 @@ def write_sysctl(path: str, value: str) -> None:
 
 
 def bridge_port(message: Message) -> dict[str, int]:
-    """The settings of a bridge's port; none for a link that is no port of a bridge."""
+    """The settings of a bridge's port; none for a link that is not a port of a bridge."""
     info = attributes(message.get(uapi.IFLA_LINKINFO, b""))
     if info.get(uapi.IFLA_INFO_SLAVE_KIND, b"").rstrip(b"\0") != b"bridge":
         return {}
@@ -139,7 +139,7 @@ def change_bridge_port(sock: Socket, index: int, wanted: Mapping[str, int]) -> N
     """Set settings of a bridge's port, all in one message.
 
     Raises:
-        KernelError: the link is no port of a bridge, or the kernel refused.
+        KernelError: the link is not a port of a bridge, or the kernel refused.
     """
     data = (attribute(_PORT[name][0], _WRITE[_PORT[name][1]](value)) for name, value in wanted.items())
     info = attribute(uapi.IFLA_INFO_SLAVE_KIND, text("bridge")), nested(uapi.IFLA_INFO_SLAVE_DATA, *data)

@@ -18,7 +18,7 @@ class Liveness(msgspec.Struct, frozen=True):
     """The result of a look.
 
     Attributes:
-        state: gone only if the kernel says so.
+        state: gone only if the kernel states so.
         reason: why it is unknown, else "".
     """
 
@@ -40,10 +40,10 @@ class Liveness(msgspec.Struct, frozen=True):
 
     @property
     def is_gone(self) -> bool:
-        """Whether the kernel says that it is not there."""
+        """Whether the kernel reports that it is not there."""
         return self.state == "gone"
 
     @property
     def is_unknown(self) -> bool:
-        """Whether the kernel did not say: nothing may be undone, and the look is repeated."""
+        """Whether the kernel did not state: nothing may be undone, and the look is repeated."""
         return self.state == "unknown"

@@ -26,7 +26,7 @@ _READ = 256 * 1024
 
 
 class LinkEvent(msgspec.Struct, frozen=True):
-    """A link is there or has changed, or is gone from the namespace; `moved` if it goes on in another one."""
+    """A link is there or has changed, or is gone from the namespace; `moved` if it continues in another one."""
 
     link: link.Link
     gone: bool
@@ -91,7 +91,7 @@ class _EventSocket:
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Stop listening; closing twice is no error."""
+        """Stop listening; closing twice is not an error."""
         self._socket.close()
 
     def _waiting(self) -> list[bytes]:
@@ -130,7 +130,7 @@ class Monitor(_EventSocket):
         super().__init__(NETLINK_ROUTE, groups)
 
     def read(self) -> list[Event]:
-        """The events that have arrived, in their order; none if there are none.
+        """The events that have arrived, in their order; none if none exist.
 
         Raises:
             EventsLostError: some were lost; those that are left come with the next call.

@@ -40,7 +40,7 @@ def add(sock: Socket, index: int, entry: Neighbour) -> None:
     """Give a link a permanent entry; one of the same address is replaced.
 
     Raises:
-        KernelError: there is no such link, or the kernel refused.
+        KernelError: no such link exists, or the kernel refused.
     """
     address = ipaddress.ip_address(entry.address)
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6

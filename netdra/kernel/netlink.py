@@ -2,7 +2,7 @@
 
 Follows the kernel's Documentation/userspace-api/netlink and include/uapi/linux/netlink.h. Called by the modules that
 know the meaning of messages (`link`, `address`, `route`, `genetlink`, `rdma`), which get the bodies of the replies.
-Numbers are in the machine's byte order except where a name says otherwise.
+Numbers are in the machine's byte order except where a name states otherwise.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def text(value: str) -> bytes:
 
 
 def to_text(data: bytes) -> str:
-    """A string up to its NUL; bytes that are no UTF-8 (names may hold any) are written as escapes."""
+    """A string up to its NUL; bytes that are not UTF-8 (names may hold any) are written as escapes."""
     return data.split(b"\0", 1)[0].decode(errors="backslashreplace")
 
 
@@ -201,11 +201,11 @@ class Socket:
 
     @property
     def handle(self) -> socket.socket:
-        """The socket itself, for calls that are no messages."""
+        """The socket itself, for calls that are not messages."""
         return self._socket
 
     def close(self) -> None:
-        """Close the socket; closing twice is no error."""
+        """Close the socket; closing twice is not an error."""
         self._socket.close()
 
     def request(self, kind: int, body: bytes, *, flags: int = 0, doing: str) -> list[bytes]:
@@ -227,7 +227,7 @@ class Socket:
         """Send several requests of one type at once; return the body of each one's reply (b"" for none), or its error.
 
         The kernel takes its lock for each (RTNL), but nothing happens between them: other threads that wait for the
-        lock are passed over as a rule.
+        lock are skipped as a rule.
 
         Raises:
             KernelError: the socket failed.

@@ -105,7 +105,7 @@ class Namespace:
         return os.fstat(self.fd).st_ino
 
     def close(self) -> None:
-        """Let go of it; closing twice is no error."""
+        """Let go of it; closing twice is not an error."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -184,7 +184,7 @@ def delete(name: str, folder: str = NAMED) -> None:
     """Take a namespace's name away; the kernel removes it, with all virtual links in it, when nothing holds it.
 
     Raises:
-        KernelMissingError: there is none of that name.
+        KernelMissingError: none exists of that name.
         KernelError: the kernel refused.
     """
     path = f"{folder}/{_checked(name)}"
@@ -202,7 +202,7 @@ def delete(name: str, folder: str = NAMED) -> None:
 
 
 def names(folder: str = NAMED) -> tuple[str, ...]:
-    """The names of the namespaces in a folder, sorted; none where there is no such folder."""
+    """The names of the namespaces in a folder, sorted; none where no such folder exists."""
     try:
         return tuple(sorted(os.listdir(folder)))  # noqa: PTH208
     except FileNotFoundError:

@@ -25,16 +25,16 @@ _VIRTUAL_FUNCTION = re.compile(r"virtfn(\d{1,5})\Z", re.ASCII)
 
 
 class PciDevice(msgspec.Struct, frozen=True, kw_only=True):
-    """One PCI device. An `Unreadable` stands where a file is there but cannot be read; "" or 0 where there is none.
+    """One PCI device. An `Unreadable` stands where a file is there but cannot be read; "" or 0 where none exists.
 
     Attributes:
         address: its address, lower case.
         vendor: four hexadecimal digits with "0x", as sysfs has them; likewise `product`.
         driver: the bound driver's name.
-        numa_node: -1 where the machine does not say.
+        numa_node: -1 where the machine does not report it.
         root: the PCIe root that it hangs below, "pci0000:00".
         iommu_group: the group's number as text.
-        total_vfs: how many VFs it could have; 0 for a device that is no PF.
+        total_vfs: how many VFs it could have; 0 for a device that is not a PF.
         vfs: how many it has.
         pf: the PF's address, for a VF.
     """
@@ -93,13 +93,13 @@ def _identity(folder: Folder) -> tuple[str | Unreadable, str | Unreadable, str |
 
 
 def pf_of(sysfs: Sysfs, address: str) -> str:
-    """The address of a VF's PF, "" if it is no VF."""
+    """The address of a VF's PF, "" if it is not a VF."""
     name = sysfs.link_name(f"bus/pci/devices/{address}/physfn")
     return name if isinstance(name, str) else ""
 
 
 def root_of(path: str) -> str:
-    """The PCIe root in a device's path, whatever switches are between ("pci0000:00"); "" if there is none."""
+    """The PCIe root in a device's path, whatever switches are between ("pci0000:00"); "" if none exists."""
     root = _ROOT.search(path)
     return root[1] if root else ""
 
@@ -131,10 +131,10 @@ def driver_of(sysfs: Sysfs, address: str) -> str:
 
 
 def bind(sysfs: Sysfs, address: str, driver: str) -> None:
-    """Bind a device to a driver, whatever driver had it, through `driver_override`; done already is no error.
+    """Bind a device to a driver, whatever driver had it, through `driver_override`; done already is not an error.
 
     Raises:
-        KernelMissingError: there is no such device or driver, or the driver did not take the device.
+        KernelMissingError: no such device or driver exists, or the driver did not take the device.
         KernelError: the kernel refused.
     """
     if driver_of(sysfs, address) == driver:
@@ -151,7 +151,7 @@ def bind(sysfs: Sysfs, address: str, driver: str) -> None:
 
 
 def unbind(sysfs: Sysfs, address: str) -> None:
-    """Take a device from its driver; a device without one is no error.
+    """Take a device from its driver; a device without one is not an error.
 
     Raises:
         KernelError: the kernel refused.

@@ -1,10 +1,10 @@
 """Which network namespaces are pods': a link whose other end is in one of them is how that pod is reached.
 
 The kernel calls the namespace of a link's other end by an id of the namespace that it is asked in
-(IFLA_LINK_NETNSID), and says which id a file's namespace has (RTM_GETNSID). So the namespaces that container runtimes
-name are asked one by one. Runtimes name them by a UUID: `cni-<uuid>` (containerd) or `<uuid>` (CRI-O), before any CNI
-plugin puts something in. Namespaces of other names (routers, labs) are no pods', nor are those without a name: on a
-node that is a container itself, its own NICs lead to one.
+(IFLA_LINK_NETNSID), and reports which id a file's namespace has (RTM_GETNSID). So the namespaces that container
+runtimes name are asked one by one. Runtimes name them by a UUID: `cni-<uuid>` (containerd) or `<uuid>` (CRI-O), before
+any CNI plugin puts something in. Namespaces of other names (routers, labs) are not pods', nor are those without a name:
+on a node that is a container itself, its own NICs lead to one.
 
 Discovery keeps a `PodNamespaces`; steps ask for `ids` right before they take a device from the host.
 """
@@ -81,7 +81,7 @@ def id_of(sock: Socket, descriptor: int) -> int:
 
 
 def _id_at(sock: Socket, path: str) -> int:
-    """The id of the namespace at a path; -1 also where there is none any more, or none yet but the file for its mount.
+    """The id of the namespace at a path; -1 also where none exists any more, or none yet but the file for its mount.
 
     Raises:
         KernelError: it cannot be read.

@@ -44,7 +44,7 @@ def index_of(sock: Socket, name: str) -> int:
     """The index of the RDMA device of that name in the socket's namespace.
 
     Raises:
-        KernelMissingError: there is none.
+        KernelMissingError: none exists.
         KernelError: the kernel refused.
     """
     for body in sock.dump(_GET, b"", doing="cannot list RDMA devices"):
@@ -58,7 +58,7 @@ def move(sock: Socket, name: str, netns_fd: int) -> None:
     """Move an RDMA device into a namespace; only in mode "exclusive", and before its netdev.
 
     Raises:
-        KernelMissingError: there is no such device in the socket's namespace.
+        KernelMissingError: no such device in the socket's namespace exists.
         KernelError: the mode is "shared", the device is in use, or the kernel refused.
     """
     body = attribute(_DEVICE_INDEX, u32(index_of(sock, name))) + attribute(_NETNS_FD, u32(netns_fd))

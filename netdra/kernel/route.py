@@ -42,7 +42,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         table: the routing table, 254 is main.
         metric: the priority, 0 lets the kernel choose.
         scope: RT_SCOPE_*; None lets it follow from the gateway.
-        on_link: take the gateway as reachable though no route says so.
+        on_link: take the gateway as reachable though no route states so.
         source: the preferred source address.
         mtu: the path's MTU, 0 for the link's.
         advmss: the TCP segment size to advertise, 0 for the usual.
@@ -208,7 +208,7 @@ def delete(sock: Socket, route: Route) -> None:
     """Delete the first route with all fields of `route`; its protocol and scope do not count.
 
     Raises:
-        KernelMissingError: there is none.
+        KernelMissingError: none exists.
         KernelError: the kernel refused.
     """
     # Zeros and RT_SCOPE_NOWHERE (255) match any (fib_table_delete() in net/ipv4/fib_trie.c).

@@ -93,7 +93,7 @@ def delete(sock: Socket, rule: PolicyRule) -> None:
     """Delete a rule.
 
     Raises:
-        KernelMissingError: there is no such rule.
+        KernelMissingError: no such rule exists.
         KernelError: the kernel refused.
     """
     sock.request(uapi.RTM_DELRULE, rule.message, doing=f"cannot delete {rule.called}")

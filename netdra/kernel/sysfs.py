@@ -2,7 +2,7 @@
 
 Thousands of files are read, so they are read through joined strings and bare descriptors. Several files of one folder
 are read through the folder's own descriptor, for in sysfs every part of a path is a lock. A read yields the text, None
-where there is no such file, or an `Unreadable` with the errno; it never raises. Names of files and links are Python's
+where no such file exists, or an `Unreadable` with the errno; it never raises. Names of files and links are Python's
 own (with surrogates for strange bytes), so that they can be opened.
 """
 
@@ -21,7 +21,7 @@ _GONE = frozenset({errno.ENOENT, errno.ENODEV, errno.ENXIO, errno.ENOTDIR})
 
 
 def printable(name: str) -> str:
-    """A name of a file or link that can be printed: bytes that are no UTF-8 become escapes."""
+    """A name of a file or link that can be printed: bytes that are not UTF-8 become escapes."""
     return name if name.isascii() else name.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
@@ -60,7 +60,7 @@ class Sysfs:
         return content if isinstance(content, str) else ""
 
     def number(self, path: str, base: int = 10) -> int | Unreadable | None:
-        """A file's text as a number; None where the file is absent; EINVAL where the text is no number."""
+        """A file's text as a number; None where the file is absent; EINVAL where the text is not a number."""
         return _number(self.read(path), base)
 
     def link_name(self, path: str) -> str | Unreadable | None:
@@ -84,7 +84,7 @@ class Sysfs:
     def behind(self, path: str) -> str:
         """As `resolve` for a path whose last part alone is a link, with one read instead of one a folder.
 
-        The links in bus/*/devices and all of class are so. If it is no link, or leads elsewhere, `resolve` decides.
+        The links in bus/*/devices and all of class are so. If it is not a link, or leads elsewhere, `resolve` decides.
         """
         target = self.link(path)
         if isinstance(target, str):
@@ -99,7 +99,7 @@ class Sysfs:
         return entries if isinstance(entries, list) else []
 
     def names(self, path: str) -> list[str] | Unreadable | None:
-        """The names in a folder, sorted; None where there is no such folder."""
+        """The names in a folder, sorted; None where no such folder exists."""
         try:
             return sorted(os.listdir(f"{self.root}/{path}"))  # noqa: PTH208
         except OSError as problem:
@@ -132,7 +132,7 @@ class Sysfs:
         """Write a file.
 
         Raises:
-            KernelMissingError: there is no such file, or its device is gone.
+            KernelMissingError: no such file exists, or its device is gone.
             KernelError: the kernel refused the value.
         """
         try:
@@ -172,7 +172,7 @@ class Folder:
         self.close()
 
     def close(self) -> None:
-        """Close it; closing twice is no error."""
+        """Close it; closing twice is not an error."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -61,10 +61,10 @@ class VF(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(sock: Socket, pf: str | int) -> tuple[VF, ...]:
-    """The VFs of a PF, in the order of their numbers; none where it has none or is no PF.
+    """The VFs of a PF, in the order of their numbers; none where it has none or is not a PF.
 
     Raises:
-        KernelError: there is no such link, or the kernel refused.
+        KernelError: no such link exists, or the kernel refused.
     """
     mask = uapi.RTEXT_FILTER_VF | uapi.RTEXT_FILTER_SKIP_STATS
     body = link.get_raw(sock, pf, attribute(uapi.IFLA_EXT_MASK, u32(mask)))
@@ -78,7 +78,7 @@ def change(sock: Socket, pf: str | int, wanted: VF) -> None:
     Drivers answer for each setting alone, so an error names the refused setting; the settings before it are done.
 
     Raises:
-        KernelError: there is no such PF or VF, or its driver refused the setting.
+        KernelError: no such PF or VF exists, or its driver refused the setting.
     """
     index = pf if isinstance(pf, int) else link.get(sock, pf).index
     for name, encoded in _encode(wanted):

@@ -24,7 +24,7 @@ T = TypeVar("T", bound=KubernetesObject)
 
 
 class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
-    """The moment of a list, where it goes on, and how many objects follow."""
+    """The moment of a list, where it continues, and how many objects follow."""
 
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
@@ -52,7 +52,7 @@ def page(what: str, body: bytes) -> Page:
     """A part of a list.
 
     Raises:
-        ApiError: the bytes are no list.
+        ApiError: the bytes are not list.
     """
     try:
         return depth.decode(_page, body)

@@ -1,9 +1,9 @@
 """Our credentials for the API server, as kubectl takes them: tokens, token files, certificates, and exec plugins.
 
-Made by `netdra.kube.connection` of a `netdra.kube.kubeconfig.Config`. Credentials that can change are looked for again
-when their time is over, and after the server has refused them. Exec plugins, programs that print credentials, follow
-KEP-541 and the API client.authentication.k8s.io (v1 and v1beta1, 1.37). A plugin's output on stdout, its arguments and
-its environment are never in an error or a log line.
+Made by `netdra.kube.connection` of a `netdra.kube.kubeconfig.Config`. Credentials that can change are searched for
+again when their time is over, and after the server has refused them. Exec plugins, programs that print credentials,
+follow KEP-541 and the API client.authentication.k8s.io (v1 and v1beta1, 1.37). A plugin's output on stdout, its
+arguments and its environment are never in an error or a log line.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Credentials:
 
 
 class CredentialSource:
-    """A source of credentials; this one's are fixed, others are read or made anew."""
+    """A source of credentials; this one's are fixed, others are read or made again."""
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
@@ -136,7 +136,7 @@ def _impersonation(user: User) -> tuple[tuple[str, str], ...]:
 
 
 class _Tls:
-    """TLS contexts for one cluster, with one certificate of ours or another."""
+    """TLS contexts for one cluster, with one certificate of netdra or another."""
 
     def __init__(self, config: Config) -> None:
         self._cluster = config.cluster
@@ -184,7 +184,7 @@ def _pem(data: str, path: str) -> bytes:
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: the field is no Base64.
+        ValueError: the field is not Base64.
     """
     if data:
         try:
@@ -203,7 +203,7 @@ def _of_certificates(problem: Exception) -> str:
 
 
 class _TokenFile(CredentialSource):
-    """A token in a file that another program writes anew, such as the kubelet."""
+    """A token in a file that another program writes again, such as the kubelet."""
 
     def __init__(self, config: Config, base: Credentials) -> None:
         super().__init__(base)
@@ -362,7 +362,7 @@ class _Exec(CredentialSource):
         """The program's output.
 
         Raises:
-            InvalidInputError: there is no such program.
+            InvalidInputError: no such program exists.
             UnavailableError: it fails, or does not end in time.
         """
         pipe = asyncio.subprocess.PIPE

@@ -66,7 +66,7 @@ async def patiently(attempt: Callable[[], Awaitable[T]], seconds: float) -> T:
 
     Args:
         attempt: the work.
-        seconds: for how long to go on; the time of the last attempt is not counted.
+        seconds: for how long to continue; the time of the last attempt is not counted.
 
     Raises:
         NetdraError: of the last attempt, or of an attempt that failed for good.

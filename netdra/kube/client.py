@@ -101,7 +101,7 @@ class Client:
         return date + timedelta(seconds=time.monotonic() - at)
 
     async def read(self, path: str, what: str) -> bytes:
-        """The server's answer on a path that is no object's, such as `/version`.
+        """The server's answer on a path that is not an object's, such as `/version`.
 
         Raises:
             ApiError: the server refuses, or does not answer.
@@ -112,7 +112,7 @@ class Client:
         """One object.
 
         Raises:
-            ApiError: there is no such object, or the server does not answer.
+            ApiError: no such object exists, or the server does not answer.
         """
         path = resource.path(namespace, name)
         return answers.one(resource, await self._send("GET", path, f'get {resource.plural} "{name}"'))
@@ -127,7 +127,7 @@ class Client:
             continue_: the mark of the page before.
 
         Raises:
-            ApiError: the server refuses, or does not answer; GoneError if the list must be begun anew.
+            ApiError: the server refuses, or does not answer; GoneError if the list must be begun again.
         """
         parameters = selection.parameters() | ({"limit": str(limit)} if limit else {})
         if continue_:
@@ -139,7 +139,7 @@ class Client:
     async def list(self, resource: Resource[T], selection: Selection = Selection()) -> list[T]:
         """All objects of a selection, as they were at one moment from now on; other tasks have turns between pages.
 
-        If the server has forgotten the list's moment before the last page (410), the list is begun anew.
+        If the server has forgotten the list's moment before the last page (410), the list is begun again.
 
         Raises:
             ApiError: the server refuses, or does not answer; GoneError if the list was begun `LISTS` times.

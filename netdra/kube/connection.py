@@ -118,7 +118,7 @@ class ApiConnection:
             idle_seconds: for a stream: how long it may bring no byte.
 
         Raises:
-            aiohttp.ClientError: there is no answer; `reason` says why.
+            aiohttp.ClientError: there is no answer; `reason` states why.
             InvalidInputError, UnavailableError: there are no credentials.
         """
         session = (self._requests if idle_seconds is None else self._streams).opened()
@@ -195,7 +195,7 @@ class _Session:
         """Close its connections; none is left when this returns.
 
         aiohttp waits for the connections that it still has. A connection whose request was left within its answer, as
-        every watch is, ends by itself, after TLS has said goodbye: here the event loop may end before.
+        every watch is, ends by itself, after TLS has stated goodbye: here the event loop may end before.
         """
         self._closed = True
         if self._session is None:

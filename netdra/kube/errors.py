@@ -1,4 +1,4 @@
-"""The API server's refusals as errors, whose types say whether to try again.
+"""The API server's refusals as errors, whose types state whether to try again.
 
 Raised by `netdra.kube.client`; every error has the server's own `Status`
 (k8s.io/apimachinery/pkg/apis/meta/v1/types.go).
@@ -56,7 +56,7 @@ class ApiError(NetdraError):
 
 
 class NotFoundError(ApiError, PermanentError):
-    """There is no such object, or no such kind."""
+    """No such object, or no such kind exists."""
 
 
 class AlreadyExistsError(ApiError, PermanentError):

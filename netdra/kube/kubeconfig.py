@@ -158,7 +158,7 @@ def find_config(
         service_account: the folder in which a pod finds its token.
 
     Raises:
-        InvalidInputError: there is none, it cannot be read, or it contradicts itself.
+        InvalidInputError: none exists, it cannot be read, or it contradicts itself.
     """
     if kubeconfig is not None:
         return _chosen(_read(kubeconfig), context)
@@ -182,7 +182,7 @@ def _of_service_account(folder: Path) -> Config:
 
 
 def _read(path: Path, *, alone: bool = True) -> Kubeconfig:
-    """A file, its paths made absolute; an empty file among others is passed over."""
+    """A file, its paths made absolute; an empty file among others is skipped."""
     try:
         plain = yaml_text.load_secret(path.expanduser().read_bytes())
         if plain is None and not alone:

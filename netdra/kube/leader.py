@@ -217,7 +217,7 @@ class Election:
         """Let other processes take the lease at once instead of when it runs out.
 
         A write without an answer, because this process ends or the connection broke, may have been done: then the lease
-        is no longer as it was last seen, and is read anew.
+        is no longer as it was last seen, and is read again.
         """
         with suppress(ApiError, TimeoutError):
             async with asyncio.timeout(RELEASE_SECONDS):

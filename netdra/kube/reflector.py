@@ -150,10 +150,10 @@ class Reflector(Generic[T]):
         self._end_trouble()
 
     async def _watch_again(self) -> None:
-        """Watch until the stream ends or breaks; trouble after which a watch can go on without a list is no error.
+        """Watch until the stream ends or breaks; a break that needs no new list is not an error.
 
         Raises:
-            NetdraError: the store has to be listed anew.
+            NetdraError: the store has to be listed again.
         """
         began, version = self.clock(), self.store.version
         trouble: ApiError | None = None
@@ -197,7 +197,7 @@ class Reflector(Generic[T]):
         """Take one event into the store.
 
         Raises:
-            ApiError: the event is an error, or makes no sense; the store has to be listed anew.
+            ApiError: the event is an error, or makes no sense; the store has to be listed again.
         """
         if event.type == "ERROR":
             problem = api_error(self._what, _status.decode(event.object))

@@ -83,7 +83,7 @@ async def _events(chunks: AsyncIterator[bytes], what: str) -> AsyncGenerator[Wat
 
 
 async def lines(chunks: AsyncIterator[bytes], what: str) -> AsyncGenerator[bytes, None]:
-    """Chunks cut anew at line ends.
+    """Chunks cut again at line ends.
 
     Raises:
         UnavailableError: the stream ends within a line, or a line is longer than any object can be.

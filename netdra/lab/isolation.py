@@ -1,6 +1,6 @@
 """Run something in a child process that has network and mount namespaces of its own, root or not.
 
-Everything that the child makes dies with it, whatever happens to it. The parent stays outside, so it can say what the
+Everything that the child makes dies with it, whatever happens to it. The parent stays outside, so it can state what the
 machine looked like before and after. Called by the command line.
 """
 
@@ -25,7 +25,7 @@ Emit = Callable[[msgspec.Struct], None]
 
 
 class Failure(msgspec.Struct, frozen=True, tag="failure"):
-    """The last thing that a child says if it cannot go on."""
+    """The last thing that a child states if it cannot continue."""
 
     what: str
     hint: str = ""

@@ -1,4 +1,4 @@
-"""The frozen types of the domain, their names, units and errors. Imports nothing of ours; everything imports it.
+"""The frozen types of the domain, their names, units and errors. Imports nothing of netdra; everything imports it.
 
 `inventory` facts about interfaces · `policy` DeviceExposurePolicy · `device` what exposure decides · `resource` the
 resource.k8s.io/v1 objects · `topology` NetworkTopology · `plan` and `result` what a chain runs and yields ·

@@ -174,7 +174,7 @@ class NetworkDeviceData(Wire, frozen=True):
 
 
 class AllocatedDeviceStatus(Wire, frozen=True):
-    """What the driver says of one allocated device. The API server writes `conditions: null` where there are none."""
+    """What the driver states of one allocated device. The API server writes `conditions: null` where none exist."""
 
     driver: str
     pool: str
@@ -332,7 +332,7 @@ class WatchedClaim(ClaimUse, frozen=True):
 
 
 class ClaimStateStatus(ClaimUseStatus, frozen=True):
-    """Whether the claim is allocated, and what drivers say of its devices."""
+    """Whether the claim is allocated, and what drivers state of its devices."""
 
     devices: tuple[AllocatedDeviceStatus, ...] = ()
 

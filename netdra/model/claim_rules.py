@@ -42,7 +42,7 @@ _SELECTOR = "write cel: {expression: …}"
 
 
 def findings(value: ResourceClaim | ResourceClaimTemplate | DeviceClass) -> Iterator[Finding]:
-    """What is wrong with a claim, a template, or a class."""
+    """The errors in a claim, a template, or a class."""
     if isinstance(value, DeviceClass):
         yield from _of_class(value)
         return
@@ -175,7 +175,7 @@ def _quoted(text: str) -> str:
 
 
 def _of_requests(claim: ResourceClaim | ResourceClaimTemplate) -> Iterator[Finding]:
-    """What is wrong with a claim's requests."""
+    """The errors in a claim's requests."""
     requests, path = _requests(claim)
     if len(requests) > MAX_REQUESTS:
         yield Finding(f"{len(requests)} requests, and a claim has at most {MAX_REQUESTS}", "write several claims", path)
@@ -202,7 +202,7 @@ def _request(request: DeviceRequest, path: Path) -> Iterator[Finding]:
 
 
 def _choice(choice: ExactDeviceRequest | DeviceSubRequest, called: str, path: Path) -> Iterator[Finding]:
-    """What is wrong with how many devices are wanted, and of which class. A count of 0 is one that is absent."""
+    """The errors in how many devices are wanted, and of which class. A count of 0 is one that is absent."""
     if not names.is_subdomain(choice.device_class_name):
         what = f'{called}: no DeviceClass can be called "{ascii(choice.device_class_name[:80])[1:-1]}"'
         yield Finding(what, "name the DeviceClass of the devices", (*path, "deviceClassName"))

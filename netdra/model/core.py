@@ -39,7 +39,7 @@ class SchedulingGroup(Wire, frozen=True):
 class PodSpec(Wire, frozen=True):
     """A pod's claims, in the order that numbers its interfaces, its PodGroup, and where it runs.
 
-    `host_network` says that it has no network namespace of its own.
+    `host_network` reports that it has no network namespace of its own.
     """
 
     resource_claims: tuple[PodClaim, ...] | None = None
@@ -105,7 +105,7 @@ class NodeTaint(Wire, frozen=True):
 
 
 class NodeState(Wire, frozen=True):
-    """What a node's kubelet and its administrators say of it."""
+    """What a node's kubelet and its administrators state of it."""
 
     conditions: tuple[NodeCondition, ...] = ()
 

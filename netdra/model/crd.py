@@ -1,4 +1,4 @@
-"""A kind of ours as a CustomResourceDefinition: its type's schema, and beside it what only Kubernetes knows.
+"""A kind of netdra as a CustomResourceDefinition: its type's schema, and beside it what only Kubernetes knows.
 
 Called by `netdra crds`, which writes the definitions of `netdra.model.kinds` where the chart takes them from.
 """
@@ -127,7 +127,7 @@ def manifest(kind: CustomKind) -> dict[str, Any]:
 
 
 def _annotations(group: str) -> dict[str, Any]:
-    """The API server takes kinds of Kubernetes' own groups only if they say whether Kubernetes' reviewers saw them."""
+    """The API server accepts kinds of Kubernetes' own groups only if they state whether the API review is done."""
     if not group.endswith((".k8s.io", ".kubernetes.io")):
         return {}
     return {

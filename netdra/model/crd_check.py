@@ -1,7 +1,7 @@
 """A plain object against its kind's CustomResourceDefinition: values that the API server refuses by the schema alone.
 
-Called by `netdra validate`. Pure. Types and fields are `netdra.model.reasons`' business, and what a schema says in CEL
-is that of the kind's own check. Patterns are RE2's: they know ASCII alone, and `$` is the end of the text.
+Called by `netdra validate`. Pure. Types and fields are `netdra.model.reasons`' business, and what a schema states in
+CEL is that of the kind's own check. Patterns are RE2's: they know ASCII alone, and `$` is the end of the text.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LENGTHS: tuple[tuple[str, str, type[str | list[Any] | dict[Any, Any]], str], ..
 
 
 def findings(value: Any) -> list[Finding]:
-    """What is wrong with an object by its kind's schema; nothing if the kind is not netdra's own."""
+    """The errors in an object by its kind's schema; nothing if the kind is not netdra's own."""
     schema = _schemas().get(str(value.get("kind"))) if isinstance(value, dict) else None
     if schema is None:
         return []
@@ -40,7 +40,7 @@ def findings(value: Any) -> list[Finding]:
 
 
 def _of_plugin(value: dict[str, Any]) -> Iterator[Finding]:
-    """What the definition of CNIPlugins says in CEL."""
+    """What the definition of CNIPlugins states in CEL."""
     spec, metadata = value.get("spec"), value.get("metadata")
     if value["kind"] != kinds.CNI_PLUGIN.type.__name__ or not isinstance(spec, dict) or not isinstance(metadata, dict):
         return

@@ -1,4 +1,4 @@
-"""CustomDevice (networking.dra.io/v1alpha1, cluster-scoped): what a provider adds to what the kernel says of devices.
+"""CustomDevice (networking.dra.io/v1alpha1, cluster-scoped): what a provider adds to what the kernel states of devices.
 
 The same as a call of the node's device registry, but as an object: written by the devices' provider, applied
 by the node daemon. Its attributes and capacities are published as `<provider>/<name>`, so they never stand in
@@ -20,7 +20,7 @@ from netdra.model.resource import MAX_ATTRIBUTES_AND_CAPACITIES, DeviceAttribute
 class CustomDeviceSelector(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """Where to look for the device; everything that is given must hold.
+    """Where to search for the device; everything that is given must hold.
 
     Attributes:
         pool_name: The device's pool in ResourceSlices, e.g. `node-1/enp1s0f0`. If absent, any pool.

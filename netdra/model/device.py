@@ -95,7 +95,7 @@ Outcome = Literal["wins", "excludes", "outranked", "overruled", "no-match", "oth
 
 
 class PolicyVerdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """What one policy says about one interface.
+    """What one policy states about one interface.
 
     Attributes:
         outcome: `wins` (it makes a device), `excludes`, `outranked` (by a policy of the same suffix), `overruled`
@@ -169,7 +169,7 @@ API has no room for what it is, another device has its name, or its policy fails
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something an administrator should mend: a policy that fails or cannot be used, a device left out.
+    """Something an administrator should fix: a policy that fails or cannot be used, a device left out.
 
     Attributes:
         policy: whose it is, "" if nobody's.
@@ -192,7 +192,7 @@ class ExposureResult(msgspec.Struct, frozen=True, kw_only=True):
     """All that a node offers, and why. Devices are in the order in which they are published.
 
     Attributes:
-        outcomes: what became of what providers say of these devices.
+        outcomes: what became of what providers state of these devices.
     """
 
     devices: tuple[ExposedDevice, ...] = ()

@@ -1,4 +1,4 @@
-"""DeviceParameters (networking.dra.io/v1alpha1): how a device is attached that no NetworkTopology speaks of.
+"""DeviceParameters (networking.dra.io/v1alpha1): how a device is attached that no NetworkTopology describes.
 
 Opaque configuration of a DeviceClass that an administrator wrote; never an object of its own, and in a claim it counts
 for nothing (decision D10). Read by `netdra.topology.plain`.
@@ -31,7 +31,7 @@ class DeviceStep(
 
 
 class DeviceParameters(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What a DeviceClass says of its devices."""
+    """What a DeviceClass states of its devices."""
 
     step: DeviceStep
     api_version: Literal["networking.dra.io/v1alpha1"]

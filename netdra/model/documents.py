@@ -94,7 +94,7 @@ def read(text: str, origin: str, *, strict: bool = True) -> Iterator[Document]:
         strict: as in `examine`; and whether a key may stand only once in a mapping.
 
     Raises:
-        InvalidInputError: the text is no YAML, or a document is of no known kind or breaks its schema.
+        InvalidInputError: the text is not YAML, or a document is of no known kind or breaks its schema.
     """
     for value, place in values(text, origin, strict=strict):
         yield decode(value, place, strict=strict)
@@ -104,7 +104,7 @@ def values(text: str, origin: str, *, strict: bool = True) -> Iterator[tuple[Any
     """The plain objects in a text, of any kind, each with where it stands; as `read` otherwise.
 
     Raises:
-        InvalidInputError: the text is no YAML.
+        InvalidInputError: the text is not YAML.
     """
     for number, value in enumerate(yaml_text.load(text, origin, strict=strict), 1):
         place = f"{origin}, document {number}"
@@ -289,7 +289,7 @@ def inventory_of(value: object, origin: str) -> Inventory:
 
 
 def examine_inventory(value: Any) -> tuple[Finding, ...]:
-    """What is wrong with a plain value as a node's inventory, unknown fields included."""
+    """The errors in a plain value as a node's inventory, unknown fields included."""
     inventory, findings = fitted(value, Inventory, strict=True)
     if inventory is not None and inventory.api_version != INVENTORY_VERSION:
         what = f'version "{inventory.api_version}" is not supported'
@@ -335,7 +335,7 @@ def _kind_first(value: Any) -> Any:
 
 
 def _called(value: Any) -> str:
-    """How a value that is no object is called in a message."""
+    """How a value that is not an object is called in a message."""
     return {str: "a text", list: "a list", type(None): "nothing"}.get(type(value), ascii(value)[:MAX_QUOTED])
 
 

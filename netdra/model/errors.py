@@ -26,8 +26,8 @@ class NetdraError(Exception):
     """What went wrong with which object, and what to do about it.
 
     Attributes:
-        what: the object and what is wrong with it, e.g. `NetworkTopology "x", step "bond0": mode "7" is unknown`.
-        hint: the next thing to do, or "" where `what` says it all.
+        what: the object and the errors in it, e.g. `NetworkTopology "x", step "bond0": mode "7" is unknown`.
+        hint: the next thing to do, or "" where `what` states it all.
     """
 
     def __init__(self, what: str, *, hint: str = "") -> None:

@@ -1,6 +1,6 @@
 """Findings: what a check finds wrong with an object, and where. Made by every check of users' objects.
 
-Callers that must not go on turn findings into one error (`refuse`); `netdra validate` and the webhook show each.
+Callers that must not continue turn findings into one error (`refuse`); `netdra validate` and the webhook show each.
 """
 
 from __future__ import annotations

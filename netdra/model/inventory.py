@@ -44,7 +44,8 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     VFs that are offered together are an interface of the type `vf` with the name of their device in `called`.
     A device that is only a character device has the type `device-file`, the path in `device_file`, the name that its
     provider gave it in `called`, no `if_name`, and in `file_problem` why the file is not available to any pod now.
-    `bus` and `bus_address` are the place of a device that is no PCI function ("usb", "vmbus", "auxiliary", "virtio").
+    `bus` and `bus_address` are the place of a device that is not a PCI function ("usb", "vmbus", "auxiliary",
+    "virtio").
     Units: `link_speed` in Mbit/s, `mtu` in bytes. `ifindex` is the kernel's handle of the moment and never identity.
     Its hash is kept, because what exposure remembers is keyed by the interface as it was.
     """
@@ -293,7 +294,7 @@ def wired_to(wired: Mapping[str, str], kind: str, *nics: str) -> str:
 
 
 def wire(wired: Mapping[str, str], interface: Interface) -> Interface:
-    """An interface with the physical network that it is wired to now: itself if it says so already."""
+    """An interface with the physical network that it is wired to now: itself if it states so already."""
     nics = (interface.if_name, interface.pci_address, interface.pf_name, interface.pf_pci_address)
     physnet = wired_to(wired, interface.type, *nics)
     return interface if physnet == interface.physnet else msgspec.structs.replace(interface, physnet=physnet)

@@ -24,7 +24,7 @@ _NEEDS: tuple[tuple[Keep, Keep, str], ...] = (
 
 
 def faults(keep: Sequence[Keep]) -> Iterator[tuple[str, str]]:
-    """What is wrong with a list by itself, each with the next step."""
+    """The errors in a list by itself, each with the next step."""
     for at, word in enumerate(keep):
         if word in keep[:at]:
             yield f'"{word}" occurs twice', "remove one of them"

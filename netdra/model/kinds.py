@@ -44,7 +44,7 @@ _QUALIFIED_RULE = f"{_PLAIN_RULE}; a DNS domain and a slash may stand before the
 
 
 def _node_selector(path: str) -> Mapping[str, Extension]:
-    """What every label selector must hold, so that the API server says what the daemons would."""
+    """What every label selector must hold, so that the API server states what the daemons would."""
     operands = rules(
         rule(
             "self.operator in ['In', 'NotIn'] ? has(self.values) && size(self.values) > 0 : !has(self.values)",

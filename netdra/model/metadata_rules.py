@@ -18,7 +18,7 @@ VALUE_RULE = "a value is up to 63 letters, digits, -, _ and ., letters or digits
 
 
 def findings(metadata: ObjectMeta, path: Path = ("metadata",)) -> Iterator[Finding]:
-    """What is wrong with labels, annotations, and the namespace; `path` is the place of the metadata."""
+    """The errors in labels, annotations, and the namespace; `path` is the place of the metadata."""
     yield from label_findings(metadata.labels, (*path, "labels"))
     place = (*path, "annotations")
     for key in metadata.annotations:
@@ -34,7 +34,7 @@ def findings(metadata: ObjectMeta, path: Path = ("metadata",)) -> Iterator[Findi
 
 
 def label_findings(labels: Mapping[str, str], path: Path) -> Iterator[Finding]:
-    """What is wrong with the keys and values of labels."""
+    """The errors in the keys and values of labels."""
     for key, value in labels.items():
         if not names.is_label_key(key):
             yield Finding(f"label key {_quoted(key)} is not valid", KEY_RULE, (*path, key))

@@ -134,7 +134,7 @@ def subdomain(name: str, *, limit: int = MAX_SUBDOMAIN) -> str:
 def pool(node: str, name: str) -> str:
     """The name of a node's pool: `<node>/<name>`, a DNS subdomain on each side as Kubernetes asks of pool names.
 
-    No node's name has a `/`, so a pool says exactly whose it is: with a dash, `a-b-c` could be of `a` or of `a-b`.
+    No node's name has a `/`, so a pool states exactly whose it is: with a dash, `a-b-c` could be of `a` or of `a-b`.
     There is room for nodes' names of up to 242 characters; a kubelet's has at most 63, being the value of a label, too.
     """
     return f"{node}/{subdomain(name, limit=max(MAX_SUBDOMAIN - len(node) - 1, _DIGEST + 2))}"

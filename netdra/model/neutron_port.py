@@ -218,7 +218,7 @@ class NeutronPort(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 def name_of(claim_uid: str, pool: str, device: str, share_id: str = "") -> str:
     """What the NeutronPort of a claim's device, or of its share of one, is called.
 
-    A device is once in an allocation, or once for each share. The uid of the claim, so that one that is made anew has
+    A device is once in an allocation, or once for each share. The uid of the claim, so that one that is made again has
     others, and a digest of what could be too long.
     """
     named = f"{pool}/{device}/{share_id}" if share_id else f"{pool}/{device}"

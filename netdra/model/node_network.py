@@ -191,7 +191,7 @@ class InterfaceGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
         return own
 
     def published(self) -> Iterator[tuple[str, PublishedDevice]]:
-        """Each device of the group: its name, and what is said of it."""
+        """Each device of the group: its name, and what is stated of it."""
         for name in self.names:
             for device in self.devices:
                 yield device.called(name), device
@@ -240,7 +240,7 @@ class PolicyReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 
 
 class NodeProblem(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Something that an administrator should mend, once for each cause.
+    """Something that an administrator should fix, once for each cause.
 
     Attributes:
         message: The problem, e.g. `policy "vfs": no such key: rdma`.
@@ -397,7 +397,7 @@ class NodeInterfaces(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PolicyAtNode(msgspec.Struct, frozen=True):
-    """What a node says of one policy."""
+    """What a node states of one policy."""
 
     report: PolicyReport
     problems: tuple[NodeProblem, ...] = ()

@@ -1,7 +1,7 @@
 """The model's types as structural OpenAPI v3 schemas, the form that CustomResourceDefinitions take.
 
 Called by `netdra.model.crd`. Bounds, enums and defaults come from the types, descriptions from `msgspec.Meta` or from
-the `Attributes:` section of the type's docstring, so that `kubectl explain` says what the code says. A field that
+the `Attributes:` section of the type's docstring, so that `kubectl explain` states what the code states. A field that
 nobody described is an error: the schema is documentation.
 
 Follows the rules for structural schemas of k8s.io/apiextensions-apiserver: no `$ref`, a type at every level, no union
@@ -108,7 +108,7 @@ def _property(owner: type, field: mi.Field, described: Mapping[str, str]) -> Sch
 
 
 def _default_text(default: Any) -> str:
-    """A scalar default in words, also one that the server does not write into objects; of others the text says it."""
+    """A scalar default in words, also one that the server does not write into objects; of others the text states it."""
     if default is None or default == "" or isinstance(default, list | dict):
         return ""
     return f"Default: `{default if isinstance(default, str) else json.dumps(default)}`."

@@ -33,11 +33,11 @@ class ClaimReference(msgspec.Struct, frozen=True, kw_only=True):
 class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The allocated device of a root step, as the scheduler names it and as the kernel knows it.
 
-    `allow_host_use` says that its policy lets it be taken from the host while the host uses it, `allow_host_addresses`
-    that addresses and routes on it are no reason to refuse, `keep` what of them the pod keeps. Of a `pooled` device,
-    the facts are those of the VF that the node chose for the claim, which has the VF for itself. `identity` is None in
-    plans of an older netdra, and where only the slices are known. `policy` names the policy that offers the device, ""
-    where that is not known.
+    `allow_host_use` reports that its policy lets it be taken from the host while the host uses it,
+    `allow_host_addresses` that addresses and routes on it are no reason to refuse, `keep` what of them the pod keeps.
+    Of a `pooled` device, the facts are those of the VF that the node chose for the claim, which has the VF for itself.
+    `identity` is None in plans of an older netdra, and where only the slices are known. `policy` names the policy that
+    offers the device, "" where that is not known.
     """
 
     request: str
@@ -68,7 +68,7 @@ class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
         """Whether other claims may have the device, too: a share of it is not a possession (decision D55).
 
         The scheduler gives each allocation of a device with `allowMultipleAllocations` a share id (KEP-5075). A pooled
-        VF is the claim's alone all the same.
+        VF is the claim's alone anyway.
         """
         return bool(self.share_id) and not self.pooled
 
@@ -112,7 +112,7 @@ class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
 
 class PlannedPort(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The port in Neutron of an allocated VF, as its NeutronPort said when the claim was prepared.
+    """The port in Neutron of an allocated VF, as its NeutronPort stated when the claim was prepared.
 
     Attributes:
         port_id: the port's id in Neutron.
@@ -131,9 +131,9 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     """One step, ready but for the references in `config`, which are resolved when its ancestors have run.
 
     `if_name` is CNI_IFNAME; `network` is the `name` in the CNI configuration. With `neutron`, the device's port in
-    Neutron says what `config` does not; `port` is that port, which the claim's record has. `pod_network` is the
+    Neutron states what `config` does not; `port` is that port, which the claim's record has. `pod_network` is the
     PodNetwork that the addresses in `config` come from: `ipam` has them since the claim was prepared. `keep` is None
-    where the device's policy says what it keeps.
+    where the device's policy states what it keeps.
     """
 
     name: str
@@ -152,9 +152,9 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
     @property
     def kept(self) -> tuple[Keep, ...]:
-        """What of its configuration on the node the step's device keeps: what the step says, or else its policy.
+        """What of its configuration on the node the step's device keeps: what the step states, or else its policy.
 
-        A policy speaks of many steps: where one gives the interface addresses itself, the policy does not count.
+        A policy describes many steps: where one gives the interface addresses itself, the policy does not count.
         """
         if self.keep is not None:
             return self.keep
@@ -176,7 +176,7 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A topology bound to a claim: its steps in the order in which they run, every ancestor before its descendants.
 
-    Of a device that no topology speaks of, `topology` is "" and the one step has the request's name. `parameters` are
+    Of a device that no topology describes, `topology` is "" and the one step has the request's name. `parameters` are
     the values that were put into the steps' configs, the claim's and the defaults. `pod` is the pod whose name or
     ordinal is in the configs: no other pod may have the plan.
     """
@@ -191,7 +191,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
 class PlainDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """An allocated device that nothing is run for.
 
-    With `admin_access` its owner is somebody else and keeps it; without, nothing says how it could be attached.
+    With `admin_access` its owner is somebody else and keeps it; without, nothing states how it could be attached.
     """
 
     claim: ClaimReference

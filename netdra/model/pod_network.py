@@ -40,7 +40,7 @@ class AddressRange(
         exclude: Addresses that are never assigned: single ones, spans and subnets, e.g. `[10.77.1.9, 10.77.2.0/24,
             10.77.3.1-10.77.3.9]`. If absent, none but the gateway.
         gateway: The router of the subnet, e.g. `10.77.0.1`; it is never assigned. Routes without a gateway of their own
-            use it. If absent, there is none.
+            use it. If absent, none exists.
         node_selector: The nodes on which the range is used, by their labels, e.g. `{matchLabels: {example.com/rack:
             a}}`. If absent, all nodes.
     """

@@ -128,7 +128,7 @@ class Exposure(
             all devices together never lend more.
         allow_host_uplink: Whether the interface is offered even if the node's own traffic depends on it, e.g. `true`
             for macvlan on the only NIC. Without it, an uplink and the interfaces below and above it are hidden whatever
-            the policies say.
+            the policies state.
         allow_host_use: Whether the interface is offered whole even if the host itself uses it, e.g. `true` for a NIC
             whose address nobody needs: it is a port of a bridge or a bond, or has an address, a route or a VLAN.
             Without it, only shares of it are offered meanwhile.
@@ -178,7 +178,7 @@ class PolicySelector(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class DeviceExposurePolicySpec(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """The devices that the policy speaks of, and what it says of them.
+    """The devices that the policy describes, and what it states of them.
 
     Attributes:
         selector: The interfaces of a node that the policy applies to, e.g. `{cel:
@@ -220,7 +220,7 @@ class DeviceExposurePolicy(msgspec.Struct, frozen=True, kw_only=True, rename="ca
     `action: exclude` always wins over `expose`; what no policy matches is hidden.
 
     Attributes:
-        spec: The devices that the policy speaks of, and what it says of them.
+        spec: The devices that the policy describes, and what it states of them.
         status: Whether the policy can be used; written by netdra.
     """
 

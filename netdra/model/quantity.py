@@ -39,7 +39,7 @@ def parse(text: str | int) -> Decimal:
     """The value of a quantity.
 
     Raises:
-        InvalidInputError: the text is no quantity.
+        InvalidInputError: the text is not a quantity.
     """
     parts = _QUANTITY.match(str(text)) if len(str(text)) <= _MAX_TEXT else None
     if parts is None:

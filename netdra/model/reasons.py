@@ -33,7 +33,7 @@ _STEP = re.compile(r"\.(?P<field>[^.\[]+)|\[(?:\.\.\.|\d+)\]")
 def fitted(value: Any, kind: type[T], *, strict: bool = False) -> tuple[T | None, tuple[Finding, ...]]:
     """A plain value as a type of the model, and all that is wrong with it.
 
-    Unknown fields are passed over; a misspelt name is taken for the field that is meant, if that is missing. So there
+    Unknown fields are skipped; a misspelt name is taken for the field that is meant, if that is missing. So there
     may be both an object, which can be checked further, and reasons not to take it.
 
     Args:
@@ -72,7 +72,7 @@ def fitted(value: Any, kind: type[T], *, strict: bool = False) -> tuple[T | None
 
 
 def _named(value: Any, info: mi.Type, path: Path, findings: list[Finding], *, strict: bool) -> Any:
-    """A copy of a value with the names of its fields mended; what is wrong with them is added to `findings`."""
+    """A copy of a value with the names of its fields fixed; the errors in them is added to `findings`."""
     plain = list(_plain(info))
     if isinstance(value, dict):
         structs = [kind for kind in plain if isinstance(kind, mi.StructType)]
@@ -208,7 +208,7 @@ _SIGNS = {">=": "at least", "<=": "at most"}
 
 
 def _in_words(what: str, value: Any) -> str:
-    """What msgspec says of a value, for who does not know it."""
+    """What msgspec states of a value, for who does not know it."""
     if parts := _LENGTH.match(what):
         length = f", found {len(value)}" if isinstance(value, list | dict | str) else ""
         noun = _COUNTED[parts["kind"]][parts["bound"] == "1"]

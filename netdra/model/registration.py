@@ -1,4 +1,4 @@
-"""What providers outside of netdra say of a node's devices: from the device registry's socket or from CustomDevices.
+"""What providers outside of netdra state of a node's devices: from the device registry's socket or from CustomDevices.
 
 Made by `netdra.node.registry` and `netdra.exposure.registered`, published by `netdra.exposure`. A provider's names are
 published as `<provider>/<name>`, so they never stand in for netdra's own (decision D47).
@@ -20,7 +20,7 @@ _FILE = re.compile(r"[A-Za-z0-9._:@+,=-]+\Z", re.ASCII)
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """What one provider says of one device.
+    """What one provider states of one device.
 
     Attributes:
         provider: the domain of the names below.
@@ -29,7 +29,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         device_file: the device is this character device, e.g. /dev/fpga0, and no interface; `device` is its own name.
         pool: the pool that the device must be in, "" for any.
         attributes, capacity: by name without a domain.
-        custom_device: the CustomDevice that says so, "" if the registry's socket was told.
+        custom_device: the CustomDevice that states so, "" if the registry's socket was told.
     """
 
     provider: str
@@ -43,7 +43,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     @property
     def source(self) -> str:
-        """Who says so, for people."""
+        """Who states so, for people."""
         return f'CustomDevice "{self.custom_device}"' if self.custom_device else "the registry's socket"
 
 
@@ -53,7 +53,7 @@ class RegistrationOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
     Attributes:
         device: the published device, or the interface.
         meant: the name that was registered, the device's or the interface's.
-        attributes, capacity: the names under which the device has what was said.
+        attributes, capacity: the names under which the device has what was stated.
         problem: why not all of it is published; "" if it is.
     """
 
@@ -88,7 +88,7 @@ class DeviceFile(msgspec.Struct, frozen=True):
 
 
 def path_error(path: str) -> str:
-    """What is wrong with the path of a device file, whatever is there; "" if nothing is."""
+    """The errors in the path of a device file, whatever is there; "" if nothing is."""
     quoted = path if len(path) <= MAX_STRING else f"{path[:MAX_STRING]}…"
     if len(path) > MAX_STRING:
         return f'"{quoted}" is longer than the {MAX_STRING} characters that can be published'

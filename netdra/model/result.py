@@ -65,7 +65,7 @@ class StepDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
 
 class StepResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A step's result: what its CNI plugin printed, or what a built-in step says in the same form."""
+    """A step's result: what its CNI plugin printed, or what a built-in step states in the same form."""
 
     interfaces: tuple[CNIInterface, ...] = ()
     ips: tuple[CNIAddress, ...] = ()
@@ -74,7 +74,7 @@ class StepResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     devices: tuple[StepDevice, ...] = ()
 
     def place_of(self, if_name: str) -> int | None:
-        """The place among the interfaces of the pod's one of a name, the last of several; None if there is none."""
+        """The place among the interfaces of the pod's one of a name, the last of several; None if none exists."""
         places = (
             place
             for place, interface in reversed(tuple(enumerate(self.interfaces)))

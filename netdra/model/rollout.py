@@ -2,7 +2,7 @@
 
 NetworkTopologyUsage, DeviceExposurePolicyRollout and CustomDeviceRollout (networking.dra.io/v1alpha1, cluster-scoped):
 one for each NetworkTopology, DeviceExposurePolicy and CustomDevice, with its name, and deleted with it. The controller
-alone writes them. They have no spec, so their status is no subresource: one request writes all.
+alone writes them. They have no spec, so their status is not a subresource: one request writes all.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class NetworkTopologyUsage(msgspec.Struct, frozen=True, kw_only=True, rename="ca
 
 
 class PolicyProblem(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Something about a policy that an administrator should mend, seen on one node or more.
+    """Something about a policy that an administrator should fix, seen on one node or more.
 
     Attributes:
         message: The error, with the expression and the place in it where CEL failed, e.g. `no such key: rdma`.

@@ -1,7 +1,7 @@
 """CNIPluginSchema (cni.networking.k8s.io/v1alpha1, cluster-scoped): what a CNI plugin takes, needs and makes.
 
 Written by plugins' vendors beside their programs; netdra brings its own along for the plugins that everybody has,
-which are no objects of the cluster (decision D35). Compiled by
+which are not objects of the cluster (decision D35). Compiled by
 `netdra.rules.contract`; with it a NetworkTopology's mistakes are found when it is written, not when a pod starts.
 """
 

@@ -79,7 +79,7 @@ def ip(text: str) -> str:
 def of_no_interface(text: str, if_name: str = "") -> str:
     """Why no interface can have an address as its own, in a word; "" if one can.
 
-    The kernel refuses some of these addresses and passes over others. It takes IPv4 multicast and 255.255.255.255, by
+    The kernel refuses some of these addresses and skips others. It takes IPv4 multicast and 255.255.255.255, by
     which nobody is reached.
 
     Args:
@@ -87,7 +87,7 @@ def of_no_interface(text: str, if_name: str = "") -> str:
         if_name: the interface's name: `lo` alone can have ::1.
 
     Raises:
-        ValueError: it is no address.
+        ValueError: it is not an address.
     """
     address = ipaddress.ip_interface(text).ip
     if address == _LOOPBACK_6 and if_name != "lo":
@@ -134,7 +134,7 @@ def network(destination: str, *routers: str) -> str:
         routers: the gateway and the source address, "" for none.
 
     Raises:
-        ValueError: one is no address, or a router is of an older family than the destination.
+        ValueError: one is not an address, or a router is of an older family than the destination.
     """
     if destination == "default":
         destination = "::/0" if ":" in routers[0] else "0.0.0.0/0"

@@ -177,7 +177,7 @@ class DeclaredParameter(
 class NetworkTopologySpec(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """The graph's steps, and what claims may say of them.
+    """The graph's steps, and what claims may state of them.
 
     Attributes:
         steps: The steps, e.g. `[{name: lan, type: macvlan, selector: {cel: 'true'}}]`, in any order; `dependOn`
@@ -198,7 +198,7 @@ class NetworkTopologyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="c
         conditions: The topology's state, e.g. `[{type: Ready, status: "True"}]`. `Compiled`: the graph is sound.
             `Ready`: all DeviceClasses are up to date, and nodes run the topology's plugins. If absent, the
             controller has not checked the topology yet.
-        device_classes: The DeviceClasses of the root steps, e.g. `[net-vf0, net-vf1]`. If absent, there are none yet.
+        device_classes: The DeviceClasses of the root steps, e.g. `[net-vf0, net-vf1]`. If absent, none exist yet.
     """
 
     observed_generation: int = 0
@@ -252,7 +252,7 @@ class TopologyParameters(msgspec.Struct, frozen=True, kw_only=True, rename="came
 
 
 class ParameterValues(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What a claim says of the topologies that it asks for: opaque configuration of the claim, never an object.
+    """What a claim states of the topologies that it asks for: opaque configuration of the claim, never an object.
 
     The one thing of a claim's own configuration that counts (decisions D10 and D32).
 

@@ -110,7 +110,7 @@ def read(value: object, place: str) -> Workload | None:
         place: where the document is, for errors.
 
     Raises:
-        InvalidInputError: a field has another type than Kubernetes says.
+        InvalidInputError: a field has another type than Kubernetes states.
     """
     found, findings = examine(value, strict=False)
     if findings:
@@ -119,7 +119,7 @@ def read(value: object, place: str) -> Workload | None:
 
 
 def examine(value: object, *, strict: bool = True) -> tuple[Workload | None, tuple[Finding, ...]]:
-    """The workload that a document is, and what is wrong with how its parts are written that netdra reads.
+    """The workload that a document is, and the errors in how its parts are written that netdra reads.
 
     Args:
         value: plain, as YAML and JSON have it.

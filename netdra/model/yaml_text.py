@@ -53,7 +53,7 @@ def syntax_hint(line: str) -> str:
 
 
 class KeyProblem(yaml.YAMLError):
-    """A key that stands twice in a mapping, or that is no text.
+    """A key that stands twice in a mapping, or that is not a text.
 
     Attributes:
         line: the key's line, from 1.
@@ -103,7 +103,7 @@ def load_secret(data: bytes) -> Any:
     """The plain value of a file with credentials, which has one document.
 
     Raises:
-        InvalidInputError: it is no YAML, or deeper or larger than is read; the text has no value of the file.
+        InvalidInputError: it is not YAML, or deeper or larger than is read; the text has no value of the file.
     """
     try:
         text = data.decode()
@@ -245,7 +245,7 @@ def described(problem: Exception) -> str:
 class Loader(_BaseLoader):  # type: ignore[misc]
     """YAML in which a mapping merges (`<<`) a limited number of others, because each merge copies the whole mapping.
 
-    A MAC address of decimal digits is no number of base 60, and a date is a text; `y` and `off` are truth values.
+    A MAC address of decimal digits is not a number of base 60, and a date is a text; `y` and `off` are truth values.
     """
 
     yaml_implicit_resolvers: ClassVar[dict[str | None, Any]] = {}
@@ -320,7 +320,7 @@ class _Scalar:
 
 
 class _Number(_Scalar):
-    """The same for numbers, in which underscores say nothing; after a leading point only between digits, as in Go."""
+    """The same for numbers, in which underscores state nothing; after a leading point only between digits, as in Go."""
 
     def match(self, text: str) -> object:
         return super().match(_BETWEEN_DIGITS.sub("", text) if text[0] == "." else text.replace("_", ""))

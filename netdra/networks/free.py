@@ -51,7 +51,7 @@ class FreeAddresses:
         return True
 
     def put_back(self, number: int) -> bool:
-        """Return an address; returns whether it was taken. One that is not of the range is passed over."""
+        """Return an address; returns whether it was taken. One that is not of the range is skipped."""
         if number in self or not self.has(number):
             return False
         at = bisect_right(self._firsts, number)

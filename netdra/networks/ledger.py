@@ -62,7 +62,7 @@ class NetworkLedger:
         """Count the addresses that are assigned.
 
         Raises:
-            ValueError: a text of the ranges or reservations is no address.
+            ValueError: a text of the ranges or reservations is not an address.
         """
         self.network = network
         self._pools = [_Pool(entry) for entry in network.spec.ranges]

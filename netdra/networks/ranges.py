@@ -1,4 +1,4 @@
-"""A range of a PodNetwork as spans of numbers: the addresses that can be assigned, and what is wrong with the range.
+"""A range of a PodNetwork as spans of numbers: the addresses that can be assigned, and the errors in the range.
 
 Nothing is enumerated: a /64 takes as long as a /24. Called by `free` and by `netdra.rules.pod_networks`.
 """
@@ -82,10 +82,10 @@ def hosts(network: Network) -> Span:
 
 
 def bounds(entry: AddressRange) -> Span:
-    """The addresses from the first to the last of a range, exclusions included; empty if there are none.
+    """The addresses from the first to the last of a range, exclusions included; empty if none exist.
 
     Raises:
-        ValueError: the subnet or a bound is no address.
+        ValueError: the subnet or a bound is not an address.
     """
     network = network_of(entry.cidr)
     inside = hosts(network)
@@ -98,7 +98,7 @@ def usable(entry: AddressRange) -> tuple[Span, ...]:
     """The addresses of a range that can be assigned, in order.
 
     Raises:
-        ValueError: a text of the range is no address.
+        ValueError: a text of the range is not an address.
     """
     network = network_of(entry.cidr)
     excluded = [exclusion(text, network) for text in entry.exclude]

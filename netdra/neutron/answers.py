@@ -258,7 +258,7 @@ class VfSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         vlan: the VLAN that the NIC puts it in; 0 for none.
-        mtu: the network's, in bytes; 0 if Neutron does not say.
+        mtu: the network's, in bytes; 0 if Neutron does not report it.
         addresses: with prefix lengths.
         gateways: of the subnets that have one.
         routes: of the subnets: destination and next hop.
@@ -415,6 +415,6 @@ def _words(body: bytes) -> tuple[str, str]:
 
 
 def _mbit(rates: Iterable[int]) -> int:
-    """The smallest of some rates in kbit/s as whole Mbit/s, rounded up; 0 if there is none."""
+    """The smallest of some rates in kbit/s as whole Mbit/s, rounded up; 0 if none exists."""
     positive = [rate for rate in rates if rate > 0]
     return -(-min(positive) // _KBIT) if positive else 0

@@ -45,7 +45,7 @@ class Cached(Generic[K, V]):
         """The answer to a question.
 
         Args:
-            ask: asks anew; its errors are raised here.
+            ask: asks again; its errors are raised here.
             fresh: whether an earlier answer does not count; one that is still awaited does.
         """
         entry, now = self._entries.get(key), self._clock()
@@ -64,7 +64,7 @@ class Cached(Generic[K, V]):
             raise
 
     def forget(self, key: K | None = None) -> None:
-        """Ask anew next time: one question, or all."""
+        """Ask again next time: one question, or all."""
         if key is None:
             self._entries.clear()
         else:

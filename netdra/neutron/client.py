@@ -83,7 +83,7 @@ class Neutron(Networks):
         await self.session.aclose()
 
     def forget(self) -> bool:
-        """Read networks and the ports of hosts anew from now on.
+        """Read networks and the ports of hosts again from now on.
 
         Returns:
             Whether what was known may have been out of date.
@@ -96,7 +96,7 @@ class Neutron(Networks):
         """The ports that a VF of a host has, of any project, as far as the user may see; Neutron does not compare.
 
         Args:
-            fresh: whether they are read anew, though they may be known.
+            fresh: whether they are read again, though they may be known.
 
         Raises:
             NeutronError: Neutron does not tell.
@@ -129,7 +129,7 @@ class Neutron(Networks):
             used: whether another VF of the claim has the port still: the VF of that host and PCI address.
 
         Raises:
-            NoPortError: there is none.
+            NoPortError: none exists.
             OtherProjectError, UnknownProjectError: netdra may not use it, or its network.
             RefusedError: somebody else uses it, or another VF.
             NeutronError: another reason.
@@ -171,8 +171,8 @@ class Neutron(Networks):
     async def give_back(self, port_id: str, claim: str, host: str, used: Callable[[str, str], bool]) -> None:
         """Let a port that somebody else made be nobody's again.
 
-        A port that is gone, or is another claim's or VF's by now, is no error. One that netdra may not use any more is
-        given back as well if it is bound to the host, which no project can have made its port look like.
+        A port that is gone, or is another claim's or VF's by now, is not an error. One that netdra may not use any more
+        is returned as well if it is bound to the host, which no project can have made its port look like.
 
         Args:
             claim: the uid of the claim that had it.
@@ -199,7 +199,7 @@ class Neutron(Networks):
             return
 
     async def _in_turn(self, port_id: str, act: Callable[[], Awaitable[T]]) -> T:
-        """Do something with a port that somebody else made: one at a time, and anew if it was changed meanwhile."""
+        """Do something with a port that somebody else made: one at a time, and again if it was changed meanwhile."""
         turn = self._port_turns.setdefault(port_id, asyncio.Lock())
         async with turn:
             for _ in range(BEGINNINGS - 1):
@@ -224,7 +224,7 @@ class Neutron(Networks):
 
         Args:
             network: its network, where it is known already, as `network` has returned it.
-            is_new: whether nobody can have asked for the port before, so that it is not looked for.
+            is_new: whether nobody can have asked for the port before, so that it is not searched for.
 
         Raises:
             OtherProjectError, UnknownProjectError: the network or a security group may not be used.
@@ -267,7 +267,7 @@ class Neutron(Networks):
         return tuple(record for record in found if not project or record.project_id == project)
 
     async def write_record(self, cluster: str, there: Sequence[OwnershipRecord], word: str) -> None:
-        """Write a word into a cluster's record, which is made if there is none.
+        """Write a word into a cluster's record, which is made if none exists.
 
         Args:
             there: the records, as `records` returned them.
@@ -285,7 +285,7 @@ class Neutron(Networks):
             await self.session.ask("POST", "security-groups", body)
 
     async def label(self, port: Port, wanted: PortRequest) -> bool:
-        """Have a port of netdra's show what people look for; a Neutron without tags shows the rest.
+        """Have a port of netdra's show what people search for; a Neutron without tags shows the rest.
 
         Returns:
             Whether anything was changed.
@@ -363,7 +363,7 @@ class Neutron(Networks):
         return (await self.tenancy()).own(found)
 
     async def delete(self, port: str) -> None:
-        """Delete a port; one that is gone is no error.
+        """Delete a port; one that is gone is not an error.
 
         Raises:
             NeutronError: it cannot be deleted.

@@ -85,7 +85,7 @@ def read(path: Path, name: str = "") -> Cloud:
         name: which one; without a name the only one there is.
 
     Raises:
-        CloudsError: the file cannot be read, or what it says is not enough to log in.
+        CloudsError: the file cannot be read, or what it states is not enough to log in.
     """
     named = _clouds(path)
     if not name and len(named) > 1:
@@ -107,10 +107,10 @@ def read(path: Path, name: str = "") -> Cloud:
 
 
 def read_yaml(path: Path) -> Any:
-    """What a file of an administrator says, as plain data.
+    """What a file of an administrator states, as plain data.
 
     Raises:
-        CloudsError: it cannot be read, or is no YAML; nothing of what stands in it is told.
+        CloudsError: it cannot be read, or is not YAML; nothing of what stands in it is told.
     """
     try:
         with path.open("rb") as file:
@@ -147,7 +147,7 @@ def _texts(value: Any) -> Any:
 
 
 def _fault(text: str) -> str:
-    """What is wrong with a value, without the value."""
+    """The errors in a value, without the value."""
     place = text.rpartition(" - at ")[2].strip("`").removeprefix("$.")
     return text if text.startswith(("Expected ", "Object missing")) else f"{place}: a value that is not known"
 

@@ -1,6 +1,7 @@
 """Why Neutron does not give what is wanted, each with one word for conditions, metrics and administrators.
 
-A `reason` is the word; `what` and `hint` say it in words. Nothing of a password, a secret or a token is in any of them.
+A `reason` is the word; `what` and `hint` state it in words. Nothing of a password, a secret or a token is in any of
+them.
 """
 
 from __future__ import annotations
@@ -57,13 +58,13 @@ class NoAgentError(NeutronError, TemporaryError):
 
 
 class NoNetworkError(NeutronError, TemporaryError):
-    """There is no such network, subnet or policy, as far as the user may see."""
+    """No such network, subnet or policy, as far as the user may see exists."""
 
     reason = "NoNetwork"
 
 
 class NoPortError(NeutronError, TemporaryError):
-    """There is no such port, as far as the user may see."""
+    """No such port, as far as the user may see exists."""
 
     reason = "NoPort"
 

@@ -49,7 +49,7 @@ class Networks:
         return Tenancy(project=login.project_id, name=login.project, allowed=self._allowed)
 
     def forget(self) -> bool:
-        """Read all anew from now on.
+        """Read all again from now on.
 
         Returns:
             Whether what was known may have been out of date.
@@ -62,7 +62,7 @@ class Networks:
         return had_older
 
     def drop(self, networks: Collection[str], policies: Collection[str]) -> None:
-        """Read networks, with their subnets, and QoS policies anew from now on, by their ids."""
+        """Read networks, with their subnets, and QoS policies again from now on, by their ids."""
         if networks:
             self._networks.forget()
         for network in networks:
@@ -73,13 +73,13 @@ class Networks:
     async def network(self, wanted: str, *, fresh: bool = False) -> NeutronNetwork:
         """The network of that id or name, if netdra may use it.
 
-        Names are looked up among the networks that it may use alone. Neutron's ids are UUIDs; a UUID is no name.
+        Names are looked up among the networks that it may use alone. Neutron's ids are UUIDs; a UUID is not a name.
 
         Args:
-            fresh: whether it is read anew, though it may be known.
+            fresh: whether it is read again, though it may be known.
 
         Raises:
-            NoNetworkError: there is none.
+            NoNetworkError: none exists.
             OtherProjectError, UnknownProjectError: there is, and it may not be used.
             AmbiguousError: several have the name.
             NeutronError: another reason.
@@ -144,7 +144,7 @@ class Networks:
         """The subnet of a network that has that id or name.
 
         Raises:
-            NoNetworkError, AmbiguousError: there is none, or there are several.
+            NoNetworkError, AmbiguousError: none exists, or there are several.
             OtherProjectError, UnknownProjectError: netdra may not use it.
             NeutronError: another reason.
         """

@@ -28,7 +28,7 @@ def read(path: Path) -> Mapping[str, PhysnetDefault]:
     """The networks by physical network.
 
     Raises:
-        CloudsError: the file cannot be read, or does not say so.
+        CloudsError: the file cannot be read, or does not state so.
     """
     plain = read_yaml(path)
     try:

@@ -1,6 +1,6 @@
 """The record in Neutron of who looks after a cluster's ports: a security group of the project, which no port has. Pure.
 
-Its description ends in a word that the cluster's controller writes anew again and again; see
+Its description ends in a word that the cluster's controller writes again again and again; see
 `netdra.controller.neutron_ownership`. Of all that a project can own, it needs no network and no further extension.
 """
 

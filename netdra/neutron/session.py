@@ -57,7 +57,7 @@ class _Named(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Token(msgspec.Struct, frozen=True, kw_only=True):
-    """What Keystone says of a token; the token itself is in a header."""
+    """What Keystone states of a token; the token itself is in a header."""
 
     expires_at: datetime
     issued_at: datetime
@@ -184,7 +184,7 @@ class Session:
             self._http = None
 
     async def login(self) -> Login:
-        """Who is logged in, after a login where there is none or its time is nearly over.
+        """Who is logged in, after a login where none exists or its time is nearly over.
 
         A login that failed is answered alike for `FAILED_SECONDS`, unless clouds.yaml is another by then: a
         Keystone that locks users out after some wrong passwords, or is overloaded, is not asked for each port.
@@ -215,7 +215,7 @@ class Session:
             body: what is sent.
 
         Raises:
-            NeutronError: why there is none.
+            NeutronError: why none exists.
         """
         return read(await self.ask(method, path, body), field, kind)
 
@@ -223,7 +223,7 @@ class Session:
         """All objects of a kind; a server that gives them by pages is asked for each page.
 
         The next page is found by the last object of the one before. If that was deleted meanwhile (404), the list is
-        begun anew.
+        begun again.
 
         Args:
             path: the kind's path below the API's version, which ends in the answer's field, `-` for `_`.
@@ -262,7 +262,7 @@ class Session:
             method: HTTP's.
             target: path and query below the API's version.
             body: what is sent.
-            missing_ok: whether an object that is not there is no error.
+            missing_ok: whether an object that is not there is not an error.
             revision: Neutron does it only if the object has that one (its extension `revision-if-match`).
 
         Raises:

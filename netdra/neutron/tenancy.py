@@ -136,10 +136,10 @@ class Tenancy(msgspec.Struct, frozen=True, kw_only=True):
 
         Args:
             networks: those that Neutron answers with.
-            what: what was looked for.
+            what: what was searched for.
 
         Raises:
-            NoNetworkError: there is none.
+            NoNetworkError: none exists.
             OtherProjectError, UnknownProjectError: there are some, and none of them may be used.
             AmbiguousError: there are several.
         """

@@ -8,7 +8,7 @@ it:
 - Where a former daemon has left state, pods come first: the slices are there already, the devices that pods hold must
   be known before the slices are touched, and the pods wait for the process that serves the kubelet and the runtime.
 
-Each part goes on while the others cannot: a part asks another by `netdra.node.view`. The ResourceSlices stay when the
+Each part continues while the others cannot: a part asks another by `netdra.node.view`. The ResourceSlices stay when the
 daemon ends: the next daemon finds them, and the kubelet removes those of a driver that does not come back.
 """
 
@@ -54,7 +54,7 @@ async def run(client: Client, process: Process, settings: NodeSettings) -> None:
     """Be the driver of a node until cancelled.
 
     Raises:
-        NetdraError: a part cannot go on.
+        NetdraError: a part cannot continue.
     """
     descriptors.raise_limit()
     _look_around(settings)

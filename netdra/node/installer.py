@@ -83,7 +83,7 @@ class _Store:
         return ()
 
     def installed(self) -> str:
-        """The digest of the plugin as it stands in the folder; "" if there is none.
+        """The digest of the plugin as it stands in the folder; "" if none exists.
 
         Raises:
             PermanentError: the file there is not netdra's.
@@ -137,7 +137,7 @@ def describe(wanted: PluginInstallation, schema: Path | None = None) -> Describe
         schema: its CNIPluginSchema as YAML; None for `schema.yaml` beside the binary, if there is one.
 
     Raises:
-        NetdraError: the binary is not there, has another digest, or is no plugin for this machine; or its schema
+        NetdraError: the binary is not there, has another digest, or is not a plugin for this machine; or its schema
             cannot be used.
     """
     with _named(wanted):

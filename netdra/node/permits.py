@@ -60,8 +60,8 @@ class NodePermits:
             kept: plugins that count as named by a policy, because the plans were checked with them before.
 
         Raises:
-            InvalidInputError: the plans break a rule; the text says which, and which option of the node's driver allows
-                a plugin or folder.
+            InvalidInputError: the plans break a rule; the text reports which, and which option of the node's driver
+                allows a plugin or folder.
             TemporaryError: the cluster's schemas or policies are not known yet, and one of them might allow it.
         """
         schemas, named = self.schemas(), self.named()
@@ -181,7 +181,7 @@ def resolved(path: str, root: str = "/") -> str | None:
 
 
 def _link(path: str) -> str | None:
-    """Where a symbolic link leads; None if there is none."""
+    """Where a symbolic link leads; None if none exists."""
     try:
         return str(Path(path).readlink())
     except OSError:

@@ -88,7 +88,7 @@ class _Turn:
 class Turns:
     """The claims that are worked on: one task a claim, and `MAX_SIDE_BY_SIDE` of the kubelet's, in hand at the gate.
 
-    Work on a claim that has begun goes on to its end, and keeps the claim's turn, whatever becomes of its caller.
+    Work on a claim that has begun continues to its end, and keeps the claim's turn, whatever becomes of its caller.
     """
 
     def __init__(self, gate: PriorityGate) -> None:

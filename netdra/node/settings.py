@@ -64,7 +64,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def plugins(self) -> PluginPath:
-        """Where CNI plugins are looked for, and which files they see."""
+        """Where CNI plugins are searched for, and which files they see."""
         folders = self.cni_path if self.run_plugins else ()
         return PluginPath(directories=tuple(map(str, folders)), root=str(self.cni_root))
 

@@ -30,7 +30,7 @@ class Signals:
     """The signals of one node.
 
     Attributes:
-        held_changed: the held devices, or the reasons why they cannot be given back, have changed.
+        held_changed: the held devices, or the reasons why they cannot be returned, have changed.
         registrations_changed: other registrations of programs on the node are to be published.
         listed: the runtime has listed its sandboxes.
         ended_unseen: a sandbox may have ended without a hook.

@@ -52,14 +52,14 @@ class NodeView(Protocol):
 
 
 class HeldDevice(msgspec.Struct, frozen=True, kw_only=True):
-    """A device that a claim of this node has, from its allocation until it is given back, or that is in trouble.
+    """A device that a claim of this node has, from its allocation until it is returned, or that is in trouble.
 
     Attributes:
         key: pool and name.
         claim: the claim's uid; "" for a shared device that a plugin has changed while no claim has it.
-        trouble: why it cannot be given back yet, or what a plugin did to it, which its taint has too; "" for nothing.
+        trouble: why it cannot be returned yet, or what a plugin did to it, which its taint has too; "" for nothing.
         is_prepared: whether the claim's record is there. Else only a sandbox's checkpoint has the device: the claim may
-            be deallocated by now, and its device is nobody's until it is given back.
+            be deallocated by now, and its device is nobody's until it is returned.
         facts: the device as the claim was given it; None where that does not matter.
         reference: the claim's name with its uid; None where that does not matter.
     """
@@ -73,7 +73,7 @@ class HeldDevice(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def vf(self) -> str:
-        """The PCI address of the VF that the claim has, "" for a device that is no VF."""
+        """The PCI address of the VF that the claim has, "" for a device that is not a VF."""
         return vf_of(self.facts) if self.facts is not None else ""
 
     @property
@@ -124,4 +124,4 @@ class Holder(Protocol):
 
     @property
     def held(self) -> Sequence[HeldDevice]:
-        """Devices that claims of this node's pods were allocated, and devices that could not be given back."""
+        """Devices that claims of this node's pods were allocated, and devices that could not be returned."""

@@ -37,7 +37,7 @@ class RuntimeRequest(msgspec.Struct, frozen=True):
         service: the service's full name.
         method: the method's name.
         payload: the method's message.
-        timeout: the seconds that the runtime waits, 0 if it does not say.
+        timeout: the seconds that the runtime waits, 0 if it does not report it.
         received: when it came, by the event loop's clock.
     """
 
@@ -67,11 +67,11 @@ class RuntimeConnection:
         self._open: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Read until the end. Requests that are being served by then go on, and their answers are dropped.
+        """Read until the end. Requests that are being served by then continue, and their answers are dropped.
 
         Raises:
             ConnectionLostError: the runtime closed the connection; every end is one of these two.
-            ProtocolError: the runtime sent bytes that are no ttrpc, or does not read the answers to its requests.
+            ProtocolError: the runtime sent bytes that are not ttrpc, or does not read the answers to its requests.
         """
         demux = Demux()
         try:

@@ -1,6 +1,6 @@
 """A server whose peers are not trusted: how many connections there may be, of whom, for how long, holding how much.
 
-Used by `netdra.ops.http` for health and the webhook, and by `netdra.node.registry.connections`. They say how a
+Used by `netdra.ops.http` for health and the webhook, and by `netdra.node.registry.connections`. They state how a
 connection reads its peer's protocol (`BoundedConnection`). What a connection costs before its first request is here:
 the accepted socket, the TLS handshake, and the room that it takes from others.
 """

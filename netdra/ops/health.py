@@ -1,7 +1,7 @@
 """Whether a process is alive and whether it is ready, as the sum of named checks.
 
 Filled by each daemon's start, asked by `netdra.ops.server` for /healthz and /readyz. Alive means that a restart would
-not help; ready that the process does its work now. A check says in words what it saw, also when all is well.
+not help; ready that the process does its work now. A check states in words what it saw, also when all is well.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ProcessHealth:
     """The checks of one process.
 
     Attributes:
-        stopping: told to stop; not ready from then on, whatever the checks say.
+        stopping: told to stop; not ready from then on, whatever the checks state.
     """
 
     def __init__(self) -> None:
@@ -85,8 +85,8 @@ def met(condition: Callable[[], bool], yet: str, then: str = "") -> Check:
 
     Args:
         condition: asked each time.
-        yet: what is said while it does not hold.
-        then: what is said when it does.
+        yet: what is stated while it does not hold.
+        then: what is stated when it does.
     """
 
     def check() -> CheckResult:

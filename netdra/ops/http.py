@@ -98,7 +98,7 @@ async def listening(
 
     Args:
         where: host ("" for all addresses) and port, or a unix socket, which replaces one that is there.
-        respond: says what is answered.
+        respond: states what is answered.
         limits: how much clients may use; `LIMITS` unless given.
         posts: the paths of POST requests; all others take GET and HEAD alone.
         max_body: bytes of a request's body.
@@ -259,7 +259,7 @@ async def _stream(request: BaseRequest, response: StreamResponse, answer: Answer
 
 
 def _of_aiohttp() -> logging.Logger:
-    """The logger for aiohttp, without a client's faults, which are no errors of the process."""
+    """The logger for aiohttp, without a client's faults, which are not errors of the process."""
     chosen = logging.getLogger(f"{__name__}.aiohttp")
     chosen.filters = [
         lambda record: not isinstance((record.exc_info or (None, None))[1], HttpProcessingError | OSError)

@@ -135,7 +135,7 @@ class Json(logging.Formatter):
 
 
 class Repeats(logging.Filter):
-    """Lets a warning or error through once a minute, and says with the next how many like it came between."""
+    """Lets a warning or error through once a minute, and states with the next how many like it came between."""
 
     def __init__(self, seconds: float = REPEAT_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -181,7 +181,7 @@ def _when(record: logging.LogRecord) -> str:
 
 
 def _one_line(text: str) -> str:
-    """What an error says in several lines, or somebody's name with a line break in it, as one line."""
+    """What an error states in several lines, or somebody's name with a line break in it, as one line."""
     return _CONTROL.sub(lambda match: match[0].encode("unicode-escape").decode(), text.replace("\n", "; "))
 
 

@@ -16,7 +16,7 @@ _USAGE = 2
 
 
 def asked(path: str, where: str) -> tuple[bool, str]:
-    """Whether the process says yes, and what it says.
+    """Whether the process states yes, and what it states.
 
     Args:
         path: of `PATHS`.
@@ -43,7 +43,7 @@ def asked(path: str, where: str) -> tuple[bool, str]:
 
 
 def main() -> int:
-    """Print what the process says; 0 for yes, 1 for no, 2 for a wrong call."""
+    """Print what the process states; 0 for yes, 1 for no, 2 for a wrong call."""
     what, *where = sys.argv[1:] or [""]
     if what not in PATHS or len(where) > 1:
         print(f"usage: netdra-health {'|'.join(PATHS)} [SOCKET]  (default: {SOCKET})", file=sys.stderr)

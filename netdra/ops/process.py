@@ -1,6 +1,6 @@
 """One process's life: what it has in hand, and how it ends when it is told to.
 
-Made by `netdra.cli.daemons` and given to each daemon, whose parts add their checks and say what they have in hand. On
+Made by `netdra.cli.daemons` and given to each daemon, whose parts add their checks and state what they have in hand. On
 SIGTERM or SIGINT it stops being ready first; what has begun is finished within a bound; then the work is cancelled,
 which gives leadership and connections back. A second signal ends the process at once.
 """
@@ -33,7 +33,7 @@ class Bounds:
     """How long an end may take, in seconds.
 
     Attributes:
-        drain: how long it goes on as before, not ready any more, so that nobody is sent here who could be.
+        drain: how long it continues as before, not ready any more, so that nobody is sent here who could be.
         finish: how long what has begun may take, and after it the end itself.
     """
 

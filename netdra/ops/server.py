@@ -1,8 +1,8 @@
 """What every process tells over HTTP about how it is: /metrics, /healthz and /readyz.
 
 Started by `netdra.cli.daemons` for every daemon; the webhook gives the same answers on its own port. It answers GET
-alone, has no secret to tell, and is not authenticated: who may reach it is said by the address it listens on. On a unix
-socket it is asked by `netdra.ops.probe`.
+alone, has no secret to tell, and is not authenticated: who may reach it is stated by the address it listens on. On a
+unix socket it is asked by `netdra.ops.probe`.
 """
 
 from __future__ import annotations

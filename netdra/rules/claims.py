@@ -52,7 +52,7 @@ def check_claim(
     topologies: Mapping[str, NetworkTopology],
     classes: Mapping[str, DeviceClass],
 ) -> tuple[Finding, ...]:
-    """What is wrong with a claim's requests, as far as they are for topologies.
+    """The errors in a claim's requests, as far as they are for topologies.
 
     Args:
         claim: as its author wrote it.
@@ -117,7 +117,7 @@ def _given(named: str, wanted: DeviceClaim, path: Path) -> tuple[list[_Given], l
 def _values(
     claim: ResourceClaim | ResourceClaimTemplate, topology: NetworkTopology, given: Sequence[_Given]
 ) -> Iterator[Finding]:
-    """What is wrong with a claim's values for a topology. The values of each pod of a StatefulSet are looked at."""
+    """The errors in a claim's values for a topology. The values of each pod of a StatefulSet are inspected."""
     declared, values = topology.spec.parameters, [entry.values for entry in given]
     if not declared and not values:
         return
@@ -203,8 +203,8 @@ def check_own_configuration(
 
     Args:
         named: the claim as messages call it.
-        opaque: the configuration; that for another driver is none of ours.
-        requests: the requests that it is for, all if there are none.
+        opaque: the configuration; that for another driver is none of netdra.
+        requests: the requests that it is for, all if none exist.
         path: its place.
     """
     if opaque is None or opaque.driver != names.DRIVER:
@@ -248,7 +248,7 @@ def _choices(request: DeviceRequest, path: Path) -> Iterator[tuple[ExactDeviceRe
 def _against(
     named: str, name: str, wishes: Sequence[_Wish], topologies: Mapping[str, NetworkTopology], path: Path
 ) -> Iterator[Finding]:
-    """What is wrong with all wishes for one topology."""
+    """The errors in all wishes for one topology."""
     if name not in topologies:
         yield Finding(
             what=f'{named} requests devices of NetworkTopology "{name}", which does not exist',

@@ -69,7 +69,7 @@ def check_config(device_class: DeviceClass, schemas: Sequence[CNIPluginSchema]) 
 def check_reference(
     device_class: DeviceClass, topologies: Mapping[str, NetworkTopology]
 ) -> Iterator[tuple[Finding, bool]]:
-    """What is wrong with the topology and step that a class is of, and whether that is certain.
+    """The errors in the topology and step that a class is of, and whether that is certain.
 
     Args:
         device_class: as administrators wrote it.

@@ -25,7 +25,7 @@ _FIELDS = ("key", "operator", "value", "effect", "tolerationSeconds")
 
 
 def check_plugin(plugin: CNIPlugin) -> Iterator[Finding]:
-    """What is wrong with a plugin beyond its kind's definition."""
+    """The errors in a plugin beyond its kind's definition."""
     named = f'CNIPlugin "{plugin.name}"'
     for finding in (*_nodes(plugin), *_schema(plugin)):
         yield msgspec.structs.replace(finding, what=f"{named}: {finding.what}")

@@ -40,12 +40,12 @@ _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
 
 def check_config(config: Mapping[str, Any], contract: Contract, supplied: str = "") -> Iterator[Finding]:
-    """What is wrong with a config; references are resolved nowhere, only allowed where a string may stand.
+    """The errors in a config; references are resolved nowhere, only allowed where a string may stand.
 
     Args:
         config: as the topology's author wrote it.
         contract: the plugin's.
-        supplied: a parameter that netdra will fill in, so its absence is no mistake.
+        supplied: a parameter that netdra will fill in, so its absence is not a mistake.
     """
     prefix = f'CNIPluginSchema "{contract.schema}"'
     given: dict[str, str] = {}
@@ -112,9 +112,9 @@ def _value(value: Any, shape: Shape, path: Path) -> Iterator[Finding]:
 
 
 def _reference(text: str, shape: Shape, path: Path) -> Iterator[Finding]:
-    """What is wrong with a text with references, as far as their fields show what it will be.
+    """The errors in a text with references, as far as their fields show what it will be.
 
-    `graph` reports texts that are no references, and references to steps that are not there.
+    `graph` reports texts that are not references, and references to steps that are not there.
     """
     kinds = {shape.kind, *(part.kind for part in shape.parts if shape.kind == "either")}
     try:

@@ -1,7 +1,7 @@
 """What a step may name of the node: the device that was allocated, interfaces of its own sandbox, and nothing else.
 
 Decision D31. Called with a topology's plan by the checks at admission, with a claim's plans by the node before it
-prepares and attaches, and by `netdra.chain` before anything runs. Plugins' schemas say which keys name what
+prepares and attaches, and by `netdra.chain` before anything runs. Plugins' schemas reports which keys name what
 (`format`); the schemas that netdra ships count also where a user's own schema stands above them. Pure but for `allows`.
 
 Most plugins are Go programs, which read `DataDir` as `dataDir`: a key that only differs so from one that counts is
@@ -100,7 +100,7 @@ def check(
         plans: the plans to be run.
         contracts: as `contracts_of` finds them.
         permits: what the node permits; None where that is not known, or all plans are an administrator's own.
-        allocated: whether every root step is to have a device, also if the plan does not say which.
+        allocated: whether every root step is to have a device, also if the plan does not reports which.
     """
     return tuple(
         finding

@@ -40,7 +40,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         text: the type as it is written.
         kind: how the value is built; `either` has its alternatives in `parts`, `list` and `map` their element there.
-        properties: an object's values; `closed` says that there may be no others.
+        properties: an object's values; `closed` reports that there may be no others.
         format: what a text, or each text of a list, names; among alternatives it is for those that are texts.
     """
 
@@ -89,7 +89,7 @@ def compile_schema(schema: CNIPluginSchema) -> Contract:
     """A schema's contract.
 
     Raises:
-        InvalidInputError: the schema contradicts itself; the text says everything that is wrong with it.
+        InvalidInputError: the schema contradicts itself; the text states everything that is wrong with it.
     """
     contract, findings = examine(schema)
     refuse(findings)

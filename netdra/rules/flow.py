@@ -24,7 +24,7 @@ _OF_INTERFACES = frozenset({"interfaceName", "mac", "sandbox", "interfaces"})
 
 
 class Flow(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step's result holds, as far as contracts say.
+    """What a step's result holds, as far as contracts state.
 
     Attributes:
         certain: the interfaces that are there in any case, each as its step and a number.

@@ -62,7 +62,7 @@ def of_topology(
         offered: the devices.
         schemas: the cluster's plugin schemas, without those that contradict themselves.
         labels: of Nodes by name, as far as they are known; None if they are not.
-        in_time: whether there is time left; without it, no further device is looked at.
+        in_time: whether there is time left; without it, no further device is inspected.
     """
     graph, _ = examine(topology)
     if graph is None or not any(graph.facts.values()) or interfaces.examine([graph])[1]:
@@ -258,7 +258,7 @@ class _Forecast:
                 yield self._graph.about(second.name, what, hint=hint, path=("config", "name"))
 
     def names_of(self, name: str, request: ExactDeviceRequest | None = None) -> list[tuple[PossibleDevice, str]]:
-        """The interface's name of a root step for each device that it could have, where config.name says it."""
+        """The interface's name of a root step for each device that it could have, where config.name states it."""
         if name not in self._named:
             step = next(root for root in self._graph.roots if root.name == name)
             devices = self._candidates(step) if isinstance(step.config.get("name"), str) else []

@@ -2,7 +2,7 @@
 
 A vendor's or administrator's schema counts in place of netdra's (decision D35). Its author is shown what is no longer
 refused when a topology is written, by the webhook, `netdra validate` and the schema's status. What a step may name of
-the node is checked by netdra's schema all the same (decision D31). Pure.
+the node is checked by netdra's schema anyway (decision D31). Pure.
 """
 
 from __future__ import annotations

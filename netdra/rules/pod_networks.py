@@ -1,4 +1,4 @@
-"""What is wrong with PodNetworks, and with the steps that use them. Pure.
+"""The errors in PodNetworks, and with the steps that use them. Pure.
 
 Called by the webhook, by `netdra validate`, and by the controller, which assigns no address of a network that is wrong.
 """
@@ -17,7 +17,7 @@ from netdra.rules.networks import tags
 
 
 def check(network: PodNetwork) -> tuple[Finding, ...]:
-    """What is wrong with a PodNetwork by itself; no address of it is assigned."""
+    """The errors in a PodNetwork by itself; no address of it is assigned."""
     findings = [
         Finding(f'PodNetwork "{network.name}": {finding.what}', finding.hint, ("spec", *finding.path))
         for finding in _of_spec(network)
@@ -135,7 +135,7 @@ def _of_range(entry: AddressRange, subnet: Network, path: Path) -> Iterator[Find
 
 
 def _bound(field: str, text: str, subnet: Network) -> Iterator[tuple[str, str]]:
-    """What is wrong with one address of a range, with what to do."""
+    """The errors in one address of a range, with what to do."""
     if not text:
         return
     inside = hosts(subnet)
@@ -241,6 +241,6 @@ def _subnet_hint(text: str) -> str:
 
 
 def _may_be_one_wire(one: PodNetwork, other: PodNetwork) -> bool:
-    """Whether nothing says that two networks are on different wires."""
+    """Whether nothing reports that two networks are on different wires."""
     pairs = ((one.spec.vlan, other.spec.vlan), (one.spec.physnet, other.spec.physnet))
     return all(not first or not second or first == second for first, second in pairs)

@@ -102,7 +102,7 @@ def _is_program(step: PlannedStep) -> bool:
 
 
 def _parameters(step: Step | PlannedStep, contract: Contract, given: str = "") -> Iterator[Finding]:
-    """What is wrong with a step's parameters; the hint names those that only netdra's own step has."""
+    """The errors in a step's parameters; the hint names those that only netdra's own step has."""
     config = {key: value for key, value in step.config.items() if key not in RESERVED_KEYS}
     inner = shipped.contracts([step.type]).get(step.type) if step.plugin != step.type else None
     for finding in check_config(config, contract, given):

@@ -60,7 +60,7 @@ def check_topology(topology: NetworkTopology, schemas: Sequence[CNIPluginSchema]
 
 
 def check_configs(topology: NetworkTopology, described: Collection[str] = ()) -> tuple[Finding, ...]:
-    """What is wrong with a topology's graph and configs by netdra's own schemas.
+    """The errors in a topology's graph and configs by netdra's own schemas.
 
     Asked when a claim is prepared: the webhook may have been away. A schema of the cluster does not count against a
     topology that was there before it, so plugins with such a schema are skipped, except for the built-in steps.
@@ -120,7 +120,7 @@ def check_together(topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[
     """What is wrong between topologies: DeviceClasses of one name, extended resources that two of them offer.
 
     Yields:
-        the name of the later topology, and what is wrong with it.
+        the name of the later topology, and the errors in it.
     """
     classes: dict[str, str] = {}
     resources: dict[str, str] = {}
@@ -149,7 +149,7 @@ _PHYSNET = re.compile(r"\bphysnet\b")
 
 
 def _configs(compiled: Graph, contracts: Mapping[str, Contract]) -> tuple[Finding, ...]:
-    """What is wrong with the topology by its plugins' contracts, for all values that claims may give."""
+    """The errors in the topology by its plugins' contracts, for all values that claims may give."""
     samples = {parameter.name: parameters.examples(parameter) for parameter in compiled.parameters}
     variants = min(max(map(len, samples.values()), default=1), _MOST_VARIANTS)
     by_place: dict[tuple[Path, str], Finding] = {}

@@ -1,4 +1,4 @@
-"""Values that a step would refuse beyond what its plugin's schema says: values that do not go together.
+"""Values that a step would refuse beyond what its plugin's schema states: values that do not go together.
 
 Called by `pod` with the plans of a pod. It asks the same rules as the steps themselves (`netdra.model.texts`), so
 that a step which begins has a config that can be carried out. A value with a reference passes, unless the step would
@@ -36,7 +36,7 @@ _MOVERS: Mapping[str, tuple[str, ...]] = {
 
 
 def check_values(step: PlannedStep, name_of: Callable[[str], str]) -> Iterator[Finding]:
-    """What is wrong with a step's values by themselves.
+    """The errors in a step's values by themselves.
 
     Args:
         step: the step.
@@ -258,7 +258,7 @@ def _routes(step: PlannedStep) -> Iterator[Finding]:
 
 
 def _route(path: Path, entry: Mapping[str, Any], places: dict[str, int]) -> Iterator[Finding]:
-    """What is wrong with one route.
+    """The errors in one route.
 
     Args:
         path: its place.

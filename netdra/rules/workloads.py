@@ -99,7 +99,7 @@ def known_objects(written: Iterable[object]) -> Objects:
 
 
 def check(workload: Workload, objects: Objects) -> Iterator[Wrong]:
-    """What is wrong with one workload."""
+    """The errors in one workload."""
     entries = workload.spec.resource_claims or ()
     yield from _entries(workload, entries)
     yield from _listed(workload, entries)
@@ -119,7 +119,7 @@ def check(workload: Workload, objects: Objects) -> Iterator[Wrong]:
 
 
 def check_together(workloads: Sequence[Workload], objects: Objects) -> Iterator[tuple[Workload, Wrong]]:
-    """What is wrong with several workloads: a claim whose device goes into one pod, and that several name."""
+    """The errors in several workloads: a claim whose device goes into one pod, and that several name."""
     users: dict[tuple[str, str], Workload] = {}
     for workload in workloads:
         for at, entry in enumerate(workload.spec.resource_claims or ()):
@@ -217,7 +217,7 @@ def _quoted(text: str) -> str:
 
 
 def _claim(workload: Workload, entry: PodClaim, place: Path, objects: Objects) -> tuple[Claim | None, Sequence[Wrong]]:
-    """The object of an entry, or why there is none."""
+    """The object of an entry, or why none exists."""
     if bool(entry.resource_claim_name) == bool(entry.resource_claim_template_name):
         return None, ()
     if not names.is_subdomain(entry.resource_claim_name or entry.resource_claim_template_name or ""):

@@ -103,7 +103,7 @@ def shortage(consumed: Mapping[str, Consumption], capacities: Mapping[str, Capac
     """The name of the first capacity that stands in the way; None if everything fits.
 
     Args:
-        consumed: what `consumption` said.
+        consumed: what `consumption` stated.
         capacities: the device's.
         in_use: what other claims consume of the device already.
     """

@@ -92,7 +92,7 @@ def _sharing(device: Device, wanted: Holding, same: Sequence[Holding]) -> str:
 
 
 def _capacity(device: Device, wanted: Holding, same: Sequence[Holding]) -> str:
-    """What of a shared device's capacity is short, or was not consumed as its policy says (decision D5)."""
+    """What of a shared device's capacity is short, or was not consumed as its policy states (decision D5)."""
     if not device.allow_multiple_allocations:
         return ""
     capacities = {name: parse(capacity) for name, capacity in device.capacity.items()}

@@ -33,7 +33,7 @@ def is_advanced(device: Device) -> bool:
 
 
 def set_faults(counters: CounterSet) -> Iterator[str]:
-    """What is wrong with a counter set."""
+    """The errors in a counter set."""
     if not names.is_label(counters.name):
         yield f'"{counters.name}" is not a DNS label'
     if not 0 < len(counters.counters) <= MAX_COUNTERS:
@@ -44,12 +44,12 @@ def set_faults(counters: CounterSet) -> Iterator[str]:
 
 
 def device_faults(device: Device, sets: Mapping[str, CounterSet], features: Features) -> Iterator[str]:
-    """What is wrong with a device.
+    """The errors in a device.
 
     Args:
         device: as it would be published.
         sets: the counter sets of its pool that will be published.
-        features: what the API server takes; what it would drop without a word counts as a fault here.
+        features: the features that the API server supports; what it would drop without a word counts as a fault here.
     """
     if not names.is_label(device.name):
         yield f'"{device.name}" is not a DNS label'

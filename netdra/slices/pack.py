@@ -62,7 +62,7 @@ def layout(result: ExposureResult, *, node: str, features: Features = DEFAULT_FE
 
     Args:
         result: what the node offers.
-        features: what the API server takes.
+        features: the features that the API server supports.
         generation: the pools' generation.
     """
     devices: dict[str, list[ExposedDevice]] = {}

@@ -1,4 +1,4 @@
-"""What is wrong with ResourceSlices that somebody wrote or a cluster printed, and what of them netdra does not read.
+"""The errors in ResourceSlices that somebody wrote or a cluster printed, and what of them netdra does not read.
 
 Used by `netdra validate` and `netdra simulate`. Pure. Follows k8s.io/api/resource/v1 of Kubernetes 1.37 for the names
 of fields, and k8s.io/kubernetes/pkg/apis/resource/validation for what the API server refuses.
@@ -107,7 +107,7 @@ def misread(value: Mapping[str, Any]) -> list[Misread]:
 
 
 def faults(slices: Iterable[ResourceSlice]) -> Iterator[tuple[ResourceSlice, Finding]]:
-    """What the API server refuses in slices; counter sets are looked for in all slices of a pool that is complete."""
+    """What the API server refuses in slices; counter sets are searched for in all slices of a pool that is complete."""
     by_driver: dict[str, list[ResourceSlice]] = {}
     for one in slices:
         by_driver.setdefault(one.spec.driver, []).append(one)
@@ -153,7 +153,7 @@ def _slice_faults(spec: ResourceSliceSpec, sets: Mapping[str, CounterSet] | None
 
 
 def _where(spec: ResourceSliceSpec) -> Iterator[tuple[str, bool]]:
-    """The fields that say which nodes a slice is for, and whether each is given."""
+    """The fields that reports which nodes a slice is for, and whether each is given."""
     yield "nodeName", bool(spec.node_name)
     yield "nodeSelector", spec.node_selector is not None
     yield "allNodes", spec.all_nodes

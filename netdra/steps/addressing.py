@@ -78,8 +78,8 @@ def checked_route(params: RouteParams, where: str) -> Route:
     """A route as the kernel takes it, without its link.
 
     Raises:
-        InvalidInputError: the destination or a router is no address, the two do not go together, or a field is there
-            by both of its names.
+        InvalidInputError: the destination or a router is not an address, the two do not go together, or a field is
+            there by both of its names.
     """
     one, other = texts.said_twice(msgspec.structs.asdict(params))
     if one:

@@ -1,7 +1,7 @@
 """An allocated device as it is before a plugin gets it, and how it becomes that again, whatever the plugin did (D27).
 
-Built-in steps record what they change and give it back. A binary only says that it does so. `netdra.chain.execute`
-therefore has the binary's device looked at before ADD and after DEL: differences are restored here, without the plugin.
+Built-in steps record what they change and give it back. A binary only reports that it does so. `netdra.chain.execute`
+therefore has the binary's device inspected before ADD and after DEL: differences are restored here, without the plugin.
 A device that several claims share is compared around each call of a plugin (D55): it must not change at all.
 """
 
@@ -147,7 +147,7 @@ def changes(record: Allocated, site: Site) -> tuple[tuple[str, ...], tuple[str, 
 
 
 def without_rates(record: Allocated) -> Allocated:
-    """A record that says nothing of the device's rates, which have been restored by themselves."""
+    """A record that reports nothing of the device's rates, which have been restored by themselves."""
     if record.function is None:
         return record
     before = msgspec.structs.replace(record.function.before, min_rate=None, max_rate=None)
@@ -290,7 +290,7 @@ def _lost(called: str, moved: Moved, netdev: Link, site: Site) -> Iterator[Diffe
 def _where(moved: Moved, site: Site) -> tuple[Link | None, bool]:
     """A netdev, wherever it is, and whether that is the host.
 
-    A virtual netdev is looked for on the host first: the plugin may have made another one of its kind in the pod.
+    A virtual netdev is searched for on the host first: the plugin may have made another one of its kind in the pod.
     """
     virtual = not moved.device.is_physical
     netdev = _virtual_on_host(moved, site) if virtual else None

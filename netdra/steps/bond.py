@@ -28,7 +28,7 @@ Flag = bool | Annotated[int, msgspec.Meta(ge=0, le=1)]
 
 
 class BondLink(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """One member, by its name in the pod; the rest is what a result says of an interface beside its name."""
+    """One member, by its name in the pod; the rest is what a result states of an interface beside its name."""
 
     name: str
     mac: str = ""

@@ -114,7 +114,7 @@ def apply(
 def undo(kind: str, record: Mapping[str, Any], site: Site) -> tuple[str, ...]:
     """Undo a step by its record; everything is tried, and all failures are raised together.
 
-    Returns what could not be given back and does not matter for the device's next user.
+    Returns what could not be returned and does not matter for the device's next user.
 
     Raises:
         PermanentError: something is left to undo.
@@ -199,7 +199,7 @@ def check_vf(order: Order, site: Site) -> tuple[str, ...]:
     """How the VF of a program's step differs from what it was set to, in words.
 
     Raises:
-        NetdraError: the kernel refused, or the device is no VF any more.
+        NetdraError: the kernel refused, or the device is not a VF any more.
     """
     return (*rated.check(order, site), *sriov.check_settings(order, site), *vf_link.check(order, site))
 

@@ -33,7 +33,7 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
     """What every step's config may hold; a step's own parameters come on top, and anything else is refused.
 
     `name` is the interface's and was settled when the plan was made. Runtimes give `runtimeConfig`, `deviceID`, `args`
-    and `cniVersion` to plugins; here they mean something only where a step says so.
+    and `cniVersion` to plugins; here they mean something only where a step states so.
     """
 
     name: str = ""
@@ -119,7 +119,7 @@ class Site(msgspec.Struct, frozen=True):
         holder: which other sandbox has a device, by the device's key; "" for none.
         port_holder: which other sandbox has a port of a PCI function, by the function's address; "" for none.
         device_files: which device files pods may be given.
-        notes: what the acting step has to say though it succeeds; the caller takes them.
+        notes: what the acting step has to state though it succeeds; the caller takes them.
     """
 
     host: Socket
@@ -194,9 +194,9 @@ class Builtin(Generic[P, R]):
         observe: find what is to be changed, refuse what cannot be changed, and record how it is now. Changes nothing.
         apply: act, and return the result: the previous result with what the step made or changed.
         undo: give back what `observe` saw, also if `apply` was cut off or never ran, also twice; return what could
-            not be given back and does not matter for the device's next user. Works without the pod's namespace.
+            not be returned and does not matter for the device's next user. Works without the pod's namespace.
         check: the step's drift, in words. It is given the result of all steps that build on this one: what those
-            changed is no drift, nor what the order's `later` steps changed.
+            changed is not a drift, nor what the order's `later` steps changed.
     """
 
     params: type[P]

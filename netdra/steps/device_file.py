@@ -1,4 +1,4 @@
-"""The device-file step: a pod's containers get a character device of the node that is no network interface.
+"""The device-file step: a pod's containers get a character device of the node that is not a network interface.
 
 Changes nothing on the node: the result tells of the file, which reaches containers through CDI. The step asks again
 whether the node's operator allows the file. The pod is given the device by its numbers, so another file that comes to
@@ -21,7 +21,7 @@ class FileParams(Params, frozen=True, kw_only=True):
 
 
 class FileRecord(Record, frozen=True, kw_only=True):
-    """A device file as it was looked at."""
+    """A device file as it was inspected."""
 
     path: str
     number: tuple[int, int]

@@ -46,7 +46,7 @@ def find(sock: Socket, sysfs: Sysfs, device: DeviceIdentity, *names: str, same_m
         sock: a socket in that namespace.
         sysfs: the host's.
         device: what the device is recognised by.
-        names: what it may be called; a virtual device is looked for under these alone.
+        names: what it may be called; a virtual device is searched for under these alone.
         same_mac: whether a virtual device must still have the MAC that it had. A device that was given to a pod need
             not: in a namespace of its own the name is enough.
     """
@@ -96,7 +96,7 @@ def await_return(
         host: where it comes back.
         sysfs: the host's.
         device: what it is recognised by: other links that come meanwhile, perhaps hundreds a second, are no reason to
-            look for it.
+            search for it.
         find: finds the device there.
         deadline: until when to wait, on the monotonic clock.
     """

@@ -1,4 +1,4 @@
-"""IPAM of built-in steps: any step may carry `ipam`, and delegates to its plugin as the CNI specification says.
+"""IPAM of built-in steps: any step may carry `ipam`, and delegates to its plugin as the CNI specification states.
 
 Called by `builtin`: ADD after the step has made its interface, DEL before it is undone, with the whole config of the
 step on stdin. The lease is released on every path, since DEL needs nothing but the plan.
@@ -66,7 +66,7 @@ def add(lease: IpamLease, result: StepResult, site: Site) -> tuple[IpamLease, St
     """Take a lease: return it with the addresses and routes for the interface, and the plugin's result.
 
     Raises:
-        PluginError: the plugin failed; release the lease all the same.
+        PluginError: the plugin failed; release the lease anyway.
         InvalidInputError: it gave no address.
     """
     plugin = find(lease, site.plugins, site.remaining(), site.lock)
@@ -88,7 +88,7 @@ def configure(added: AddedAddressing, site: Site) -> None:
 
 
 def release(lease: IpamLease, site: Site) -> None:
-    """Take leased addresses off the interface, and give the lease back; twice is no error.
+    """Take leased addresses off the interface, and give the lease back; twice is not an error.
 
     Raises:
         PluginError: the plugin failed.
@@ -102,7 +102,7 @@ def release(lease: IpamLease, site: Site) -> None:
 
 
 def check(lease: IpamLease, final: StepResult, site: Site) -> tuple[str, ...]:
-    """Whether the plugin still knows of the lease."""
+    """Whether the plugin still knows the lease."""
     plugin = find(lease, site.plugins, site.remaining())
     if not protocol.can_check(plugin):
         return ()

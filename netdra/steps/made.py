@@ -15,7 +15,7 @@ class Made(Record, frozen=True, kw_only=True):
 
 
 def unmake(made: Made, site: Site) -> None:
-    """Delete the interface; one that is not there, or has gone with the namespace, is no error.
+    """Delete the interface; one that is not there, or has gone with the namespace, is not an error.
 
     Raises:
         KernelError: the kernel refused.

@@ -177,7 +177,7 @@ def move_in(
 def give_back(moved: Moved, site: Site) -> tuple[str, ...]:
     """Bring the device back to the host as it was, from wherever it is; nothing is done if all of that is so already.
 
-    Returns what could not be given back and concerns the host alone: a name taken meanwhile, an address, a route.
+    Returns what could not be returned and concerns the host alone: a name taken meanwhile, an address, a route.
 
     Raises:
         PermanentError: a device that the machine still has is neither in the pod nor on the host.
@@ -374,7 +374,7 @@ def restore(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
 
 
 def _is_changed(moved: Moved, back: Link) -> bool:
-    """Whether the device, as it came back, has been changed since, so that it must be read anew."""
+    """Whether the device, as it came back, has been changed since, so that it must be read again."""
     return (
         (moved.name, moved.mtu, moved.mac) != (back.name, back.mtu, back.address)
         or moved.device.permanent_mac != back.permanent_address
@@ -384,7 +384,7 @@ def _is_changed(moved: Moved, back: Link) -> bool:
 
 
 def _restore_settings(moved: Moved, back: Link, site: Site) -> tuple[ChangedSetting, ...]:
-    """Restore the settings; return those that differ all the same."""
+    """Restore the settings; return those that differ anyway."""
     present = link.get(site.host, back.index) if _is_changed(moved, back) else back
     return settings.restore(moved.settings, present, site.host)[0]
 

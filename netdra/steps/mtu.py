@@ -66,7 +66,7 @@ def limit(netdev: Link, links: Sequence[Link], mtu: int, most: int) -> tuple[str
     Args:
         links: all of its namespace.
         mtu: what it is to have.
-        most: the greatest that its driver takes, 0 if it does not say.
+        most: the greatest that its driver takes, 0 if it does not report it.
     """
     for other in links:
         if other.master == netdev.index and netdev.kind == "bond" and other.mtu < mtu:

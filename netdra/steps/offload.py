@@ -84,7 +84,7 @@ def state(
     """The parameters to be set on a device, their present values, and what the device cannot do, in words.
 
     Raises:
-        InvalidInputError: there is no such feature, or the device has no such setting.
+        InvalidInputError: no such feature exists, or the device has no such setting.
         KernelError: the device has none of a group's settings.
     """
     if not params.features and not params.groups:

@@ -1,7 +1,7 @@
 """What is different for a VF with a port in Neutron: which settings a driver may refuse, its addresses and routes.
 
 Used by `sriov`. Settings that isolate the port must be as Neutron has them: MAC, VLAN, the spoof check, a port that is
-down. If a driver refuses another setting, the step notes it and goes on without.
+down. If a driver refuses another setting, the step notes it and continues without.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def added(order: Order, port: PlannedPort) -> AddedAddressing:
     """The addresses and routes of a port, for the step's interface.
 
     Raises:
-        InvalidInputError: a text is no address or route.
+        InvalidInputError: a text is not an address or route.
     """
     where = f"{order.called}, port {port.port_id}"
     routes = (

@@ -3,11 +3,11 @@
 Called by `netdra.steps.builtin` and, for programs, by `netdra.chain.execute`, after the step itself: a driver that is
 bound to the VF, or a program, may reset its rates. The PF has the VF send at most what was allocated, and guarantees as
 much where its driver can. A driver that can do neither fails the step: the other claims of the PF were promised their
-parts of the link, and only limits on all VFs keep these promises. Few drivers guarantee a rate, so a step goes on
+parts of the link, and only limits on all VFs keep these promises. Few drivers guarantee a rate, so a step continues
 without the guarantee, and notes that.
 
 Some drivers (drivers/net/ethernet/intel/igb, ixgbe) change no rate while the PF has no link, not even to none. A pod
-must be able to end then all the same. So a VF may keep a limit, and each claim has its rates set, also one without
+must be able to end then anyway. So a VF may keep a limit, and each claim has its rates set, also one without
 bandwidth.
 """
 
@@ -31,7 +31,7 @@ from netdra.steps.sriov import VirtualFunction
 class Rates(NamedTuple):
     """What a VF is to have, in Mbit/s: `least` is guaranteed (0 for nothing), and `most` is never exceeded.
 
-    `must` says that the step's config asks for the guarantee, so that there is no going on without.
+    `must` reports that the step's config asks for the guarantee, so that there is no going on without.
     """
 
     least: int
@@ -40,10 +40,10 @@ class Rates(NamedTuple):
 
 
 def wanted(order: Order) -> Rates | None:
-    """The rates of a step's device; None if it is no pooled VF, or has no bandwidth and the step sets rates by itself.
+    """The rates of a step's device; None if it is not a pooled VF, or has no bandwidth and the step sets rates itself.
 
-    What the step's config or the VF's port in Neutron says counts as far as it is less than what was allocated. The
-    rules refuse a config that says more (`netdra.rules.values`).
+    What the step's config or the VF's port in Neutron states counts as far as it is less than what was allocated. The
+    rules refuse a config that states more (`netdra.rules.values`).
     """
     if order.device is None or not order.device.pooled:
         return None
@@ -69,7 +69,7 @@ def observe(order: Order, site: Site) -> VirtualFunction | None:
     """A step's VF with the rates that it has, to be recorded before they are set; None if none are to be set.
 
     Raises:
-        PermanentError: the device is no VF, or its PF reports none.
+        PermanentError: the device is not a VF, or its PF reports none.
         KernelError: the kernel refused.
     """
     rates = wanted(order)
@@ -114,7 +114,7 @@ def check(order: Order, site: Site) -> tuple[str, ...]:
     """What is otherwise than `apply` left it, in words.
 
     Raises:
-        PermanentError: the device is no VF any more.
+        PermanentError: the device is not a VF any more.
         KernelError: the kernel refused.
     """
     rates = wanted(order)
@@ -132,9 +132,9 @@ def check(order: Order, site: Site) -> tuple[str, ...]:
 
 
 def undo(record: VirtualFunction | None, site: Site) -> tuple[str, ...]:
-    """Give the VF the rates back that it had by a record, and nothing else of that; done already is no error.
+    """Give the VF the rates back that it had by a record, and nothing else of that; done already is not an error.
 
-    Returns what could not be given back while the PF has no link.
+    Returns what could not be returned while the PF has no link.
 
     Raises:
         KernelError: the PF's driver refused.

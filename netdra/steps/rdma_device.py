@@ -53,7 +53,7 @@ class RdmaMoved(Record, frozen=True, kw_only=True):
 
 
 def _prepare(order: Order, params: RdmaParams) -> None:
-    """Nothing can be checked before the devices are looked at."""
+    """Nothing can be checked before the devices are inspected."""
 
 
 def _observe(order: Order, params: RdmaParams, site: Site) -> RdmaMoved:
@@ -106,7 +106,7 @@ def _undo(record: RdmaMoved, site: Site) -> tuple[str, ...]:
 
 
 def bring_back(name: str, site: Site) -> None:
-    """Move an RDMA device from the pod to the host; one that never moved, or is back already, is no error.
+    """Move an RDMA device from the pod to the host; one that never moved, or is back already, is not an error.
 
     Raises:
         KernelError: the kernel refused.

@@ -217,7 +217,7 @@ def _message(netdev: Link, sock: Socket) -> Message:
 
 
 def _present(netdev: Link, message: Message, groups: Sequence[str]) -> DeviceSettings:
-    """The settings that are no sysctls."""
+    """The settings that are not sysctls."""
     with Socket(NETLINK_GENERIC) as generic:
         features, values = ethtool.read_all(generic, netdev.index, groups)
     if netdev.kind in FOLLOWERS and features:

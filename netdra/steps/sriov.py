@@ -1,7 +1,7 @@
 """The sriov step: a virtual function is set up through its PF, moves into the pod, and comes back as it was.
 
 Takes the parameters of the CNI plugin of that name too (`vlanQoS`, `vlanProto`, `link_state`, `min_tx_rate` ...). A VF
-without a netdev, because a userspace driver has it, is set up all the same, and its result is a device. A step whose VF
+without a netdev, because a userspace driver has it, is set up anyway, and its result is a device. A step whose VF
 has a port in Neutron takes the port's values (docs/neutron.md). Settings that isolate the port (MAC, VLAN, the spoof
 check, a port that is down) must be as the port has them; if the driver refuses another setting, the step notes it.
 """
@@ -331,7 +331,7 @@ def _only_wanted(now: VF, wanted: VF) -> VF:
 
 
 def seen(address: str, site: Site) -> VirtualFunction | None:
-    """All settings that a PF has for its VF just now; None for a device that is no VF, or if the PF reports none.
+    """All settings that a PF has for its VF just now; None for a device that is not a VF, or if the PF reports none.
 
     Raises:
         KernelError: the kernel refused.
@@ -349,7 +349,7 @@ def seen(address: str, site: Site) -> VirtualFunction | None:
 def restore_settings(record: VirtualFunction, site: Site) -> tuple[str, ...]:
     """Give the PF back the settings that it had for its VF. The MAC it forgets instead, so that the VF may set its own.
 
-    A driver may refuse one of them, such as the rates while the PF has no link: the others are restored all the same.
+    A driver may refuse one of them, such as the rates while the PF has no link: the others are restored anyway.
 
     Raises:
         NetdraError: the PF's driver refused some; the text has each.

@@ -43,7 +43,7 @@ def write(space: Namespace, values: Mapping[str, str]) -> None:
 
 
 def restorable(space: Namespace, paths: Sequence[str]) -> dict[str, str]:
-    """The values of settings in a namespace, by path; the kernel takes each as it is, so each can be given back.
+    """The values of settings in a namespace, by path; the kernel takes each as it is, so each can be returned.
 
     Raises:
         PermanentError: the kernel does not take a value that a setting has, so a change could not be undone.

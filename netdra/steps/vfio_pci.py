@@ -158,7 +158,7 @@ def _check(order: Order, params: VfioParams, _: StepResult, site: Site) -> tuple
 
 
 def restore_netdev(moved: Moved, site: Site) -> tuple[str, ...]:
-    """The driver makes the netdev anew when it takes the device; the netdev gets its old name and settings.
+    """The driver makes the netdev again when it takes the device; the netdev gets its old name and settings.
 
     Returns what could not be restored, in words.
 

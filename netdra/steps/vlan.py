@@ -1,7 +1,8 @@
 """The vlan step: a VLAN interface in the pod, on an interface of the pod or of the host.
 
 Takes the parameters of the CNI plugin of that name too (`vlanId`, `linkInContainer`). A derived step stands on the last
-interface of its dependencies, a root step on the allocated device of the host, unless `linkInContainer` says otherwise.
+interface of its dependencies, a root step on the allocated device of the host, unless `linkInContainer` states
+otherwise.
 """
 
 from __future__ import annotations

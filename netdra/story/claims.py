@@ -79,7 +79,7 @@ def _users(cluster: ClusterState, claim: ResourceClaim) -> Iterator[Statement]:
 
 
 def requirements(cluster: ClusterState, claim: ResourceClaim, *, holds_back: bool = True) -> Iterator[Statement]:
-    """What is wrong with the classes and topologies that a claim needs.
+    """The errors in the classes and topologies that a claim needs.
 
     Args:
         cluster: the objects.

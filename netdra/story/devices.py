@@ -24,7 +24,7 @@ _TAINTS = {
 
 
 def device_story(cluster: ClusterState, node: str, name: str) -> Story:
-    """The story of a device, or of an interface that is no device."""
+    """The story of a device, or of an interface that is not a device."""
     subject = f"Device {node}/{name}"
     found = next((entry for entry in cluster.devices.values() if (entry.node, entry.device.name) == (node, name)), None)
     unread = cluster.unread.values()

@@ -95,7 +95,7 @@ def _refusal(
     plain: LiftedRestriction,
     allocator: Allocator,
 ) -> Iterator[Statement]:
-    """The restriction without which the claims fit; if there is none, what the cluster lacks."""
+    """The restriction without which the claims fit; if none exists, what the cluster lacks."""
     if len(plain.nodes) == 1:
         # The pod is for this node: its own problem says more than the nodes that the pod excludes.
         yield from shortage.empty_nodes(cluster, plain.nodes)

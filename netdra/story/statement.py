@@ -18,7 +18,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
             a consequence of it.
         object: the object that it is about, e.g. `ResourceClaim default/db-0-net`.
         text: what is so.
-        reason: one word for programs, as a condition's; "" if there is none.
+        reason: one word for programs, as a condition's; "" if none exists.
         next_step: what to do about it, "" if nothing.
         time: since when it is so, in RFC 3339, "" if that is unknown.
         details: further lines, e.g. the reason of each device.

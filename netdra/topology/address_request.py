@@ -1,4 +1,4 @@
-"""A step whose addresses come from a PodNetwork: what is wrong with it, and the addresses that a claim requests. Pure.
+"""A step whose addresses come from a PodNetwork: the errors in it, and the addresses that a claim requests. Pure.
 
 Called by `step_check` for `ipam: {type: network}`, and by the controller for the steps of an allocated claim. Addresses
 are assigned before any step runs and wherever the pod is, so they are plain text or values of parameters.
@@ -21,7 +21,7 @@ _KEYS = ("address", "addresses")
 
 
 def examine(step: Step) -> Iterator[Finding]:
-    """What is wrong with a step's addresses; paths begin in the step."""
+    """The errors in a step's addresses; paths begin in the step."""
     if not is_addressed(step.config):
         return
     place: Path = ("config", "ipam")
@@ -48,7 +48,7 @@ def requested(step: Step) -> tuple[str, ...]:
     """The addresses that a step requests, with a claim's values in it.
 
     Raises:
-        InvalidInputError: a text is no address.
+        InvalidInputError: a text is not an address.
     """
     found = tuple(text for _, text in _requested(step.config["ipam"]) if text)
     for text in found:

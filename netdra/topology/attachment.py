@@ -59,7 +59,7 @@ _DEVICE_KEYS = ("device", "hwaddr", "kernelpath", "pciBusID")
 
 
 def supplied(graph: Graph, step: Step) -> str:
-    """The required parameter that netdra fills in, so its absence is no mistake; "" for none."""
+    """The required parameter that netdra fills in, so its absence is not a mistake; "" for none."""
     if step.is_root:
         return "deviceID" if step.type == "ib-sriov" else INTERFACE_PARAMETERS.get(step.type, "")
     if step.type in _ON_WHAT_IS_BEFORE:

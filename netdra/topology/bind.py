@@ -420,7 +420,7 @@ def _plain(claim: ResourceClaim, result: DeviceRequestAllocationResult, known: _
 
 
 def _keep(graph: Graph, step: Step, device: PlannedDevice | None) -> tuple[Keep, ...] | None:
-    """What a step's device keeps; None for what its policy says. A bond's member has no addresses of its own."""
+    """What a step's device keeps; None for what its policy states. A bond's member has no addresses of its own."""
     by_policy = step.keep is None and device is not None and device.keep
     if by_policy and any(step.name in other.depend_on for other in graph.steps if other.type == _BOND):
         return ()

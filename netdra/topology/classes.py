@@ -45,7 +45,8 @@ def device_classes(topology: NetworkTopology, features: Features | None = None) 
 
     Args:
         topology: as administrators wrote it.
-        features: what the API server takes; they decide how `supportedCNIs` is published and thus asked for.
+        features: the features that the API server supports; they decide how `supportedCNIs` is published and thus asked
+            for.
 
     Raises:
         InvalidInputError: the topology is unsound, a class's name would be too long, or a selector cannot be used.
@@ -143,7 +144,7 @@ def only_topology(configs: Iterable[OpaqueDeviceConfiguration | None], origin: s
 
 
 def guard(cni_type: str, features: Features) -> str:
-    """The CEL condition that a device is one of ours and can be attached by the plugin."""
+    """The CEL condition that a device is one of netdra and can be attached by the plugin."""
     return f"{_OURS} && {_attachable(cni_type, features)}"
 
 

@@ -67,7 +67,7 @@ _KNOWN: Mapping[str, Fact] = {
 
 
 def of(root: str, field: str, key: str = "") -> Fact | None:
-    """A fact by its place in this table; None if there is no such fact.
+    """A fact by its place in this table; None if no such fact exists.
 
     Args:
         root: `device`, `node` or `pod`.

@@ -70,7 +70,7 @@ def compile_topology(topology: NetworkTopology) -> Graph:
     """The topology's graph.
 
     Raises:
-        InvalidInputError: its structure is unsound; the text says everything that is wrong with it.
+        InvalidInputError: its structure is unsound; the text states everything that is wrong with it.
     """
     graph, findings = examine(topology)
     refuse(findings)
@@ -177,7 +177,7 @@ def _near(word: str, steps: Iterable[str]) -> str:
 
 
 def _edge(step: str, dependency: str, everyone: set[str], named: set[str]) -> str:
-    """What is wrong with a dependency; `named` are the dependencies before it."""
+    """The errors in a dependency; `named` are the dependencies before it."""
     if dependency == step:
         return "dependOn names the step itself"
     if dependency not in everyone:

@@ -138,7 +138,7 @@ def text_with_names(text: str, names: Mapping[str, str]) -> str | None:
     """A text with its references to interface names replaced, or None if it depends on results of running steps.
 
     Raises:
-        BadReferenceError: a text in braces is no reference.
+        BadReferenceError: a text in braces is not a reference.
     """
     parts = references.parse(text)
     if any(isinstance(part, Reference) and part.field != "interfaceName" for part in parts):

@@ -46,7 +46,7 @@ _OF_RUNTIMES: Mapping[str, str] = {
 
 
 def examine(step: Step) -> Iterator[Finding]:
-    """What is wrong with a step's request beside the rest of the step; paths begin in the step."""
+    """The errors in a step's request beside the rest of the step; paths begin in the step."""
     request = step.neutron
     if request is None:
         return
@@ -93,7 +93,7 @@ def find(request: NeutronRequest) -> list[tuple[Path, Reference]]:
     """All references in a request, with the path of the text that they are in.
 
     Raises:
-        ConfigError: the text between braces is no reference; the error names the path.
+        ConfigError: the text between braces is not a reference; the error names the path.
     """
     pairs: list[tuple[Path, Reference]] = []
     for path, text in values.strings(_plain(request)):

@@ -2,8 +2,8 @@
 
 A claim's author is trusted with nothing but the choice among values that the topology's author allowed. So each value
 is typed and bounded, is written in one way, and never holds a text that could be read as a reference. `misplaced` and
-the plugins' schemas (`confine`) say where parameters may stand. Called when a topology or a claim is written (`graph`,
-`claims`) and again when a claim is bound (`bind`). Pure.
+the plugins' schemas (`confine`) state where parameters may stand. Called when a topology or a claim is written
+(`graph`, `claims`) and again when a claim is bound (`bind`). Pure.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _EXAMPLES: Mapping[str, str] = {
 
 
 def examine(topology: NetworkTopology) -> Iterator[Finding]:
-    """What is wrong with a topology's declarations."""
+    """The errors in a topology's declarations."""
     seen: set[str] = set()
     for at, parameter in enumerate(topology.spec.parameters):
         path: Path = ("spec", "parameters", at)
@@ -173,7 +173,7 @@ def together(configs: Iterable[ParameterValues], ordinal: int | None) -> dict[st
         ordinal: the pod's in its StatefulSet; None if it has none.
 
     Raises:
-        InvalidInputError: a value is given twice, or there is none for the pod.
+        InvalidInputError: a value is given twice, or none exists for the pod.
     """
     values: dict[str, Any] = {}
     for entry in configs:

@@ -106,7 +106,7 @@ def graph_of(device: PlannedDevice, given: DeviceParameters | None, origin: str)
 
 @lru_cache(maxsize=256)
 def _compiled(name: str, step: bytes) -> Graph:
-    """The graph of one step. Every pod's start asks for it anew, and it takes a millisecond."""
+    """The graph of one step. Every pod's start asks for it again, and it takes a millisecond."""
     only = Step(name=name, selector=_ANY_DEVICE, **msgspec.structs.asdict(_step.decode(step)))
     alone = NetworkTopology(
         metadata=ObjectMeta(name=only.name),
@@ -118,7 +118,7 @@ def _compiled(name: str, step: bytes) -> Graph:
 
 
 def default_type(device: PlannedDevice) -> str:
-    """The step that attaches a device whose class names none; "" if there is no such step."""
+    """The step that attaches a device whose class names none; "" if no such step exists."""
     listed = device.supported_cnis
     return next(
         (kind for kind in DEFAULT_TYPES if kind in listed and (device.type == "vf" or kind not in _ONLY_VFS)), ""

@@ -23,7 +23,7 @@ def device_of(plan: Plan, step: PlannedStep) -> PlannedDevice:
     """The VF of a step that has a port.
 
     Raises:
-        InvalidInputError: its device is no VF, or is shared.
+        InvalidInputError: its device is not a VF, or is shared.
     """
     device = step.device
     if device is None or not device.pci_address or device.is_shared:

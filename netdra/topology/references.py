@@ -49,7 +49,7 @@ _MEANT |= {"hwaddr": 'did you mean "mac"?', "pciBusID": 'did you mean "pciAddres
 
 
 class BadReferenceError(ConfigError):
-    """A text between `{{` and `}}` is no reference, or names something that is not there."""
+    """A text between `{{` and `}}` is not a reference, or names something that is not there."""
 
 
 class Reference(msgspec.Struct, frozen=True):
@@ -157,7 +157,7 @@ def parse(text: str) -> tuple[str | Reference, ...]:
     """A text as the literal parts and references that it is made of, in order; linear in its length.
 
     Raises:
-        BadReferenceError: the text between braces is no reference, or the braces are not closed.
+        BadReferenceError: the text between braces is not a reference, or the braces are not closed.
     """
     parts: list[str | Reference] = []
     position = 0

@@ -1,4 +1,4 @@
-"""The CEL selectors of claims, templates and classes, each at its place, and what is wrong with them.
+"""The CEL selectors of claims, templates and classes, each at its place, and the errors in them.
 
 Called by `netdra validate` on files. In a cluster the API server compiles selectors itself, before any webhook.
 """

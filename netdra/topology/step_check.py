@@ -1,6 +1,6 @@
 """The errors of a topology's step by itself: in its name, its type, its reserved keys, its kind of step.
 
-`netdra.topology.graph` asks for them first, before it looks at how the steps depend on each other.
+`netdra.topology.graph` asks for them first, before it inspects how the steps depend on each other.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 
 
 def examine_step(topology: str, at: int, step: Step) -> Iterator[Finding]:
-    """What is wrong with a step by itself.
+    """The errors in a step by itself.
 
     Args:
         topology: the topology's name.
@@ -66,7 +66,7 @@ def examine_step(topology: str, at: int, step: Step) -> Iterator[Finding]:
 
 
 def _keep(step: Step) -> Iterator[Finding]:
-    """What is wrong with what the device is to keep of its configuration on the node; paths begin in the step."""
+    """The errors in what the device is to keep of its configuration on the node; paths begin in the step."""
     keep = step.keep
     if keep is None:
         return

@@ -2,7 +2,7 @@
 
 A config is any JSON that a user writes. It may be nested without end, share its parts so that a kilobyte of YAML
 becomes a gigabyte, or carry bytes that no kernel name may have. The walk visits at most `MAX_VALUES` values,
-`MAX_DEPTH` deep, and says where it stopped. Used by `references` and `netdra.rules`.
+`MAX_DEPTH` deep, and states where it stopped. Used by `references` and `netdra.rules`.
 """
 
 from __future__ import annotations

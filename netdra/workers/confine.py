@@ -104,7 +104,7 @@ class _Program(ctypes.Structure):
 def confine() -> str:
     """Give everything up that is not computing; why that is not possible here, or "".
 
-    Without the filter, where the kernel or the machine has none, what limits can hold is held all the same.
+    Without the filter, where the kernel or the machine has none, what limits can hold is held anyway.
     """
     for limit, value in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_NOFILE, 3)):
         resource.setrlimit(limit, (value, value))

@@ -1,6 +1,6 @@
 """A few worker processes: an answer comes in time, or the worker goes and another takes its place.
 
-Used by `netdra.admission.workers` and `netdra.controller.checks`, which say what a failure means to their users.
+Used by `netdra.admission.workers` and `netdra.controller.checks`, which state what a failure means to their users.
 """
 
 from __future__ import annotations

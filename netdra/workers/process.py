@@ -1,7 +1,7 @@
 """What a worker process does: one task after the other, in memory that is limited.
 
 Called by the modules that are started as workers (`netdra.admission.worker`, `netdra.controller.worker`). Tasks come by
-standard input, answers go to standard output, each as four bytes of length and JSON. A worker says first that it is
+standard input, answers go to standard output, each as four bytes of length and JSON. A worker states first that it is
 ready, and ends when its input does. It has no connection to anything else, and none can be made (`confine`): a task
 that ends it, or keeps it too long, costs one answer. It ends by itself when an allocation failed: what is left of such
 a process is nothing to trust another answer to.
@@ -46,7 +46,7 @@ def main(
     Args:
         answer: a task, as JSON, to its answer.
         samples: tasks that are done before the first one comes, for what is made once makes that one wait: the CEL
-            engine alone takes 40 to 80 ms. Of what is in memory then the garbage collector looks at nothing again.
+            engine alone takes 40 to 80 ms. Of what is in memory then the garbage collector inspects nothing again.
         load: loads what would be loaded when a task needs it first: then it can open nothing any more.
     """
     resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY, MAX_MEMORY))

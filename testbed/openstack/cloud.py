@@ -107,7 +107,7 @@ class Cloud:
 
     Attributes:
         folder: configurations, databases and logs.
-        processes: `keystone` and `neutron`, to be paused, killed or started anew.
+        processes: `keystone` and `neutron`, to be paused, killed or started again.
         users: by role, users of the project `kubernetes`: `member`, and `service` with member and service.
         projects: projects' ids by name.
     """
@@ -192,7 +192,7 @@ class Cloud:
 
     @contextmanager
     def without_login(self) -> Iterator[None]:
-        """Have Neutron, begun anew, ask nobody who he is, until the end of the block."""
+        """Have Neutron, begun again, ask nobody who he is, until the end of the block."""
         # Who does not log in has no role, so the policies that go by roles are off, too.
         changes = {
             "auth_strategy = keystone": "auth_strategy = noauth",
@@ -204,7 +204,7 @@ class Cloud:
 
     @contextmanager
     def with_drivers(self, *drivers: str) -> Iterator[None]:
-        """Have Neutron, begun anew, load further extension drivers, until the end of the block."""
+        """Have Neutron, begun again, load further extension drivers, until the end of the block."""
         usual = "extension_drivers = port_security,qos"
         with self._changed({usual: ",".join((usual, *drivers))}):
             yield
@@ -313,7 +313,7 @@ class Cloud:
         return made
 
     def beat(self, host: str, **mappings: Sequence[str]) -> None:
-        """Have the NIC switch agent of a host say that it lives, with its devices by physical network."""
+        """Have the NIC switch agent of a host report that it lives, with its devices by physical network."""
         self._bus(
             "report_state", host=host, device_mappings={name: list(devices) for name, devices in mappings.items()}
         )

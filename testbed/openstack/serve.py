@@ -5,7 +5,7 @@ which nobody here needs, is replaced by doors into the functions that the bus wo
 
 - POST /bus/report_state {"host", "device_mappings": {physnet: [device]}}: the heartbeat of a NIC switch agent;
 - POST /bus/silence {"host"}: that agent has not been heard of for a day;
-- POST /bus/update_device {"host", "mac", "up"}: what an agent says of a device.
+- POST /bus/update_device {"host", "mac", "up"}: what an agent states of a device.
 
 `serve.py prepare FOLDER` makes what a cloud begins with: databases, keys, projects, users and their roles.
 """
@@ -52,7 +52,7 @@ backend = dogpile.cache.memory
 
 class _Quiet(WSGIRequestHandler):
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Requests are no news."""
+        """Requests are not news."""
 
 
 class _Threaded(socketserver.ThreadingMixIn, WSGIServer):

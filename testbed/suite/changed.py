@@ -1,7 +1,7 @@
 """Which unit tests a change can break: those that import what was changed, however indirectly. For `make quick`.
 
 What Python does not tell is taken for a dependency on everything: a test that starts programs, and a changed file that
-is no module.
+is not a module.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _READ_BY_NOBODY = (".gitignore", "CHANGELOG.md", "LICENSE", ".ci/")
 
 
 class ChangeError(Exception):
-    """It cannot be told what was changed; the text has git's reason."""
+    """It cannot be determined what was changed; the text has git's reason."""
 
 
 def files(since: str = "") -> list[str]:
@@ -54,7 +54,7 @@ def unit_tests(changed: Sequence[str]) -> list[str]:
 
 
 def elsewhere(changed: Sequence[str]) -> list[str]:
-    """The changed tests that are no unit tests."""
+    """The changed tests that are not unit tests."""
     return [
         name
         for name in changed

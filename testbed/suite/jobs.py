@@ -1,4 +1,4 @@
-"""A command of a run under way, in a process group of its own: started, looked at, interrupted, ended."""
+"""A command of a run under way, in a process group of its own: started, inspected, interrupted, ended."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Call:
     """How a level is run this time.
 
     Attributes:
-        arguments: pytest's; all of the level's tests if there are none.
+        arguments: pytest's; all of the level's tests if none exist.
         cores: how many it has for the time being.
         machine: how many the machine has.
         temporary: a folder that is not there yet, for what tests write; its name is short, since that of a socket in
@@ -125,7 +125,7 @@ def _lint(_call: Call) -> Sequence[str]:
 
 
 def _machine(call: Call) -> Sequence[str]:
-    """The SR-IOV machine, booted once, and a second time for what is looked at after a reboot."""
+    """The SR-IOV machine, booted once, and a second time for what is inspected after a reboot."""
     # What pytest would load by itself costs seconds there.
     pytest = ("env", "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1", PYTHON, "-m", "pytest", "-p", "pytest_timeout")
     paths = _with_paths(call.arguments, ("tests/hardware",))

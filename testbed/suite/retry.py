@@ -1,7 +1,7 @@
 """A test that failed on a real machine is run once more, alone; if it passes then, it is flaky, and both logs are kept.
 
-A flaky test is a defect that somebody has to explain, and never hidden: the run says how many there are, and more than
-a few fail it.
+A flaky test is a defect that somebody has to explain, and never hidden: the run states how many there are, and more
+than a few fail it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One run of the tests: prepares, runs levels side by side, looks again at what failed, and says what is wrong.
+"""One run of the tests: prepares, runs levels side by side, looks again at what failed, and states what is wrong.
 
 Called by `python -m testbed.suite`. A level begins as soon as what it needs is ready and a core is free.
 """
@@ -55,7 +55,7 @@ class Suite:
 
         Args:
             levels: which ones.
-            arguments: for pytest; all tests of the levels if there are none.
+            arguments: for pytest; all tests of the levels if none exist.
             screen: where it is shown.
             temporary: the folder for what tests write.
         """
@@ -176,7 +176,7 @@ class Suite:
 
 
 def _trouble(report: Report, code: int) -> str:
-    """What is wrong with a level beside tests that failed."""
+    """The errors in a level beside tests that failed."""
     skipped = report.of("skipped")
     if skipped:
         return f"{len(skipped)} tests were skipped, {skipped[0].test} first: a level that cannot run is a failure"

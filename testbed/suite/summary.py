@@ -57,7 +57,7 @@ def again(outcome: Outcome) -> str:
 
 
 def _cut(text: str) -> str:
-    """The end of a long text, and before it what pytest says is wrong, as far as it is not there anyway."""
+    """The end of a long text, and before it what pytest states is wrong, as far as it is not there anyway."""
     lines = text.splitlines()
     half = _LINES // 2
     wrong = max((number for number, text in enumerate(lines) if text.startswith(_WRONG)), default=len(lines)) + 1
@@ -67,7 +67,7 @@ def _cut(text: str) -> str:
 
 
 def _reason(text: str) -> str:
-    """The first line of what pytest says is wrong: where the end alone of a run is kept, the reason is still there."""
+    """The first line of pytest's error: the reason is present even if only the end of a run is kept."""
     wrong = [line.removeprefix(_WRONG).strip() for line in text.splitlines() if line.startswith(_WRONG)]
     return next(filter(None, wrong), "pytest says nothing of why")[:_REASON]
 

@@ -63,7 +63,7 @@ class Ingredients:
 
 
 def ensure() -> Ingredients:
-    """Get what is missing, and say where everything is.
+    """Get what is missing, and state where everything is.
 
     Raises:
         IngredientError: a package could not be had (not root, no mirror, no network), or is not what it should be.
@@ -171,7 +171,7 @@ def _version(release: str) -> tuple[int, ...]:
 
 
 def _add_backports() -> None:
-    """Name the backports beside the machine's own sources, on the mirror that these use, and read the lists anew.
+    """Name the backports beside the machine's own sources, on the mirror that these use, and read the lists again.
 
     Backports are never preferred by apt: what is there stays as it is until something asks for them by name.
     """

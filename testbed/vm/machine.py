@@ -39,7 +39,7 @@ _NICE = -10
 
 
 class MachineError(Exception):
-    """The machine did not boot, or did not end in time; the text says how far it came, with the end of its console."""
+    """The machine did not boot, or did not end in time; the text has its last phase and the end of its console."""
 
 
 @dataclass
@@ -69,7 +69,7 @@ def run(
         results: the folder to share.
         limit: seconds that the command may take, once the machine is up.
         environment: variables that the command finds, beside those that it needs to find its programs.
-        then: what is run after the machine was started anew with the same disk, if the command succeeds: only the disk
+        then: what is run after the machine was started again with the same disk, if the command succeeds: only the disk
             and `results` are as they were left.
 
     Raises:
@@ -161,7 +161,7 @@ def _follow(command: Sequence[str], results: Path, limit: float) -> _Progress:
 def _prefer(pid: int) -> None:
     """Let the machine have a core before anything else, as far as this user may.
 
-    It is one thread that everything in the guest waits for, and a guest that has half a core is no node: its kubelet
+    It is one thread that everything in the guest waits for, and a guest that has half a core is not a node: its kubelet
     takes minutes for what real ones do in seconds. A session is scheduled as a whole (sched(7), autogroups).
     """
     with suppress(OSError):

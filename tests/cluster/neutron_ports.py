@@ -66,7 +66,7 @@ class Allotted:
         return str(next(reference["name"] for reference in meant if reference))
 
     def create(self, **changed: Any) -> Object:
-        """Its NeutronPort, with nothing said of it yet; fields of the spec may be other than they should be."""
+        """Its NeutronPort, with nothing stated of it yet; fields of the spec may be other than they should be."""
         metadata = self.claim["metadata"]
         spec = {
             "claim": {"name": metadata["name"], "uid": metadata["uid"]},

@@ -158,7 +158,7 @@ class SRIOVNode:
 
     @contextmanager
     def without_link(self, pf: str) -> Iterator[None]:
-        """A PF has no carrier, and its VFs have the taint that says so."""
+        """A PF has no carrier, and its VFs have the taint that states so."""
         self.interfaces.change(pf, no_carrier=True, oper_state="down")
         self.wait(lambda found: [taint["key"] for taint in found[f"{pf}-vfs"].get("taints", ())] == [names.LINK_DOWN])
         try:

@@ -1,4 +1,4 @@
-"""Events on the real API server: one for what happens once, a series for what goes on, none that anybody waits for."""
+"""Events on the real API server: one for a single occurrence, a series for repeated ones, and no code waits for any."""
 
 from __future__ import annotations
 

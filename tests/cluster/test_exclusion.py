@@ -70,7 +70,7 @@ class Nic:
         return [plain(each) for each in packed.slices]
 
     def publish(self, interfaces: Sequence[Interface], *, generation: int) -> None:
-        """Write the pool anew, as the driver does after a change on the node."""
+        """Write the pool again, as the driver does after a change on the node."""
         for manifest in self.slices(interfaces, generation=generation):
             self.workspace.api.apply(manifest)
         self.workspace.settle(self.node)

@@ -108,7 +108,7 @@ async def change_policy(api: Api, change: Change) -> None:
 
 
 async def is_everywhere(api: Api, fleet: HollowNodes, change: Change) -> None:
-    """Wait until all slices are as a change makes them, and the status says so."""
+    """Wait until all slices are as a change makes them, and the status states so."""
     with waiting("all nodes to publish"):
         await fleet.settled(lambda node: says(node, change))
     # A real node, with its driver, may have been started in this control plane before.

@@ -33,7 +33,7 @@ API = "client.authentication.k8s.io"
 
 
 def by_kubectl(config: Path) -> dict[str, Any] | None:
-    """Who kubectl is; None if it cannot say."""
+    """Who kubectl is; None if it cannot state."""
     try:
         printed = kubectl(config, "--request-timeout=20s", "auth", "whoami", "-o", "json")
     except KubectlError:

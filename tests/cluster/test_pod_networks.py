@@ -248,7 +248,7 @@ def test_whoever_dies_and_whoever_works_beside_no_address_is_assigned_twice_and_
 
 @contextmanager
 def rival(plane: ControlPlane) -> Iterator[None]:
-    """A second controller that takes no part in the election, as one that was paused and goes on; it dies often."""
+    """A second controller that takes no part in the election, as one that was paused and continues; it dies often."""
     ended = threading.Event()
     thread = threading.Thread(target=lambda: asyncio.run(run_rival(plane, ended)))
     thread.start()

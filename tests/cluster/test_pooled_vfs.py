@@ -278,7 +278,7 @@ def vfs_of(node: SRIOVNode, claim: ClaimReference) -> list[str]:
 
 
 def described(node: SRIOVNode, claim: ClaimReference, request: str) -> tuple[str, str]:
-    """The share's device and its VF as the metadata of a request say it."""
+    """The share's device and its VF as the metadata of a request state it."""
     (found,) = json.loads(node.files.metadata_path(claim.uid, request).read_text())["requests"]
     (device,) = found["devices"]
     return device["name"], device["attributes"]["dra.networking/pciAddress"]["string"]

@@ -156,7 +156,7 @@ def installed(control_plane: ControlPlane, api: Api, custom_kinds: None) -> Iter
 
 
 def may(api: Api, account: str, verb: str, resource: str, *, name: str = "", namespace: str = "") -> bool:
-    """Whether a service account may do something, as the API server says."""
+    """Whether a service account may do something, as the API server states."""
     full, _, group = resource.partition(".")
     plural, _, subresource = full.partition("/")
     asked = {
@@ -381,7 +381,7 @@ def test_a_driver_tells_of_its_node_and_in_its_own_name(workspace: Workspace, dr
 def test_a_driver_reports_of_its_own_node_only(
     control_plane: ControlPlane, workspace: Workspace, drivers: tuple[Driver, Driver]
 ) -> None:
-    """A stolen token of a node says nothing in another node's name, and makes nobody disappear."""
+    """A stolen token of a node reports nothing in another node's name, and makes nobody disappear."""
     one, two = drivers
     one.report(one.node, 3)
     assert workspace.api.get(REPORT, one.node)["status"]["summary"]["offered"] == 3
@@ -633,7 +633,7 @@ def said(device: str, driver: str = "dra.networking", **more: object) -> Object:
 
 @pytest.fixture
 def claim(workspace: Workspace, drivers: tuple[Driver, Driver]) -> str:
-    """A claim with a device of ours, allocated on the first driver's node."""
+    """A claim with a device of netdra, allocated on the first driver's node."""
     requests = [{"name": "vf0", "exactly": {"deviceClassName": "net-vf0"}}]
     made = workspace.api.create(manifest(CLAIM, "claim", workspace.namespace, spec={"devices": {"requests": requests}}))
     status = identities.allocated("claim", "net", ["vf0"], drivers[0].node)

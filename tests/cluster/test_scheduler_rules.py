@@ -66,7 +66,7 @@ class Function:
         self.workspace.settle(self.node)
 
     def write(self, *devices: Object) -> None:
-        """Write the devices anew, as the driver does when a provider says something else of one."""
+        """Write the devices again, as the driver does when a provider states something else of one."""
         self.workspace.api.apply(self._slice("devices", devices=list(devices)))
         self.workspace.settle(self.node)
 

@@ -1,6 +1,6 @@
 """A vendor ships the schema of its plugin under the plugin's own name, by Helm or kubectl, and it counts.
 
-netdra's own schemas are no objects of the cluster (decision D35); those that former versions made are deleted.
+netdra's own schemas are not objects of the cluster (decision D35); those that former versions made are deleted.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class Netdra:
         self._file = folder / "topology.yaml"
 
     def refusal(self, written: Object, *more: Path) -> str:
-        """What `netdra validate` says is wrong with an object beside others, or ""."""
+        """What `netdra validate` states is wrong with an object beside others, or ""."""
         self._file.write_text(yaml.safe_dump(written))
         command = (sys.executable, "-m", "netdra", "validate", *map(str, (self._file, *more)))
         done = subprocess.run(command, capture_output=True, text=True, check=False)

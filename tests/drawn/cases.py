@@ -1,6 +1,6 @@
 """Cases for the scheduler and the allocator to agree on: a node with random devices, and pods that come and go there.
 
-A case is drawn from a seed alone. Whether a pod fits, and so whether it can go again, is what the allocator says; the
+A case is drawn from a seed alone. Whether a pod fits, and so whether it can go again, is what the allocator states; the
 scheduler must then confirm it step by step (`tests.cluster.agreement`).
 """
 
@@ -83,7 +83,7 @@ def _draw_steps(source: random.Random, name: str, node: str, devices: Devices) -
 
 
 def given(claims: Iterable[ResourceClaim]) -> list[DeviceRequestAllocationResult]:
-    """What allocated claims have for use, without what they only look at with admin access."""
+    """What allocated claims have for use, without what they only inspect with admin access."""
     return [
         result
         for claim in claims

@@ -171,7 +171,7 @@ def _slice(name: str, driver: str, pool: str, generation: int, count: int, place
 
 
 def _placed(source: random.Random, device: Object, node: str) -> Object:
-    """A device that says itself which node it is for: mostly this one."""
+    """A device that states itself which node it is for: mostly this one."""
     choice = source.random()
     if choice < 0.3:
         return device | {"nodeSelector": _selector(node)}
@@ -288,7 +288,7 @@ def _share(source: random.Random, device: Object) -> Object:
 
 
 def _capacity(source: random.Random, *, policy: bool = False) -> Object:
-    """A capacity of a shared device; `policy` says that it must have one."""
+    """A capacity of a shared device; `policy` reports that it must have one."""
     value = source.choice(("4", "10", "25", "4Gi"))
     policies: list[Object] = [
         {"default": "1"},

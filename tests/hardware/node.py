@@ -74,7 +74,7 @@ class PF(Function):
         return tuple(self.vf(index) for index in range(self.num_vfs))
 
     def set_num_vfs(self, count: int) -> None:
-        """Change the number of VFs; the driver takes a new number only by way of 0."""
+        """Change the number of VFs; the driver takes a new number only through 0."""
         for number in (0, count) if count else (0,):
             (self.folder / "sriov_numvfs").write_text(str(number))
 
@@ -88,7 +88,7 @@ def run(*command: str, check: bool = True) -> str:
     """A command's output.
 
     Raises:
-        AssertionError: it failed (the text has what it said).
+        AssertionError: it failed (the text has what it stated).
     """
     with waiting(Path(command[0]).name):
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)

@@ -54,12 +54,12 @@ class Pod:
         return {f"{each['local']}/{each['prefixlen']}" for each in found["addr_info"] if each["scope"] != "link"}
 
     def feature(self, name: str, feature: str) -> bool:
-        """Whether ethtool says that a feature of an interface is on."""
+        """Whether ethtool reports that a feature of an interface is on."""
         return feature_of(name, feature, self.netns)
 
 
 def feature_of(name: str, feature: str, netns: str = "") -> bool:
-    """Whether ethtool says that a feature of an interface is on."""
+    """Whether ethtool reports that a feature of an interface is on."""
     inside = ("ip", "netns", "exec", netns) if netns else ()
     lines = run(*inside, "ethtool", "-k", name).splitlines()
     (value,) = [line.split()[1] for line in lines if line.strip().startswith(f"{feature}:")]
@@ -67,7 +67,7 @@ def feature_of(name: str, feature: str, netns: str = "") -> bool:
 
 
 def settings_of(name: str, netns: str = "") -> dict[str, int]:
-    """Ring sizes ("rx", "tx") and "rx-usecs" of an interface, as ethtool says."""
+    """Ring sizes ("rx", "tx") and "rx-usecs" of an interface, as ethtool states."""
     inside = ("ip", "netns", "exec", netns) if netns else ()
     found: dict[str, int] = {}
     for group in ("-g", "-c"):

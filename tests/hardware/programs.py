@@ -62,7 +62,7 @@ def bond(folder: Path) -> None:
 
 
 def failing(program: Path, path: Path, then: str) -> None:
-    """A program that does all that another one does, and then this instead of saying so."""
+    """A program that does all that another one does, and then this instead of stating so."""
     _write(path, _FAILING.format(real=program, then=then))
 
 

@@ -48,9 +48,9 @@ def follow(watcher: Watcher, condition: Callable[[Inventory], bool], what: str) 
 
 
 def differences(known: Inventory, fresh: Inventory) -> list[str]:
-    """What a fresh scan says otherwise, field by field.
+    """What a fresh scan states otherwise, field by field.
 
-    But for the permanent MAC of a VF: its driver writes it anew at every reset and tells nobody.
+    But for the permanent MAC of a VF: its driver writes it again at every reset and tells nobody.
     """
     old, new = ({(each.identity, each.if_name): each for each in one.interfaces} for one in (known, fresh))
     lines = [f"{key}: only {'known' if key in old else 'fresh'}" for key in old.keys() ^ new.keys()]
@@ -94,7 +94,7 @@ def file(function: Function, name: str) -> str:
 
 
 def common_facts(function: Function) -> dict[str, object]:
-    """What sysfs and `ip` say of any function."""
+    """What sysfs and `ip` state of any function."""
     found: dict[str, object] = {
         "if_name": function.name,
         "pci_address": function.pci,

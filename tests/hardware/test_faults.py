@@ -43,7 +43,7 @@ def opened(vf: VF) -> Iterator[None]:
 
 @pytest.fixture
 def losing_pod(settings: ChainSettings) -> Iterator[Pod]:
-    """A pod whose VF is lost: VFs that are made anew have other MACs, so the node will not be quite as before."""
+    """A pod whose VF is lost: VFs that are made again have other MACs, so the node will not be quite as before."""
     with making_pods(settings) as make:
         yield make()
 
@@ -198,7 +198,7 @@ def test_virtual_devices_come_back_as_they_were_though_their_namespace_was_remov
 
 
 def whole(virtual: dict[str, str]) -> dict[str, object]:
-    """What there is to say of these interfaces, but for what the kernel counts and numbers anew."""
+    """What there is to state of these interfaces, but for what the kernel counts and numbers again."""
     kept = ("address", "mtu", "linkinfo", "link")
     found = links()
     return {

@@ -106,7 +106,7 @@ def shown(pod: Pod) -> dict[str, Any]:
 
 
 def flat(value: Any, place: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
-    """By place, each value that is no object."""
+    """By place, each value that is not an object."""
     if not isinstance(value, dict):
         return {place: value}
     return {where: found for key in value for where, found in flat(value[key], (*place, str(key))).items()}

@@ -1,4 +1,4 @@
-"""VFs with a port of Neutron, on the emulated NIC: what the port says, at the PF and in the pod, and all given back.
+"""VFs with a port of Neutron, on the emulated NIC: what the port states, at the PF and in the pod, and all returned.
 
 The emulated 82576 (igb) takes a VLAN, a MAC, the spoof check, trust and a maximum rate, and refuses a link state and a
 minimum rate.

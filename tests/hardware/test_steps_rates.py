@@ -73,7 +73,7 @@ def test_a_vf_is_limited_to_its_bandwidth_by_every_step_that_takes_it(
 def test_a_pod_ends_while_the_pf_has_no_link_and_the_next_one_without_bandwidth_has_no_limit(
     pfs: tuple[PF, ...], new_pod: Callable[[], Pod], binary: bool
 ) -> None:
-    """No rate is below the speed of a link that there is not, says the driver; the emulated NIC takes none at all."""
+    """No rate is below the speed of a link that there is not, states the driver; the emulated NIC takes none at all."""
     vf = pfs[0].vf(2)
     first, second = new_pod(), new_pod()
     ip("link", "set", pfs[0].name, "vf", "2", "max_tx_rate", "250")

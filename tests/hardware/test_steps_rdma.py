@@ -22,7 +22,7 @@ from tests.plans import plan, step
 
 
 def rdma_devices(netns: str = "") -> list[str]:
-    """The RDMA devices of a namespace, as `rdma` says."""
+    """The RDMA devices of a namespace, as `rdma` states."""
     inside = ("ip", "netns", "exec", netns) if netns else ()
     return [device["ifname"] for device in json.loads(run(*inside, "rdma", "-j", "dev", "show"))]
 

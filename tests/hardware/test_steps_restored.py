@@ -24,7 +24,7 @@ RESULT = """echo '{"interfaces": [{"name": "'"$CNI_IFNAME"'", "sandbox": "'"$CNI
 
 @pytest.fixture
 def liar(plugins: PluginPath) -> Recorder:
-    """A plugin that says on DEL that all is well, and does nothing."""
+    """A plugin that states on DEL that all is well, and does nothing."""
     plugin = Recorder(Path(plugins.directories[0]), f"liar{len(list(Path(plugins.directories[0]).glob('liar*')))}")
     plugin.succeeds("DEL")
     return plugin
@@ -113,7 +113,7 @@ def test_a_member_that_was_renamed_or_left_its_bond_is_seen(pfs: tuple[PF, ...],
 
 
 def test_a_vf_that_its_plugin_hid_is_stranded_until_it_is_back(pfs: tuple[PF, ...], pod: Pod, liar: Recorder) -> None:
-    """Where netdra cannot look for it."""
+    """Where netdra cannot search for it."""
     vf = pfs[0].vf(5)
     name, hidden = vf.name, f"{pod.netns}-hidden"
     ip("netns", "add", hidden)

@@ -1,6 +1,6 @@
 """The topology ai-bonded-rdma as it is written, on this machine's names: from the policies to the pod and back.
 
-Discovered, exposed, packed into slices, allocated by the built-in allocator, bound, attached, looked at and detached.
+Discovered, exposed, packed into slices, allocated by the built-in allocator, bound, attached, inspected and detached.
 """
 
 from __future__ import annotations

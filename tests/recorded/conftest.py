@@ -1,4 +1,4 @@
-"""Where the recordings are: NETDRA_FIXTURES names their folder. They are no part of the project.
+"""Where the recordings are: NETDRA_FIXTURES names their folder. They are not part of the project.
 
 A recording is `<server>.tar.gz` with the tree `<server>/sys`, as `tests/servers` names the servers.
 """

@@ -1,4 +1,4 @@
-"""The descriptions in tests/servers are true: they say what the recordings say, all that discovery reads, and no more.
+"""The descriptions in tests/servers are true: they have exactly the facts of the recordings that discovery reads.
 
 `make test-recorded` runs these tests where recordings are; `make test` does without.
 """

@@ -1,4 +1,4 @@
-"""Real servers, described: what sysfs says of their network devices, as a short YAML file a server, and trees of that.
+"""Real servers, described: the sysfs facts of their network devices in one short YAML file a server, and trees of it.
 
 `build` lays a server out as its kernel did. The tests of discovery read such trees, and `tests/recorded` compares them
 with the recordings that the descriptions were written from. MAC addresses are made up; all else is as it was recorded.
@@ -48,7 +48,7 @@ class Netdev(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         device: the address of the PCI function that it belongs to, "" for a virtual one.
         kind: what made a virtual one. Only some kinds show in files.
         iflink: the index of a veth's peer, None where it is the interface's own.
-        speed: None where there is no such file; "unreadable" where it was there, but could not be read.
+        speed: None where no such file exists; "unreadable" where it was there, but could not be read.
         ports: the interfaces that are ports of this bridge.
     """
 

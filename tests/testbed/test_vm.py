@@ -1,4 +1,4 @@
-"""The SR-IOV machine from outside: what comes out of it, what it says when it fails, and that nothing is left of it."""
+"""The SR-IOV machine from outside: its output, its errors, and that nothing is left of it."""
 
 from __future__ import annotations
 

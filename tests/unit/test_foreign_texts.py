@@ -1,4 +1,4 @@
-"""What plugins, providers, servers, administrators and the disk say: an answer or the documented error, in time.
+"""What plugins, providers, servers, administrators and the disk state: an answer or the documented error, in time.
 
 As `test_foreign_bytes`, for what is text, and for messages of the kubelet's and providers' sockets. What is found is
 added to the parser's `found`.
@@ -89,7 +89,7 @@ def encoded(*values: object) -> bytes:
 
 
 def printing(code: int) -> Callable[[bytes], None]:
-    """As a plugin is asked for its versions that prints this, and says it on stderr too."""
+    """As a plugin is asked for its versions that prints this, and states it on stderr too."""
 
     def parse(data: bytes) -> None:
         finished = Finished(status=code, stdout=data, stderr=data[-4096:])

@@ -32,7 +32,7 @@ KNOWN = {
 
 
 def texts(path: Path) -> Iterator[str]:
-    """The string literals of a module that are no docstrings."""
+    """The string literals of a module that are not docstrings."""
     tree = ast.parse(path.read_text())
     documentation = {
         id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)

@@ -4,7 +4,7 @@
 chain has succeeded, `remove_spec` before it is undone. A container cannot be made without the specification, so it is
 written last and removed first (decision D12). All calls can be repeated, and none asks the API server. They block on
 file system calls alone, and do not wait until data is on the disk: no pod outlives a power failure, after which every
-claim is prepared and attached anew.
+claim is prepared and attached again.
 
 Metadata (KEP-5304) is what a container can read of its devices, in the API's own words: the published attributes from
 Prepare on, and the network's facts after the chain. It follows metadata.resource.k8s.io/v1alpha1 and the paths of
@@ -153,7 +153,7 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         plugin: the plugin's own folder below the kubelet's, by a path that is the same outside of netdra's container:
             the runtime mounts from it.
-        cdi: a folder in which the runtime looks for CDI specifications.
+        cdi: a folder in which the runtime searches for CDI specifications.
     """
 
     plugin: Path

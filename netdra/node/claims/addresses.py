@@ -95,7 +95,7 @@ class NodeAddresses:
         )
 
     async def _reason(self, name: str) -> str:
-        """Why a PodNetwork assigns no address, as far as it says so."""
+        """Why a PodNetwork assigns no address, as far as it states so."""
         try:
             network = await self._client.get(POD_NETWORKS, name)
         except NotFoundError:

@@ -31,7 +31,7 @@ def check(
 
     Args:
         made: the claim that is to be written down.
-        records: all records of the node that can be read; the claim's own is passed over.
+        records: all records of the node that can be read; the claim's own is skipped.
         uids: the claims that have a record, readable or not.
         held_devices: the held devices, among them those whose record is gone.
         slices: what the node publishes.
@@ -68,7 +68,7 @@ def _check_vfs(
 
     Args:
         made: the claim that is to be written down.
-        records: all records of the node; those of other boots and of the claim itself are passed over.
+        records: all records of the node; those of other boots and of the claim itself are skipped.
         uids: the claims that have a record, readable or not.
         held_devices: the held devices, among them those whose record is gone.
 
@@ -129,7 +129,7 @@ def _check_known(
 def _stuck(
     records: Iterable[PreparedClaim], uids: Collection[str], held_devices: Iterable[HeldDevice], uid: str
 ) -> Iterator[Holding]:
-    """Devices of other claims that no readable record has: not given back yet, or their record is bad."""
+    """Devices of other claims that no readable record has: not returned yet, or their record is bad."""
     readable = {record.claim.uid for record in records}
     for device in held_devices:
         is_left = device.trouble or device.claim in uids

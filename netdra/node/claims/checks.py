@@ -114,7 +114,7 @@ def check_shared(claim: ClaimReference, plans: Sequence[Plan], pods: Sequence[st
 
     Args:
         claim: the claim.
-        plans: its plans; plans of other claims are passed over.
+        plans: its plans; plans of other claims are skipped.
         pods: the pods that have the claim now, as messages call them.
 
     Raises:

@@ -203,7 +203,7 @@ def _subject(waiting: _Awaited) -> str:
 
 
 async def _bound(client: Client, waiting: _Awaited) -> PlannedPort:
-    """One VF's port, once it is bound; goes on until cancelled.
+    """One VF's port, once it is bound; continues until cancelled.
 
     Raises:
         NetdraError: the NeutronPort is of another VF, or has settings that no VF can have.

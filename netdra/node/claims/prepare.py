@@ -85,7 +85,7 @@ async def get_claim(client: Client, wanted: ClaimReference) -> ResourceClaim:
 
     Raises:
         ApiError: the API server did not answer.
-        PermanentError: there is no such claim.
+        PermanentError: no such claim exists.
     """
     try:
         return await client.get(RESOURCE_CLAIMS, wanted.name, wanted.namespace)
@@ -218,7 +218,7 @@ class Claims:
             self._forget(uid)
 
     async def for_hook(self, claim: ClaimReference, until: float) -> PreparedClaim:
-        """The record of a claim with its plan, for a pod that begins; the claim is prepared again if there is none.
+        """The record of a claim with its plan, for a pod that begins; the claim is prepared again if none exists.
 
         It is prepared in the claim's turn, which a caller that leaves does not end: the next hook finds it. A record
         that is in memory costs one system call.

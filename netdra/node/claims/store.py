@@ -53,7 +53,7 @@ class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
 
 
 class KeptDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """An allocated device of ours.
+    """An allocated device of netdra.
 
     Attributes:
         told: the device as the kubelet was told of it.
@@ -149,9 +149,9 @@ class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     """A claim that is prepared on this node.
 
     Attributes:
-        boot_id: the boot in which it was prepared; after another boot the devices are to be checked anew.
+        boot_id: the boot in which it was prepared; after another boot the devices are to be checked again.
         claim: the claim.
-        devices: its devices of ours, in the order of its allocation.
+        devices: its devices of netdra, in the order of its allocation.
         pod_claim_name: its name in the pods of its template, "" for a claim that was made by hand.
         plan: its checked network; None in a record of a netdra that did not write it yet.
         pods: the pods that had it then; others may have been added since.
@@ -171,7 +171,7 @@ class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
     @property
     def requests(self) -> tuple[str, ...]:
-        """Its requests with devices of ours, each once."""
+        """Its requests with devices of netdra, each once."""
         return tuple(dict.fromkeys(device.request for device in self.devices))
 
     @property
@@ -323,7 +323,7 @@ class ClaimStore(msgspec.Struct, frozen=True):
         """Write a claim down, in place of its former file; readers see the old file or the new one, whole.
 
         Nothing waits for the disk: after a power failure no device is in a pod, and the kubelet has every claim
-        prepared anew. An empty file may be left then; it counts as a file that cannot be read.
+        prepared again. An empty file may be left then; it counts as a file that cannot be read.
 
         Raises:
             NetdraError: the uid cannot be a claim's, or the file system does not take it.
@@ -343,7 +343,7 @@ class ClaimStore(msgspec.Struct, frozen=True):
         return frozenset(path.name.removesuffix(_SUFFIX) for path in paths if path.parent == self.folder)
 
     def remove(self, uid: str) -> None:
-        """Forget a claim, and its files that were put aside; a claim that is not there is no error.
+        """Forget a claim, and its files that were put aside; a claim that is not there is not an error.
 
         Raises:
             NetdraError: the uid cannot be a claim's, or its file cannot be removed.

@@ -37,8 +37,8 @@ class VFChooser:
     def choose(self, claim: ResourceClaim) -> Mapping[ShareKey, PlannedDevice]:
         """A VF for each share of pooled VFs that a claim was allocated; they stay reserved until `release`.
 
-        The VF that was given back longest ago comes first, so that a VF that no pod can use is not every pod's. The
-        claim keeps the VFs that its record says, and a VF that a pod has for it already, whose record was lost.
+        The VF that was returned longest ago comes first, so that a VF that no pod can use is not every pod's. The
+        claim keeps the VFs that its record states, and a VF that a pod has for it already, whose record was lost.
         Another daemon may have another idea: `beside.check` finds that out.
 
         Raises:

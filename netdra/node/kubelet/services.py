@@ -71,7 +71,7 @@ class ClaimHandler(Protocol):
         """
 
     async def unprepare(self, claim: ClaimReference) -> None:
-        """The last pod that used a claim is gone. A claim that was never prepared, or no longer is, is no error.
+        """The last pod that used a claim is gone. A claim that was never prepared, or no longer is, is not an error.
 
         Raises:
             NetdraError: not all could be undone; the kubelet asks again.
@@ -138,8 +138,8 @@ class ClaimServices:
     ) -> tuple[T | None, str]:
         """The outcome of a claim: the result, or the error for the kubelet.
 
-        Work that has begun goes on when the call's time is over or its connection ends, and no other work on the claim
-        begins before its end.
+        Work that has begun continues when the call's time is over or its connection ends, and no other work on the
+        claim begins before its end.
         """
         named = f"{claim.namespace}/{claim.name}"
 

@@ -2,8 +2,8 @@
 
 `plugin` calls a `SandboxHooks` through a `Runner`; the daemon's attachments are one. Hooks are called at least once:
 two daemons during a rolling update, a reconnect or a retry of the runtime call them again for the same sandbox. A late
-hook is never cancelled: it must end or undo its work, and a runtime that waits in vain lets the pod go on without it.
-This is the one place that answers in time (docs/nri.md).
+hook is never cancelled: it must end or undo its work, and a runtime that waits in vain lets the pod continue without
+it. This is the one place that answers in time (docs/nri.md).
 """
 
 from __future__ import annotations
@@ -68,18 +68,18 @@ class SandboxHooks(Protocol):
 
         Args:
             sandbox: the pod's.
-            budget: seconds until the answer must be there, undoing included. After that the runtime lets the pod go on
-                without us, so this raises in time instead.
+            budget: seconds until the answer must be there, undoing included. After that the runtime lets the pod
+                continue without us, so this raises in time instead.
 
         Raises:
-            NetdraError: the pod must not start; the runtime tears the sandbox down and the kubelet tries anew.
+            NetdraError: the pod must not start; the runtime tears the sandbox down and the kubelet tries again.
         """
 
     async def stop(self, sandbox: Sandbox, budget: float) -> None:
         """A sandbox's containers have ended and its namespace goes next; may come late, again, or without a namespace.
 
         Raises:
-            NetdraError: not all could be undone yet. The runtime goes on all the same.
+            NetdraError: not all could be undone yet. The runtime continues anyway.
         """
 
     async def remove(self, sandbox: Sandbox) -> None:
@@ -134,7 +134,7 @@ def one_line(problem: NetdraError) -> str:
 
 
 class LateError(TemporaryError):
-    """A hook had not ended when its answer was due; it goes on."""
+    """A hook had not ended when its answer was due; it continues."""
 
 
 class BusyError(TemporaryError):
@@ -168,7 +168,7 @@ class Runner:
             name: the hook's, for metrics.
             what: the hook and its object, for texts.
             hook: the hook.
-            seconds: when to answer without its end. It goes on then, and only the log has its outcome.
+            seconds: when to answer without its end. It continues then, and only the log has its outcome.
 
         Raises:
             NetdraError: the hook failed or is late, or too many run already.
@@ -188,7 +188,7 @@ class Runner:
             raise problem
 
     async def finish(self, seconds: float) -> None:
-        """Wait for all hooks at most `seconds`. A hook that still runs goes on: it must end its work."""
+        """Wait for all hooks at most `seconds`. A hook that still runs continues: it must end its work."""
         if self._running:
             await asyncio.wait(self._running, timeout=seconds)
 

@@ -1,8 +1,8 @@
 """Keeps netdra registered with the container runtime, and turns the runtime's requests into hooks.
 
-Run by the node daemon for as long as it lives: it connects, registers, and begins anew whenever the runtime goes. While
-there is no connection, pods begin without netdra's hooks: the daemon is not ready then, and the next Synchronize has
-the sandboxes that were missed. A runtime with NRI before 0.12 reports all events of pods by StateChange, later ones
+Run by the node daemon for as long as it lives: it connects, registers, and begins again whenever the runtime goes.
+While there is no connection, pods begin without netdra's hooks: the daemon is not ready then, and the next Synchronize
+has the sandboxes that were missed. A runtime with NRI before 0.12 reports all events of pods by StateChange, later ones
 have a method for each event; both lead to the same hook. Field by field the messages are `protos/nri.proto`.
 """
 
@@ -65,7 +65,7 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
         name: e.g. "containerd".
         version: e.g. "v2.4.2".
         nri_version: of the NRI module in it; "" before 0.12.
-        request_timeout: the seconds that it waits for an answer; 0 if it does not say.
+        request_timeout: the seconds that it waits for an answer; 0 if it does not report it.
     """
 
     name: str

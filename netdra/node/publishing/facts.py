@@ -97,7 +97,7 @@ def of_slices(
 def still(last: DeviceFacts, now: DeviceFacts) -> DeviceFacts:
     """A held device's facts: its interface as it was at the allocation, and the policy that offers it now.
 
-    Plugins that the device was allocated for stay allowed until the claim is given back.
+    Plugins that the device was allocated for stay allowed until the claim is returned.
     """
     plugins = tuple(dict.fromkeys((*now.plugins, *last.plugins)))
     interface = now.interface if now.interface.is_pool else last.interface

@@ -1,7 +1,7 @@
 """The pooled VFs that claims have: held devices and interfaces → the VFs' troubles.
 
 Called by `netdra.node.publishing.offering` in each pass. An exclusive VF that is gone, has no carrier or could not be
-given back has a taint. A taint of a device of pooled VFs would keep claims off the other VFs, or evict their pods, and
+returned has a taint. A taint of a device of pooled VFs would keep claims off the other VFs, or evict their pods, and
 the kubelet's health of devices does not distinguish shares (k8s.io/kubelet, dra-health v1alpha1). So the trouble of one
 VF is a problem of the node, an event of its claim and the claim's condition.
 """
@@ -28,7 +28,7 @@ class TroubleWatch:
     """The VFs in trouble, and since when. For one thread.
 
     Attributes:
-        due: when a trouble is to be reported that is too new; None if there is none.
+        due: when a trouble is to be reported that is too new; None if none exists.
     """
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ def _troubles(
 def _unusable(
     device: HeldDevice, vf: Interface, pf: Interface | None, beside: Sequence[Interface]
 ) -> Iterator[VFTrouble]:
-    """Why no further claim would get the VF, as its device's size says."""
+    """Why no further claim would get the VF, as its device's size states."""
     if not usable([vf], beside, carrier=False):
         what = "has no driver, and other VFs of its PF have one; bind a driver, or delete its pod"
         yield _trouble(device, "VFWithoutDriver", what)

@@ -1,11 +1,11 @@
 """The kernel's interfaces: read in a thread of their own, and damped where a fact comes and goes by itself.
 
-`Interfaces` is run by `netdra.node.publishing.service`: the kernel is read while the event loop goes on, and only after
-an event or when a full reading is due. The first events are read at once; of hundreds a second, many are read together.
-`netdra.node.publishing.offering` asks a `Damper` before each pass: a link that
-flaps would otherwise cost a write for each flap, on every node with such a cable. The first changes of a link's state,
-its speed or addresses pass at once; a withheld change passes as soon as there is a token for it. Interfaces that come
-and go, and all other facts, are never withheld.
+`Interfaces` is run by `netdra.node.publishing.service`: the kernel is read while the event loop continues, and only
+after an event or when a full reading is due. The first events are read at once; of hundreds a second, many are read
+together. `netdra.node.publishing.offering` asks a `Damper` before each pass: a link that flaps would otherwise cost a
+write for each flap, on every node with such a cable. The first changes of a link's state, its speed or addresses pass
+at once; a withheld change passes as soon as there is a token for it. Interfaces that come and go, and all other facts,
+are never withheld.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _with_restless(interface: Interface, before: Interface) -> Interface:
 
 
 class Interfaces:
-    """A watcher and its thread. Methods that are no coroutines are for that thread alone.
+    """A watcher and its thread. Methods that are not coroutines are for that thread alone.
 
     Attributes:
         watcher: any thread may read its counts.
@@ -207,7 +207,7 @@ class Interfaces:
         return file
 
     def files_changed(self, paths: Sequence[str]) -> bool:
-        """Whether a device file has changed since it was looked at last, or was never looked at."""
+        """Whether a device file has changed since it was inspected last, or was never inspected."""
         self._seen = {path: file for path, file in self._seen.items() if path in paths}
         return any(self._seen.get(path) != self._files.look(path) for path in paths)
 

@@ -1,7 +1,7 @@
 """What the node is to publish now: interfaces, policies and held devices → each pool's slices, and the node's report.
 
 Called by `netdra.node.publishing.service` after each change, in the thread that reads the kernel. The cost of a pass
-grows with the changes: the devices and slices of an unchanged pool are not made anew.
+grows with the changes: the devices and slices of an unchanged pool are not made again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Slices = tuple[ResourceSlice, ...]
 
 
 class KernelView(Protocol):
-    """What the kernel says of interfaces that are not here, and of device files."""
+    """What the kernel states of interfaces that are not here, and of device files."""
 
     def left(self, interface: Interface) -> bool:
         """Whether an interface was seen going to another namespace."""
@@ -59,7 +59,7 @@ class Offered(msgspec.Struct, frozen=True):
         slices: the slices of each pool that is new or changed; none for a pool that goes.
         devices: the facts of the devices of these pools.
         vfs: by device of pooled VFs of these pools, the facts of its VFs.
-        problems: all present problems that an administrator should mend.
+        problems: all present problems that an administrator should fix.
         left_out: how many devices of all pools are not published, by reason.
         outcomes: the outcomes of the providers' registrations, of all devices.
         vf_troubles: the troubles of pooled VFs that claims have; `problems` has them, too.
@@ -163,8 +163,8 @@ class Offering:
             presence: the node's plugins; None if they are not followed.
             required: the programs that topologies need beside those of their root steps.
 
-        A change of a policy's status alone, which the controller writes, does not count: all devices would be made anew
-        for nothing.
+        A change of a policy's status alone, which the controller writes, does not count: all devices would be made
+        again for nothing.
         """
         programs = presence.programs if presence is not None else None
         lacked = tuple(sorted(frozenset(required).difference(programs))) if programs is not None else ()
@@ -355,7 +355,7 @@ class Offering:
     def _make_all(
         self, parts: Mapping[str, ExposureResult], held_devices: Sequence[HeldDevice], interfaces: Sequence[Interface]
     ) -> list[str]:
-        """Make the pools that have to be made anew; returns those that have changed."""
+        """Make the pools that have to be made again; returns those that have changed."""
         by_pool: dict[str, list[HeldDevice]] = {}
         for device in held_devices:
             by_pool.setdefault(device.key[0], []).append(device)
@@ -378,7 +378,7 @@ class Offering:
         return sorted(changed)
 
     def _make(self, pool: str, source: _Source, identities: Mapping[str, Interface]) -> bool:
-        """Make a pool anew; returns whether it has changed."""
+        """Make a pool again; returns whether it has changed."""
         packed = layout(source.part, node=self._node, features=self._features)
         devices = facts.of_part(source.part, identities)
         slices = self._retained(pool, packed.slices, source) if source.holding else packed.slices

@@ -3,10 +3,10 @@
 Run by `netdra.node.publishing.service`. Each pool is a key of a work queue, for itself: after a change of its wanted or
 stored slices it is compared, written where it differs, and left alone until the reflector has seen those writes, so
 that the next look begins from the stored slices and makes none twice. If the store then has the written slices, there
-is no next look. A write without an answer may have been done: a new slice has the same name in each try, so that the
-server says so instead of having it twice, and a pool that was written in part is completed, not begun anew. The kubelet
-wipes a driver's slices when it restarts; that is a change like any other. If another client's change comes before a
-write, the pool's round ends: the next one begins from the slices that are there then.
+is not a next look. A write without an answer may have been done: a new slice has the same name in each try, so that the
+server states so instead of having it twice, and a pool that was written in part is completed, not begun again. The
+kubelet wipes a driver's slices when it restarts; that is a change like any other. If another client's change comes
+before a write, the pool's round ends: the next one begins from the slices that are there then.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class PoolWrites(msgspec.Struct, frozen=True):
         adopted: digest of a sent content -> digest of the stored one, where they differ.
         dropped: the fields that the server did not store.
         refusals: the devices that the server refused; the pool is not whole until they are left out.
-        overtaken: whether another client's change came first, so that the pool has to be looked at anew.
+        overtaken: whether another client's change came first, so that the pool has to be inspected again.
         taken: whether that was a slice with the name of a new one; mostly an earlier try made it.
     """
 
@@ -268,7 +268,7 @@ class Publisher:
                 tasks.create_task(self._queue.run())
 
     async def _reconcile(self, name: str) -> float | None:
-        """Compare a pool and write the differing slices; until the store has seen these, it is not looked at again.
+        """Compare a pool and write the differing slices; until the store has seen these, it is not inspected again.
 
         Raises:
             ApiError: the server is away, or refuses the pool as a whole.
@@ -362,7 +362,7 @@ async def write(client: Client, writes: Writes) -> PoolWrites:
     """Write a pool: deletes, then updates, then creates.
 
     Raises:
-        ApiError: the server is away, or refuses for a reason that is no single device's.
+        ApiError: the server is away, or refuses for a reason that is not a single device's.
     """
     answered: list[tuple[ResourceSlice, ResourceSlice]] = []
     deleted: list[str] = []

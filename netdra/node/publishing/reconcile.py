@@ -264,14 +264,14 @@ def _written(pair: _Pair, index: int, new: _New) -> ResourceSlice:
 
 
 def _name(spec: ResourceSliceSpec, index: int, new: _New) -> str:
-    """A new slice's name. The scheduler looks at slices in the order of their names, so the place comes first."""
+    """A new slice's name. The scheduler inspects slices in the order of their names, so the place comes first."""
     likeness = names.subdomain(spec.pool.name.replace("/", "-"), limit=MAX_LIKENESS)
     end = hashlib.sha256(f"{new.tag} {new.generation} {new.count} ".encode() + digest(spec)).hexdigest()[:8]
     return f"{index:05x}-{likeness}-{end}"
 
 
 def _taint_times(stored: Iterable[ResourceSlice]) -> dict[_TaintId, str]:
-    """When the server saw each taint first: an update without that time would begin it anew."""
+    """When the server saw each taint first: an update without that time would begin it again."""
     return {
         _taint_id(device.name, taint): taint.time_added
         for resource_slice in stored

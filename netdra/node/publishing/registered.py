@@ -1,7 +1,7 @@
 """The registrations of this node's devices: CustomDevices that select the node, and those of its device registry.
 
 Used by `netdra.node.publishing.service`, which gives each pass all of them as one `Registered`. Of 5,000 objects few
-are for one node, so an object is looked at when it changes, and again when the node's labels change.
+are for one node, so an object is inspected when it changes, and again when the node's labels change.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class Reporter:
         return stored
 
     def _tell(self, problem: NetdraError) -> None:
-        """Log once why the node cannot report; that the object was changed or deleted meanwhile is no problem."""
+        """Log once why the node cannot report; that the object was changed or deleted meanwhile is not a problem."""
         self._written = None
         if isinstance(problem, ConflictError | AlreadyExistsError):
             return

@@ -129,7 +129,7 @@ def missing_plugins(
 
 
 def lost_plugins(listed: Mapping[str, Listed], presence: Presence | None) -> Iterator[Problem]:
-    """The missing plugins as problems to mend, if they were there before, or are there and do not answer.
+    """The missing plugins as problems to fix, if they were there before, or are there and do not answer.
 
     A plugin that was never there may be meant for other nodes.
     """

@@ -1,4 +1,4 @@
-"""What a pool must go on publishing because claims hold some of its devices: previous, held and wanted → wanted.
+"""What a pool must continue publishing because claims hold some of its devices: previous, held and wanted → wanted.
 
 Called by `netdra.node.publishing.offering` for each pool that has held devices. Pure. The scheduler charges allocations
 by the present slices (the claim has none of their amounts), so while a device is held
@@ -6,7 +6,7 @@ by the present slices (the claim has none of their amounts), so while a device i
 - it stays, with the capacity that it was allocated with, and takes no less of any counter; capacity that providers
   registered of a shared device follows, but not below what its claims consume, and that of pooled VFs follows the VFs;
 - no counter that it takes from is lowered;
-- a device that takes all of a counter goes on taking all of it, so that devices that exclude each other still do;
+- a device that takes all of a counter continues taking all of it, so that devices that exclude each other still do;
 - it takes more where it should, as far as the other held devices leave room, so that it excludes new personas.
 
 The rest of the pool becomes as wanted (decision D3).
@@ -59,7 +59,7 @@ def retain(
 
     Args:
         previous: the pool as it is published.
-        held_names: the names of devices that claims have; those that were never published are passed over.
+        held_names: the names of devices that claims have; those that were never published are skipped.
         wanted: the pool as it would be if no device were held.
         consumed: by device and by capacity's qualified name, what claims consume of it, as far as that is known.
     """
@@ -223,7 +223,7 @@ def _retained_draws(
 
 
 def _followed(draws: Amounts, values: Amounts, totals: Amounts) -> Amounts:
-    """The amounts after counters have changed: a device that takes all of a counter, or more, goes on doing so."""
+    """The amounts after counters have changed: a device that takes all of a counter, or more, continues doing so."""
     followed: Amounts = {}
     for name, counters in draws.items():
         for counter, amount in counters.items():

@@ -1,6 +1,6 @@
 """Publishes a node while the kernel, the policies, the node's labels and the held devices change.
 
-Run by `netdra.node.daemon`; for the other parts it is the `NodeView`. Each change wakes one pass over all facts, in the
+Run by `netdra.node.daemon`; for the other parts it is the `NodeView`. Each change wakes one skip all facts, in the
 thread that reads the kernel; changed pools are handed to the publisher. Changes that arrive during a pass share the
 next one, so a burst costs a few passes and a quiet node none.
 """
@@ -85,7 +85,7 @@ class Publishing:
         vf_troubles: the troubles of pooled VFs that claims have; `vf_troubles_changed` tells when they are others.
         passes: how many passes there were.
         published: set when the API server has had all wanted slices once.
-        gate: the priority gate; looks at the kernel and passes wait for it.
+        gate: the priority gate; inspects the kernel and passes wait for it.
         spread: when this node follows an edit that all nodes see.
     """
 
@@ -192,7 +192,7 @@ class Publishing:
         return self._first_pass.is_set() and self.followed.topologies.synced
 
     async def _follow_plugins(self, followed: NodePlugins) -> None:
-        """Follow the CNI path from when the schemas and policies are known, which say what may be run."""
+        """Follow the CNI path from when the schemas and policies are known, which state what may be run."""
         await self.followed.schemas.wait_synced()
         await self.followed.policies.wait_synced()
         with self.followed.schemas.following(lambda _: followed.look_again()):
@@ -255,7 +255,7 @@ class Publishing:
         """Wait for the objects that the first pass needs; the kernel is read at the same time.
 
         Returns:
-            The node's former report; None if there is none, or if it cannot be read, which is no reason to wait.
+            The node's former report; None if none exists, or if it cannot be read, which is no reason to wait.
         """
         self._features = await self._probed()
         self._problem_events.report_missing_gates(gates.off(self._features))
@@ -302,7 +302,7 @@ class Publishing:
             await self._reason(interfaces, offering)
 
     async def _reason(self, interfaces: Interfaces, offering: Offering) -> None:
-        """Wait until another pass is needed; device files are looked at meanwhile, because they have no events."""
+        """Wait until another pass is needed; device files are inspected meanwhile, because they have no events."""
         while True:
             due = None if offering.due is None else max(0.0, offering.due - time.monotonic())
             paths = self._registered.files
@@ -319,7 +319,7 @@ class Publishing:
     def _pass(
         self, offering: Offering, interfaces: Interfaces, discovered: metrics.Discovered
     ) -> Callable[[], Offered]:
-        """A pass over all present facts, to be made in the other thread."""
+        """A skip all present facts, to be made in the other thread."""
         policies = tuple(self.followed.policies.objects[name] for name in sorted(self.followed.policies.objects))
         node = self.followed.nodes.objects.get(self._node)
         labels = dict(node.metadata.labels) if node is not None else {}

@@ -1,6 +1,6 @@
 """The owner that a caller of the device registry registers as: a user of the node, or a pod's service account.
 
-Used by `netdra.node.registry.service` for each call that changes something. The kernel says which user has the other
+Used by `netdra.node.registry.service` for each call that changes something. The kernel reports which user has the other
 end of a connection. In a cluster many pods run as one user, so a pod shows a token that was made out for netdra
 (`serviceAccountToken` of a projected volume, with the audience `dra.networking`). The API server names the token's
 service account.

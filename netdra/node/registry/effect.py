@@ -33,7 +33,7 @@ class Published(Protocol):
 
 
 class Effect:
-    """The published devices by the names that providers may use; read anew after each pass over the node."""
+    """The published devices by the names that providers may use; read again after each skip the node."""
 
     def __init__(self, node: Published) -> None:
         self._node = node

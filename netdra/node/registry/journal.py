@@ -1,7 +1,7 @@
 """The file by which registrations outlive a restart of the driver and of the node: what was granted, line by line.
 
 Used by `netdra.node.registry.table`, in a thread of its own: an append is on the disk when it returns. The first line
-has the version, and how the clocks were. A last line that a crash cut off and a damaged line are passed over. A file of
+has the version, and how the clocks were. A last line that a crash cut off and a damaged line are skipped. A file of
 another version is put aside. None of this keeps the driver from starting.
 
 Leases are counted in seconds since boot, which no step of the wall clock changes. In the file they end by the wall
@@ -40,7 +40,7 @@ class Grant(msgspec.Struct, frozen=True, omit_defaults=True):
     """A registration with its lease.
 
     Attributes:
-        registration: what the provider says.
+        registration: what the provider states.
         owner: the caller that registered it.
         ttl: the lease's seconds.
         ends: when the lease ends, in seconds since boot.
@@ -170,7 +170,7 @@ class RegistrationJournal:
         return lines
 
     def write(self, grants: Iterable[Grant], owners: Mapping[str, ProviderOwner]) -> None:
-        """Write the file anew.
+        """Write the file again.
 
         Raises:
             TemporaryError: the file system does not take it; the old file stays.
@@ -188,14 +188,14 @@ class RegistrationJournal:
 
     @property
     def is_long(self) -> bool:
-        """Whether it is to be written anew."""
+        """Whether it is to be written again."""
         return self._file is None or self._size > MOST_BYTES
 
     def append(self, lines: Iterable[JournalLine]) -> None:
         """Add lines; they are on the disk when this returns.
 
         Raises:
-            TemporaryError: the file system does not take them; the file is as it was, or is written anew next.
+            TemporaryError: the file system does not take them; the file is as it was, or is written again next.
         """
         assert self._file is not None  # or it is written anew
         text = self._encoded(lines)

@@ -1,7 +1,7 @@
 """The device registry's gRPC service (`protos/registry.proto`, `protos/device_registry.proto`) on its unix socket.
 
-Run by `netdra.node.daemon` where `--registry-socket` says so. Pods go first: each call that changes something waits for
-the gate, and one such call is worked on at a time. A socket that cannot be made ends no more than the registry's
+Run by `netdra.node.daemon` where `--registry-socket` states so. Pods go first: each call that changes something waits
+for the gate, and one such call is worked on at a time. A socket that cannot be made ends no more than the registry's
 service, and a full disk no more than that registrations outlive a restart.
 """
 
@@ -207,7 +207,7 @@ class Registry:
         return (grant.registration.adds, grant.registration.device_file) if grant is not None else (False, "")
 
     async def _register(self, request: Any, caller: Caller, ttl: int, adds: bool, device_file: str) -> tuple[str, int]:
-        """Register what a request says; returns what there is to know, and the seconds of the lease.
+        """Register what a request states; returns what there is to know, and the seconds of the lease.
 
         Raises:
             NetdraError: it is refused, or the caller's token could not be reviewed.

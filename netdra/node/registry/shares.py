@@ -64,7 +64,7 @@ class Shares:
         """Check that there is room for a registration in the place of a former one.
 
         Raises:
-            RefusedRegistrationError: there is none, or not for this owner.
+            RefusedRegistrationError: none exists, or not for this owner.
         """
         owner, provider, limits = grant.owner, grant.key[0], self._limits
         kept = before if before is not None and before.owner == owner else None

@@ -190,7 +190,7 @@ class RegistrationTable:
         """Grant a registration in memory, in the place of the provider's former one for the device.
 
         Args:
-            registration: what the provider says.
+            registration: what the provider states.
             owner: the caller.
             ttl: seconds of the lease.
 

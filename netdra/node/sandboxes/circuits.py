@@ -6,9 +6,9 @@ Called by `netdra.node.sandboxes.hooks` around each attaching and undoing. Three
 - A plugin type has one circuit, which a timeout opens for 5 s, then for twice as long each time up to 5 minutes. When
   that is over one sandbox is let through to try. Until an ADD succeeds, undoing waits for the plugin in no hook.
 - Time that was waited for no answer is a tenth of all time at most: after it, nine times as long no
-  plugin is tried that is not known to answer. Otherwise each of several plugins that hang would be waited for anew,
+  plugin is tried that is not known to answer. Otherwise each of several plugins that hang would be waited for again,
   and so would a plugin that was called too late to be blamed.
-- While work on plugins goes on after its time is over, neither its plugins are tried nor those that are not known to
+- While work on plugins continues after its time is over, neither its plugins are tried nor those that are not known to
   answer.
 
 A plugin is known to answer if its last ADD succeeded in this process.

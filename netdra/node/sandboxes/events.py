@@ -1,6 +1,6 @@
 """The events of pods whose network failed, was restored or came late, each with a line in the log.
 
-Used by `hooks` and `recover`. The runtime tries a refused pod anew every dozen seconds, each
+Used by `hooks` and `recover`. The runtime tries a refused pod again every dozen seconds, each
 time with another sandbox; an event with the same text but for the sandbox is not emitted again.
 """
 
@@ -42,7 +42,7 @@ class PodEvents:
             self._emit_of(sandbox, "Warning", "NetworkNotAttached", "Attach", text)
 
     def report_not_undone(self, sandbox: Sandbox, trouble: str) -> None:
-        """A sandbox's network could not be given back yet, or not whole."""
+        """A sandbox's network could not be returned yet, or not whole."""
         if self._is_new(sandbox, trouble):
             log.warning("not released yet: %s", trouble, extra=_about(sandbox))
             self._emit_of(sandbox, "Warning", "NetworkNotDetached", "Detach", trouble)
@@ -64,7 +64,7 @@ class PodEvents:
         self._emit_of(sandbox, "Warning", "NetworkUnknown", "Check", text)
 
     def report_given_up(self, sandbox: Sandbox, trouble: str) -> None:
-        """A network that could not be given back is tried no more, and left for a person."""
+        """A network that could not be returned is tried no more, and left for a person."""
         log.error('pod "%s/%s", sandbox %s: %s', sandbox.namespace, sandbox.name, sandbox.id, trouble)
         self._emit_of(sandbox, "Warning", "NetworkGivenUp", "Detach", trouble)
 

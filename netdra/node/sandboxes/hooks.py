@@ -2,9 +2,9 @@
 
 A hook binds and checks nothing: it executes the plans that the pod's claims were prepared with (decision D52).
 
-`netdra.node.nri` calls it as its `SandboxHooks`, and answers in time (decision D12): a hook that is late goes on until
-its work is done or undone, because the kernel cannot be interrupted, and keeps its turn of the sandbox (`table`) until
-then. Blocking work is done in threads of three kinds, so that no work waits for another kind that may hang.
+`netdra.node.nri` calls it as its `SandboxHooks`, and answers in time (decision D12): a hook that is late continues
+until its work is done or undone, because the kernel cannot be interrupted, and keeps its turn of the sandbox (`table`)
+until then. Blocking work is done in threads of three kinds, so that no work waits for another kind that may hang.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class PlannedClaims(Protocol):
     """The prepared claims: `netdra.node.claims.prepare`."""
 
     async def for_hook(self, claim: ClaimReference, until: float) -> PreparedClaim:
-        """A claim's record with its plan; the claim is prepared again if there is none.
+        """A claim's record with its plan; the claim is prepared again if none exists.
 
         Raises:
             NetdraError: it cannot be prepared, or not until that time on the monotonic clock.
@@ -71,7 +71,7 @@ class Threads:
     Attributes:
         work: attaching and taking down.
         undoing: taking down sandboxes whose plugin does not answer.
-        looking: looks at the kernel that take microseconds, which a pod without claims may need.
+        looking: inspects the kernel that take microseconds, which a pod without claims may need.
     """
 
     work: ThreadPoolExecutor
@@ -159,7 +159,7 @@ class Attachments:
         """Take a sandbox down, from its checkpoint alone.
 
         Raises:
-            TemporaryError: not all could be undone yet; `recover` goes on with it.
+            TemporaryError: not all could be undone yet; `recover` continues with it.
         """
         self.table.mark_ended(sandbox.id)
         if not self.table.is_busy(sandbox.id) and not self.has_anything(sandbox.id):
@@ -176,7 +176,7 @@ class Attachments:
         """Take down what is left of a sandbox.
 
         Raises:
-            TemporaryError: not all could be undone yet; `recover` goes on with it.
+            TemporaryError: not all could be undone yet; `recover` continues with it.
         """
         await self.stop(sandbox, REMOVE_SECONDS)
         self.events.forget(sandbox)
@@ -194,7 +194,7 @@ class Attachments:
         return bool(plugins) and (self.circuits.is_quiet() or self.circuits.may_hang(plugins))
 
     def undo_later(self, sandbox: Sandbox) -> None:
-        """Take a sandbox down in the background, in a share of the threads; `recover` goes on with it."""
+        """Take a sandbox down in the background, in a share of the threads; `recover` continues with it."""
         if sandbox.id in self._background:
             return
         with about(**sandbox.fields):
@@ -217,7 +217,7 @@ class Attachments:
         """Attach a sandbox whose turn the caller has.
 
         Raises:
-            NetdraError: it is not attached; claim, pod and log say why.
+            NetdraError: it is not attached; claim, pod and log state why.
         """
         now = time.monotonic()
         until = now + max(0.0, deadline - now) * PREPARE_SHARE

@@ -50,9 +50,9 @@ class _Held:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the kernel says that the path no longer leads to the namespace; not if it cannot say (decision D59).
+        """Whether the kernel reports that the path no longer leads to the namespace; False if unknown (decision D59).
 
-        One system call: all are looked at in one go.
+        One system call: all are inspected in one go.
         """
         try:
             status = os.stat(self.path)  # noqa: PTH116
@@ -104,7 +104,7 @@ class Namespaces:
             self._look()
 
     def release(self, sandbox: str) -> None:
-        """Hold a sandbox's namespace no longer; a sandbox without one is no error."""
+        """Hold a sandbox's namespace no longer; a sandbox without one is not an error."""
         with self._lock:
             former = self._held.pop(sandbox, None)
             self._failures.pop(sandbox, None)
@@ -148,11 +148,11 @@ class Namespaces:
             self.release(sandbox)
 
     async def follow(self, lost: Callable[[], None]) -> None:
-        """Until cancelled, have sandboxes looked for that ended without a hook.
+        """Until cancelled, have sandboxes searched for that ended without a hook.
 
         A namespace's path ends with an unmount, which the kernel reports. The paths themselves are not watched: the
         programs of a node may have used up all watches (fs.inotify). Below /proc a path ends with a process, and the
-        kernel reports nothing: while such a namespace is held, the paths are looked at all the time.
+        kernel reports nothing: while such a namespace is held, the paths are inspected all the time.
 
         Args:
             lost: called once for each namespace that is still held a while after it went.

@@ -148,7 +148,7 @@ class Network:
 
         Args:
             sandbox: the pod's.
-            claims: all of its claims that have devices of ours.
+            claims: all of its claims that have devices of netdra.
             checked: their plans; none if no topology names their devices.
             deadline: when all must be done, undoing included, on the monotonic clock.
 
@@ -370,7 +370,7 @@ def _releases_namespace(report: DetachReport, *, give_up: bool) -> bool:
     """Whether a namespace is held no longer: no device is left in it, or only this process has it and all was tried.
 
     Devices that could not be taken out end as with every namespace: the kernel gives back physical ones. It is not held
-    longer, or a pod that has ended would go on answering on the network.
+    longer, or a pod that has ended would continue answering on the network.
     """
     return report.is_undone or (report.namespace_gone and (report.is_tried or give_up))
 

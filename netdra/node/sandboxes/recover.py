@@ -2,12 +2,12 @@
 
 Three ways in: `recover` takes up a former process's state before anything else begins; `Signals.listed` has every
 sandbox that runs compared with its network, one key of a queue each, in its turn; and every few minutes, or sooner
-while something could not be given back, all that no pod of this node has any more is given back: checkpoints, prepared
-claims, CDI files. A standing network is left as it is, whatever its topology says today. What fails concerns one
-sandbox or claim, and never keeps the others from being looked at.
+while something could not be returned, all that no pod of this node has any more is returned: checkpoints, prepared
+claims, CDI files. A standing network is left as it is, whatever its topology states today. What fails concerns one
+sandbox or claim, and never keeps the others from being inspected.
 
 A containerd that was restarted reports no end of a sandbox that is older than itself (`needsStopping` in its
-internal/nri/nri.go knows only sandboxes that it saw begin). So sandboxes that have ended are also looked for when one
+internal/nri/nri.go knows only sandboxes that it saw begin). So sandboxes that have ended are also searched for when one
 may matter: at once and to the end before a claim is given up (`take_down_users`), and soon when a pod has a new sandbox
 (`Signals.ended_unseen`).
 """
@@ -56,7 +56,7 @@ _EVERYTHING, _SANDBOXES = "everything", "sandboxes"
 
 @contextmanager
 def contained(subject: str) -> Iterator[None]:
-    """Log what fails of one object, and go on with the others: a defect of netdra, too, concerns this object alone."""
+    """Log the failure of one object, and continue with the others; a defect of netdra is handled likewise."""
     try:
         yield
     except NetdraError as problem:
@@ -72,9 +72,9 @@ class Recovery:
     Attributes:
         hooks: attaches sandboxes and takes them down.
         claims: gives a prepared claim up.
-        rounds: how often everything was looked at.
+        rounds: how often everything was inspected.
         _unseen: the sandboxes that may still wait for a claim's network; None until the runtime has listed them.
-        _unknown: the sandboxes whose namespace could not be looked at the last time.
+        _unknown: the sandboxes whose namespace could not be inspected the last time.
         _is_unclear: whether anything might be to be taken down that could not be told.
     """
 
@@ -241,7 +241,7 @@ class Recovery:
     # What no pod has any more.
 
     async def _look(self, what: str) -> float | None:
-        """Look at everything, or at the sandboxes; and at everything again, before its time if there is trouble."""
+        """Inspect everything, or at the sandboxes; and at everything again, before its time if there is trouble."""
         await (self.look_around() if what == _EVERYTHING else self._take_down_ended())
         if not (self.table.troubles or self._is_unclear):
             self._orphans.add(_EVERYTHING, EVERY_SECONDS)
@@ -280,13 +280,13 @@ class Recovery:
             await self._take_down_ended(frozenset(users))
 
     async def _take_down_ended(self, only: Collection[str] | None = None) -> None:
-        """Take down sandboxes that run no more: the runtime said so, or their namespace is gone.
+        """Take down sandboxes that run no more: the runtime stated so, or their namespace is gone.
 
-        What the runtime did not list is taken down once its pod is gone, too. A network that cannot be given back is
+        What the runtime did not list is taken down once its pod is gone, too. A network that cannot be returned is
         kept, tried again and reported, and its devices are tainted.
 
         Args:
-            only: the sandboxes to look at; None for all.
+            only: the sandboxes to inspect; None for all.
 
         Raises:
             TemporaryError: the checkpoints cannot be read; nothing was done.
@@ -313,7 +313,7 @@ class Recovery:
         return bool(sandbox.name) and not await self.claims.has_pod(sandbox.namespace, sandbox.name, sandbox.uid)
 
     async def _lost(self, checkpoints: Collection[Saved]) -> list[str]:
-        """The sandboxes whose namespace is gone, as the kernel says."""
+        """The sandboxes whose namespace is gone, as the kernel states."""
         lost = []
         for saved in checkpoints:
             key = saved.header.pod.sandbox
@@ -331,7 +331,7 @@ class Recovery:
         return lost
 
     def _mark_unknown(self, sandbox: Sandbox, reason: str) -> None:
-        """Count that a sandbox's namespace could not be looked at, and report it unless that is known."""
+        """Count that a sandbox's namespace could not be inspected, and report it unless that is known."""
         UNKNOWN.inc()
         if sandbox.id not in self._unknown:
             self._unknown.add(sandbox.id)

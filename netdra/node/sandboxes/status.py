@@ -54,7 +54,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         claim: the claim.
         sandbox: the sandbox.
-        devices: the outcomes of its devices of ours, those without a step too.
+        devices: the outcomes of its devices of netdra, those without a step too.
         reason: one word for programs: `Attached`, or why it is not; `NotPrepared` comes before there is a sandbox.
         message: the same for people; of a failure, the step that failed.
     """
@@ -81,7 +81,7 @@ Use = tuple[Outcome, DeviceOutcome]
 
 
 class ClaimDevices(msgspec.Struct, frozen=True):
-    """A claim, and its devices of ours as the scheduler names them."""
+    """A claim, and its devices of netdra as the scheduler names them."""
 
     claim: ClaimReference
     devices: tuple[PlannedDevice, ...] = ()
@@ -163,7 +163,7 @@ def failed(sandbox: Sandbox, claims: Sequence[ClaimDevices], reason: str, messag
 
 
 def unprepared(entry: ClaimDevices, message: str) -> Outcome:
-    """The outcome of a claim that could not be prepared: the kubelet does not say for which of its pods."""
+    """The outcome of a claim that could not be prepared: the kubelet does not state for which of its pods."""
     nowhere = Sandbox(id="", name="", namespace=entry.claim.namespace, uid="")
     return Outcome(claim=entry.claim, sandbox=nowhere, devices=entry.outcomes, reason=NOT_PREPARED, message=message)
 
@@ -198,7 +198,7 @@ def device_statuses(
 
 
 def same(one: Iterable[AllocatedDeviceStatus], other: Iterable[AllocatedDeviceStatus]) -> bool:
-    """Whether two statuses say the same, in whatever order."""
+    """Whether two statuses state the same, in whatever order."""
     return _by_id(one) == _by_id(other)
 
 

@@ -1,4 +1,4 @@
-"""The sandboxes that netdra knows of on this node, each with the phase that its network is in.
+"""The sandboxes that netdra knows on this node, each with the phase that its network is in.
 
 One record a sandbox, in which `hooks` and `recover` meet. It is changed by the methods of `Table` alone, and
 three rules follow from it:
@@ -24,8 +24,8 @@ three rules follow from it:
 A sandbox that has a checkpoint and is not known when the runtime lists its sandboxes is LEFT too: a former process left
 it.
 
-Whether a sandbox runs, as the runtime says, is apart from that (`Life`): a sandbox may end while it is being attached,
-and a running one may be being detached because it was refused.
+Whether a sandbox runs, as the runtime states, is apart from that (`Life`): a sandbox may end while it is being
+attached, and a running one may be being detached because it was refused.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class Phase(Enum):
     """The phase of a sandbox's network.
 
     Attributes:
-        EXPECTED: nothing of it is there, as far as this process knows; its checkpoint may say otherwise.
+        EXPECTED: nothing of it is there, as far as this process knows; its checkpoint may state otherwise.
         ATTACHING: its chain runs, and no container of its claims can be created.
         ATTACHED: its network is complete.
         DETACHING: its network is being taken down, and no container of its own can be created.
-        LEFT: something of it is left that is to be given back: a former process left it, or it could not be undone.
+        LEFT: something of it is left that is to be returned: a former process left it, or it could not be undone.
     """
 
     EXPECTED = "expected"
@@ -71,13 +71,13 @@ class Phase(Enum):
 
 
 class Life(Enum):
-    """A sandbox's life, as the runtime says.
+    """A sandbox's life, as the runtime states.
 
     Attributes:
-        UNKNOWN: it has said nothing yet: a former daemon left the sandbox, or another daemon of this node has it.
+        UNKNOWN: it has reported nothing yet: a former daemon left the sandbox, or another daemon of this node has it.
         RUNNING: it runs.
-        UNLISTED: the runtime did not list it, and nothing else says that it has ended: nothing of it is undone
-            (decision D59). A runtime that begins anew may list nothing.
+        UNLISTED: the runtime did not list it, and nothing else reports that it has ended: nothing of it is undone
+            (decision D59). A runtime that begins again may list nothing.
         ENDED: it runs no more: it was stopped or refused, its pod or its namespace is gone, its pod has a newer
             sandbox, or the runtime did not list it and its claim is given up.
     """
@@ -102,9 +102,9 @@ class DetachOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of taking a sandbox down.
 
     Attributes:
-        claims: the claims whose network was run in it, as far as its checkpoint says.
+        claims: the claims whose network was run in it, as far as its checkpoint states.
         trouble: what could not be undone yet, "" if all is undone.
-        notes: what was undone and could not be given back as it was.
+        notes: what was undone and could not be returned as it was.
         restored: the changes of devices that plugins had left, and netdra restored.
         is_hopeless: another try would fail in the same way: its namespace is gone for all but us, or its plugins refuse
             to undo all that is left, which they had refused to do.
@@ -131,7 +131,7 @@ class _Record:
         sandbox: as the runtime, or its checkpoint, last had it.
         claims: the outcome of each of its claims, by uid; None for a claim whose containers must not be created because
             of this sandbox. In another phase than ATTACHED all count as None.
-        trouble: what could not be given back, or is wrong with its network; "" for nothing.
+        trouble: what could not be returned, or is wrong with its network; "" for nothing.
         tries: how often it was taken down without hope.
         plugins: the programs that its plans run.
         turn: held by the task that acts on it.
@@ -211,7 +211,7 @@ class Table:
         record.sandbox, record.life = sandbox, Life.RUNNING
 
     def mark_ended(self, sandbox: str) -> None:
-        """A sandbox does not run, as the runtime or the kernel says; an unknown sandbox is no error."""
+        """A sandbox does not run, as the runtime or the kernel states; an unknown sandbox is not an error."""
         record = self._records.get(sandbox)
         if record is not None:
             record.life = Life.ENDED
@@ -316,8 +316,8 @@ class Table:
         """A sandbox is about to be taken down: it is refused, has ended, or was left by a former process.
 
         Raises:
-            NetdraError: a specification cannot be removed, or written anew for the claim's other sandboxes. It is tried
-                again when the sandbox is taken down again.
+            NetdraError: a specification cannot be removed, or written again for the claim's other sandboxes. It is
+                tried again when the sandbox is taken down again.
         """
         with self._lock:
             record = self._moved(sandbox, Phase.DETACHING)
@@ -355,7 +355,7 @@ class Table:
         self.namespaces.hold(sandbox.id, sandbox.netns)
 
     def set_trouble(self, sandbox: str, trouble: str) -> None:
-        """Set the trouble of a sandbox's network, or of what is left of it, anew."""
+        """Set the trouble of a sandbox's network, or of what is left of it, again."""
         self._records[sandbox].trouble = trouble
 
     def set_plugins(self, sandbox: Sandbox, plugins: frozenset[str]) -> None:
@@ -380,11 +380,11 @@ class Table:
 
     @property
     def troubles(self) -> Mapping[str, str]:
-        """What could not be given back yet, or is wrong, by sandbox."""
+        """What could not be returned yet, or is wrong, by sandbox."""
         return {record.sandbox.id: record.trouble for record in self._all() if record.trouble}
 
     def has_anything(self, sandbox: str) -> bool:
-        """Whether a sandbox is known to have anything to undo; its checkpoint may say more."""
+        """Whether a sandbox is known to have anything to undo; its checkpoint may state more."""
         record = self._records.get(sandbox)
         recorded = record is not None and bool(record.claims or record.trouble or record.phase is not Phase.EXPECTED)
         return recorded or self.namespaces.has(sandbox)

@@ -2,7 +2,7 @@
 
 Asked by `netdra.node.sandboxes.hooks` when a sandbox begins, and by `netdra.node.claims`. A claim is read once, when a
 pod that names it comes, and remembered as long as a pod names it: while it is reserved for a pod, its allocation cannot
-change. A claim that was prepared for the pod needs no reading: its record says so, also while the API server is away.
+change. A claim that was prepared for the pod needs no reading: its record states so, also while the API server is away.
 If the watch does not have the pod yet, the API server is asked; a sandbox whose claims cannot be known is refused
 (decision D12).
 """
@@ -47,7 +47,7 @@ _ANNOTATIONS = (EXTENDED_RESOURCE_CLAIM, POD_CLAIM_NAME)
 
 
 class _Marks(msgspec.Struct, frozen=True):
-    """The one annotation that is looked at."""
+    """The one annotation that is inspected."""
 
     mirror: str = msgspec.field(default="", name="kubernetes.io/config.mirror")
 
@@ -132,7 +132,7 @@ def needed(claim: ResourceClaim) -> ResourceClaim:
 
 
 def is_ours(claim: ResourceClaim) -> bool:
-    """Whether a claim, as `needed` returns it, has devices of ours."""
+    """Whether a claim, as `needed` returns it, has devices of netdra."""
     return claim.status.allocation is not None and bool(claim.status.allocation.devices.results)
 
 
@@ -154,7 +154,7 @@ class Tracker:
 
     Attributes:
         records: the claims that are prepared on this node. The kubelet prepares a pod's claims before its sandbox
-            begins, so without a prepared claim no pod has one of ours, known to the watch or not.
+            begins, so without a prepared claim no pod has one of netdra, known to the watch or not.
     """
 
     client: Client
@@ -190,7 +190,7 @@ class Tracker:
                     task.cancel()
 
     async def claims_of(self, sandbox: Sandbox, seconds: float) -> tuple[ClaimReference, ...]:
-        """The pod's claims that have devices of ours, in the order in which the pod names them.
+        """The pod's claims that have devices of netdra, in the order in which the pod names them.
 
         For a pod that the watch has, and that names no claim, nothing is waited for.
 
@@ -249,7 +249,7 @@ class Tracker:
     async def just_read(self, wanted: ClaimReference) -> ResourceClaim | None:
         """A claim as it has just been read for a pod that the watch has; None if the caller must read it.
 
-        Once for each reading: a claim that is prepared a second time may have been given back and allocated anew in
+        Once for each reading: a claim that is prepared a second time may have been returned and allocated again in
         between.
         """
         key = key_of(wanted.namespace, wanted.name)
@@ -280,7 +280,7 @@ class Tracker:
         return pod
 
     async def _claim(self, sandbox: Sandbox, pod: WatchedPod, name: str) -> ClaimReference | None:
-        """A claim that is allocated, and reserved for the pod; None if it has no device of ours."""
+        """A claim that is allocated, and reserved for the pod; None if it has no device of netdra."""
         key = key_of(sandbox.namespace, name)
         remembered = self._claims.get(key)
         if remembered is not None and is_reserved_for(remembered, pod.metadata.uid, pod.group):

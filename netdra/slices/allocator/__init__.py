@@ -2,7 +2,7 @@
 
 `Allocator` takes slices, classes and allocated claims and gives unallocated ones their devices. Inside: `wishes`
 (claims checked) and `pools` (slices judged) meet in `search` (first fit with backtracking), which takes devices in a
-`trial`; `allocator` writes the answer, `ledger` remembers it, `explain` says why there is none.
+`trial`; `allocator` writes the answer, `ledger` remembers it, `explain` states why none exists.
 `worst_case` foresees searches that the scheduler does not finish.
 """
 

@@ -88,7 +88,7 @@ class Allocator:
         Args:
             slices: all that is published.
             classes: all device classes.
-            allocated: claims whose status says what they hold; those without an allocation are passed over.
+            allocated: claims whose status states what they hold; those without an allocation are skipped.
             nodes: the nodes with their labels, in the order in which they are tried; by default those that slices
                 name, in the order of their names.
             admin_namespaces: the namespaces whose label allows admin access.
@@ -120,7 +120,7 @@ class Allocator:
         """The pools that a node can draw from, in the order in which they are tried.
 
         Raises:
-            InvalidInputError: there is no such node, or a slice cannot be read.
+            InvalidInputError: no such node exists, or a slice cannot be read.
         """
         pools = self._pools.get(node)
         if pools is None:
@@ -187,12 +187,12 @@ class Allocator:
     ) -> Outlook:
         """Whether the scheduler may fail at the claims of one pod although devices are free, whatever others have.
 
-        Looks at one node of each kind. Claims that are refused for good have no outlook.
+        Inspects one node of each kind. Claims that are refused for good have no outlook.
 
         Args:
             claims: the pod's claims in its order, allocated or not.
-            nodes: the nodes to look at; by default all.
-            in_time: whether there is time left; nodes that are not looked at in time are left out.
+            nodes: the nodes to inspect; by default all.
+            in_time: whether there is time left; nodes that are not inspected in time are left out.
         """
         try:
             tasks = [task(claim, self._classes, self._selectors, self._admin_namespaces) for claim in claims]

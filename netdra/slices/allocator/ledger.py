@@ -88,7 +88,7 @@ class Ledger:
         return tuple(dict.fromkeys(self._holders.get(device, ())))
 
     def version(self, pool: PoolKey) -> int:
-        """A number that changes with everything that is taken from the pool or given back."""
+        """A number that changes with everything that is taken from the pool or returned."""
         return self._versions.get(pool, 0)
 
     def _consume(self, key: DeviceKey, result: DeviceRequestAllocationResult, sign: int) -> None:

@@ -152,7 +152,7 @@ class _Search:
         return False
 
     def _positions(self, wish: Wish, start: int) -> Iterator[int]:
-        """The candidates from `start` on that the wish could have if the attempt had taken nothing, looked at once.
+        """The candidates from `start` on that the wish could have if the attempt had taken nothing, inspected once.
 
         An attempt only ever takes away, so the others need not be tried again with each combination. One on which an
         expression fails stays in: it is an error if it is reached, and the attempt may have taken the device before.

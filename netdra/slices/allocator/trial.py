@@ -1,4 +1,4 @@
-"""One attempt to give claims devices on one node: what it has taken so far, over what the ledger says.
+"""One attempt to give claims devices on one node: what it has taken so far, over what the ledger states.
 
 Driven by `search`, which takes and gives back in turn; read by `explain`, which asks why a device cannot be taken.
 Follows k8s.io/dynamic-resource-allocation v0.37:

@@ -1,6 +1,6 @@
 """Claims to wishes: each request and alternative, checked and worked out as far as no node is needed.
 
-Called by `allocator`; searched by `search`. The checks are those that the scheduler makes before it looks at a device
+Called by `allocator`; searched by `search`. The checks are those that the scheduler makes before it inspects a device
 (k8s.io/dynamic-resource-allocation v0.37, `validateDeviceRequest`); the defaults are the API server's. CEL selectors of
 classes and requests are compiled here, and asked once of each device by `trial`: answers are kept per list of
 expressions and device, because a few classes ask the same of every device again for each claim.
@@ -185,7 +185,7 @@ def claim_key(claim: ResourceClaim) -> str:
 
 
 def shown(key: str) -> str:
-    """A claim's key as it is shown to people: the default namespace goes without saying."""
+    """A claim's key as it is shown to people: the default namespace goes without stating."""
     return key.removeprefix("default/")
 
 

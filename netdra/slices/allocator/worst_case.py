@@ -59,7 +59,7 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         node: where its search is the longest; "" if it is short everywhere.
         visits: how many devices it visits there at most.
-        order: the claim's requests in an order in which the search is short; none if there is no such order.
+        order: the claim's requests in an order in which the search is short; none if no such order exists.
         shortages: requests that no node can ever meet.
     """
 
@@ -153,7 +153,7 @@ class Estimate:
             in_time: whether there is time left, asked before each device.
 
         Raises:
-            OutOfTimeError: there is none.
+            OutOfTimeError: none exists.
         """
         self._constraints = [task.claim.spec.devices.constraints for task in tasks]
         self._pools = {pool.key: pool for pool in pools}
@@ -176,7 +176,7 @@ class Estimate:
         return any(self._has_shared(choice.matching) for choice in request.choices)
 
     def visits(self, requests: Sequence[MatchedRequest]) -> int:
-        """How many devices the scheduler visits at most before it has an allocation, or knows that there is none.
+        """How many devices the scheduler visits at most before it has an allocation, or knows that none exists.
 
         The requests are the node's, in this or another order.
 

@@ -179,7 +179,7 @@ class Stolen:
         self._trust = ssl.create_default_context(cafile=self._server["certificate-authority"])
 
     def send(self, method: str, item: Object, name: str, body: Object | None, how: str = "application/json") -> str:
-        """What the API server says against a request, "" if it takes it."""
+        """What the API server states against a request, "" if it takes it."""
         kind, namespace = f"{item['apiVersion']}/{item['kind']}", item["metadata"].get("namespace", "")
         request = urllib.request.Request(
             f"{self._server['server']}{self._api.path(kind, namespace, name)}?dryRun=All",
@@ -195,7 +195,7 @@ class Stolen:
         return ""
 
     def attack(self, verb: str, before: Object, after: Object) -> str:
-        """What the API server says against an attack on somebody's object, "" if it succeeds."""
+        """What the API server states against an attack on somebody's object, "" if it succeeds."""
         name = before["metadata"]["name"]
         match verb:
             case "create":

@@ -1,4 +1,4 @@
-"""Policies that were written to keep a node's daemon busy, past any webhook: the node goes on, and tells of them."""
+"""Policies that were written to keep a node's daemon busy, past any webhook: the node continues, and tells of them."""
 
 from __future__ import annotations
 

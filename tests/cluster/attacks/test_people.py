@@ -46,7 +46,7 @@ def user(workspace: Workspace, role: str, namespace: str = "") -> str:
 
 
 def may(api: Api, who: str, verb: str, group: str, resource: str, namespace: str = "") -> bool:
-    """Whether a user may do something, as the API server says."""
+    """Whether a user may do something, as the API server states."""
     attributes = {"verb": verb, "group": group, "resource": resource, "namespace": namespace}
     spec = {"user": who, "groups": ["system:authenticated"], "resourceAttributes": attributes}
     review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}

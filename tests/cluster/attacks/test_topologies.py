@@ -37,7 +37,7 @@ def named() -> str:
 
 
 def refused(node: Scene, *steps: Mapping[str, Any]) -> str:
-    """What is said of a pod with such a topology, by the kubelet's call as by the runtime's, and nothing is done."""
+    """What is stated of a pod with such a topology, by the kubelet's call as by the runtime's, and nothing is done."""
     before = node.machine.links()
     topology = node.topology(named(), *[dict(each) for each in steps])
     claim = node.claim(topology)
@@ -147,7 +147,7 @@ def test_no_program_of_the_cni_path_is_run_that_the_node_does_not_allow(node: Sc
 
 
 def hint_of(node: Scene, *steps: Mapping[str, Any]) -> str:
-    """What is said to do about a refusal."""
+    """What is stated to do about a refusal."""
     claim = node.claim(node.topology(named(), NIC, *[dict(each) for each in steps]))
     node.pod(claim, prepare=False)
     with pytest.raises(InvalidInputError) as problem:

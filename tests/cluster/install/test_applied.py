@@ -77,7 +77,7 @@ def test_a_second_apply_changes_no_object(plane: ControlPlane, api: Api, name: s
 
 
 def as_list(objects: list[Object]) -> str:
-    """Objects as one document; JSON, in which a namespace "y" is no truth."""
+    """Objects as one document; JSON, in which a namespace "y" is not a truth."""
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
 
 

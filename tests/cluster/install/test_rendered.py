@@ -41,7 +41,7 @@ def pod_of(found: Object) -> Any:
 
 
 def test_the_defaults_come_to_what_was_agreed_on() -> None:
-    """After a change of the chart: NETDRA_WRITE=1, and look at the difference."""
+    """After a change of the chart: NETDRA_WRITE=1, and inspect the difference."""
     rendered = [each for each in CASES["hooks"].objects() if each["kind"] != "CustomResourceDefinition"]
     if os.environ.get("NETDRA_WRITE"):
         GOLDEN.write_text(yaml.safe_dump_all(rendered, sort_keys=False, width=120))

@@ -59,7 +59,7 @@ class Load:
 
     Attributes:
         waited: seconds from each pod's creation until it ran.
-        plain: the same of those without claims, which say how busy the machine is.
+        plain: the same of those without claims, which state how busy the machine is.
         problems: what went wrong.
     """
 
@@ -70,7 +70,7 @@ class Load:
         self.problems: list[str] = []
 
     def one(self, pods: Pods) -> None:
-        """Start a pod, look at its network, and end it."""
+        """Start a pod, inspect its network, and end it."""
         name = f"{self._name}-{next(self._numbers)}"
         claim = yaml.safe_load((EXAMPLE / "claim.yaml").read_text())
         pods.api.create(manifest(CLAIM, name, HERE, spec=claim["spec"]))
@@ -157,7 +157,7 @@ def settled(site: Site) -> bool:
 
 
 def restarts(site: Site) -> int:
-    """How often the drivers of the pods that there are have begun anew."""
+    """How often the drivers of the pods that there are have begun again."""
     containers = [each for pod in drivers(site).values() for each in pod["status"].get("containerStatuses", ())]
     return sum(each["restartCount"] for each in containers)
 

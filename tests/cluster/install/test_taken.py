@@ -75,7 +75,7 @@ def test_its_definitions_are_upgraded_with_it(plane: ControlPlane, admin: Api, f
 
 
 def definition(admin: Api, kind: crd.CustomKind) -> Object:
-    """What a kind's definition says."""
+    """What a kind's definition states."""
     found = admin.get(DEFINITION, kind.name)
     assert found is not None
     spec: Object = found["spec"]
@@ -110,7 +110,7 @@ def test_the_account_of_helm_test_may_try_and_write_nothing(plane: ControlPlane)
 
 @pytest.mark.usefixtures("first")
 def test_another_release_takes_over_the_definitions_that_an_uninstall_keeps(plane: ControlPlane, admin: Api) -> None:
-    """The last of this module: the release `first` goes. Its hooks need a node, which there is none of."""
+    """The last of this module: the release `first` goes. Its hooks need a node, which none exists of."""
     where, kind = plane.kubeconfig(), "networking.dra.io/v1alpha1/DeviceExposurePolicy"
     helm("uninstall", "first", "--namespace=net", "--no-hooks", "--wait", kubeconfig=where)
     admin.create(manifest(kind, "kept", spec={"selector": {"cel": "false"}, "action": "exclude"}))

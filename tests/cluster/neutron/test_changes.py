@@ -1,4 +1,4 @@
-"""What operators change in the real Neutron, and read there, while the controller does not look through all ports."""
+"""What operators change in the real Neutron, and read there, while the controller does not search all ports."""
 
 from __future__ import annotations
 

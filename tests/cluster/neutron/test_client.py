@@ -216,7 +216,7 @@ def test_each_change_gives_an_object_another_revision(cloud: Cloud, file: Path) 
 def test_a_server_that_stands_still_is_unreachable_in_time_and_one_port_comes_of_it(
     cloud: Cloud, network: Any, file: Path
 ) -> None:
-    """What was sent is carried out when it goes on, though nobody waits for the answer any more."""
+    """What was sent is carried out when it continues, though nobody waits for the answer any more."""
     asked = wanted(network)
 
     async def story(neutron: Neutron) -> None:
@@ -515,7 +515,7 @@ def test_of_secrets_nothing_is_in_errors_logs_and_what_objects_show(
 
 
 def test_a_token_is_renewed_before_its_time_is_over(cloud: Cloud, network: Any, file: Path) -> None:
-    """The last test of the cloud: Keystone begins anew."""
+    """The last test of the cloud: Keystone begins again."""
     cloud.allow_tokens(RENEWED_SECONDS)
     cloud.keystone.restart()
 

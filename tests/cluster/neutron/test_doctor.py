@@ -100,7 +100,7 @@ def look(control_plane: ControlPlane, cloud: Cloud) -> Look:
 
 @pytest.fixture
 def asked(look: Look, cloud: Cloud, network: Any, tmp_path: Path) -> Look:
-    """Has the doctor look at the cloud, and returns what it says of the cloud alone."""
+    """Has the doctor inspect the cloud, and returns what it states of the cloud alone."""
     clouds = cloud.clouds(tmp_path / "clouds.yaml")
 
     def findings(*arguments: str, file: Path = clouds) -> list[dict[str, Any]]:

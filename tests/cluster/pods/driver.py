@@ -91,7 +91,7 @@ class Offer:
         return name
 
     def step_class(self, name: str, interface: str, kind: str, **config: Any) -> str:
-        """A DeviceClass of one interface's devices that says by which step they are attached."""
+        """A DeviceClass of one interface's devices that states by which step they are attached."""
         step = {"type": kind, "config": config}
         parameters = {"apiVersion": "networking.dra.io/v1alpha1", "kind": "DeviceParameters", "step": step}
         opaque = {"driver": names.DRIVER, "parameters": parameters}
@@ -149,7 +149,7 @@ class Offer:
         return self.workspace.api.get(CLAIM, claim, self.workspace.namespace)
 
     def status(self, claim: str, devices: int = 1) -> list[Object]:
-        """What the claim's status says of its devices, once it speaks of that many."""
+        """What the claim's status states of its devices, once it describes that many."""
 
         def told(found: Object | None) -> bool:
             return len((found or {}).get("status", {}).get("devices", [])) == devices
@@ -163,7 +163,7 @@ class Offer:
         return {link["ifname"]: link for link in self.pods.ip(pod, "address")}
 
     def unschedulable(self, pod: str, text: str) -> str:
-        """Wait until the scheduler has said a text of a pod that it cannot place, and return all that it said."""
+        """Wait until the scheduler has stated a text of a pod that it cannot place, and return all that it stated."""
 
         def said(found: Object | None) -> bool:
             return text in why(found)

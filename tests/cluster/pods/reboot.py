@@ -1,6 +1,6 @@
 """A node's reboot as its programs see it: all processes have ended, /run is empty, and the kernel has a new boot id.
 
-Used by `test_outages`. The kernel itself goes on, so what it would lose is taken away: namespaces, and virtual links.
+Used by `test_outages`. The kernel itself continues, so what it would lose is taken away: namespaces, and virtual links.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ class Soak:
             self.early |= set(names) if kind == "shared" else set()
 
     def _strike(self, run: Run, moment: str) -> None:
-        """Let the fault happen after the run's delay, for the run's time, and mend it, if this is its moment."""
+        """Let the fault happen after the run's delay, for the run's time, and fix it, if this is its moment."""
         if run.point:
             self._heal(run)
         elif moment == run.moment:
@@ -167,7 +167,7 @@ class Soak:
             node.processes[fault].wait_ready()
 
     def _heal(self, run: Run) -> None:
-        """Give a fault point its time to be come to, and start the driver anew without one, unless there is none."""
+        """Give a fault point its time to be come to, and start the driver again without one, unless none exists."""
         if not self._armed:
             return
         with suppress(TimeoutError):
@@ -175,7 +175,7 @@ class Soak:
         self._arm("")
 
     def _arm(self, point: str) -> None:
-        """Start the driver anew, with a fault point."""
+        """Start the driver again, with a fault point."""
         self._armed = bool(point)
         self.driver.restart(f"{point}=kill" if point else "")
 
@@ -229,7 +229,7 @@ def _untainted(slices: list[Object], interfaces: set[str]) -> bool:
 
 
 def soak(stage: Soak, seeds: range, most_away: float, tell: Callable[[str], None]) -> None:
-    """Do the run of each seed, and say what is done.
+    """Do the run of each seed, and state what is done.
 
     Raises:
         AssertionError: in the first run that loses or leaves something; the text has its seed.

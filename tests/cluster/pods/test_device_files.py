@@ -58,19 +58,19 @@ def offer(driver: Driver, workspace: Workspace, pods: Pods) -> Iterator[Offer]:
 
 
 def netdra(driver: Driver, *arguments: str, text: str = "") -> str:
-    """Run the command line on the node; what it says on both outputs."""
+    """Run the command line on the node; what it states on both outputs."""
     command = ("env", f"PYTHONPATH={PACKAGES}", sys.executable, "-m", "netdra", *arguments)
     return driver.node.run("sh", "-c", 'exec "$@" 2>&1', "sh", *command, text=text)
 
 
 def register(driver: Driver, name: str, path: Path, *more: str) -> str:
-    """Register a file, and return what was said to it."""
+    """Register a file, and return what was stated to it."""
     named = (f"--provider={PROVIDER}", "--add", f"--file={path}", f"--socket={SOCKET}")
     return netdra(driver, "register", name, *named, *more)
 
 
 def refusal(driver: Driver, name: str, path: Path, provider: str = PROVIDER) -> str:
-    """What is said to a registration that is refused."""
+    """What is stated to a registration that is refused."""
     named = (f"--provider={provider}", "--add", f"--file={path}", f"--socket={SOCKET}")
     with pytest.raises(CommandError) as caught:
         driver.node.run("env", f"PYTHONPATH={PACKAGES}", sys.executable, "-m", "netdra", "register", name, *named)
@@ -108,7 +108,7 @@ def until_withdrawn(offer: Offer, name: str) -> None:
 
 
 def until_tainted(offer: Offer, name: str) -> None:
-    """Wait until a device says that it is gone."""
+    """Wait until a device reports that it is gone."""
 
     def is_tainted(device: Object) -> bool:
         return device["name"] == name and [taint["key"] for taint in device.get("taints", [])] == [names.GONE]

@@ -1,4 +1,4 @@
-"""Pods of the API server run on a real kubelet and containerd, and go on when either is restarted."""
+"""Pods of the API server run on a real kubelet and containerd, and continue when either is restarted."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 NETDRA_SOAK_RUNS is how many, NETDRA_SOAK_SEED the first one's seed (each next run has the next number), and
 NETDRA_SOAK_AWAY how many seconds the API server may be away. Without them it is a few runs, drawn as `tests.draws`
-says.
+states.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Pods whose containers write down what network they began with, so that none that began too early goes unseen.
 
 Used by the tests of faults and by the soak test. The kubelet tries again by itself, but after up to a minute; a change
-of a pod's annotation makes it look at the pod at once, so tests of many faults need not wait for that.
+of a pod's annotation makes it inspect the pod at once, so tests of many faults need not wait for that.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def began_with(pods: Pods, name: str) -> set[str]:
 
 
 def hurry(pods: Pods, name: str, condition: Callable[[Object | None], bool], within: float = WITHIN) -> Object:
-    """Wait until a condition holds of a pod, and have the kubelet look at it meanwhile; return it.
+    """Wait until a condition holds of a pod, and have the kubelet inspect it meanwhile; return it.
 
     Raises:
         TimeoutError: it does not hold in time.
@@ -93,7 +93,7 @@ def addresses(pods: Pods, name: str, interface: str = "net1") -> set[str]:
 
 
 def wait_status(pods: Pods, claim: str, reason: str = "Attached") -> None:
-    """Wait until a claim's status says what became of its device.
+    """Wait until a claim's status states what became of its device.
 
     Raises:
         TimeoutError: it does not.
@@ -107,7 +107,7 @@ def wait_status(pods: Pods, claim: str, reason: str = "Attached") -> None:
 
 
 def never_began(pods: Pods, name: str) -> bool:
-    """Whether no container of a pod has ever been started, as the runtime says."""
+    """Whether no container of a pod has ever been started, as the runtime states."""
     uid = pods.api.get(POD, name, pods.namespace)["metadata"]["uid"]
     options = ("--all", "--output=json", f"--label=io.kubernetes.pod.uid={uid}")
     found = json.loads(pods.containerd.crictl("ps", *options))["containers"]

@@ -33,7 +33,7 @@ REST_SECONDS = 1.5  # the kernel tells a change of carrier within a second
 
 @dataclass
 class Hands:
-    """Who holds what, as the test says."""
+    """Who holds what, as the test states."""
 
     held: Sequence[HeldDevice] = ()
 
@@ -91,7 +91,7 @@ class Scene:
         await until_async(rests, "publishing to come to rest")
 
     async def looks_again(self) -> None:
-        """Wait until it was worked out anew what is to be published."""
+        """Wait until it was worked out again what is to be published."""
         passes = self.publishing.passes
         await until_async(lambda: self.publishing.passes > passes, "the next pass")
 

@@ -1,4 +1,4 @@
-"""A node's slices on the real API server: complete, written once, never mixed, and mended whoever changes them."""
+"""A node's slices on the real API server: complete, written once, never mixed, and fixed whoever changes them."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def summary(found: Object) -> Object:
 def test_a_typo_in_an_exclude_policy_hides_what_it_may_mean_and_is_told_within_two_seconds(
     control_plane: ControlPlane, workspace: Workspace, machine: Machine
 ) -> None:
-    """Seen: every slice of every node was gone after 0.7 s, and the policy was said to be well."""
+    """Seen: every slice of every node was gone after 0.7 s, and the policy was stated to be well."""
 
     async def story() -> None:
         machine.veth("eth0", "far0")

@@ -34,7 +34,7 @@ def test_follows_every_change_with_one_list_and_one_watch(plane: ControlPlane, s
 
 
 def error_event(code: int) -> Answer:
-    """A watch that begins, and then says that it failed."""
+    """A watch that begins, and then reports that it failed."""
     status = {"kind": "Status", "code": code, "message": "injected"}
     return Answer(200, json.dumps({"type": "ERROR", "object": status}).encode() + b"\n")
 

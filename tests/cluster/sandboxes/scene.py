@@ -317,18 +317,18 @@ class Daemon:
         await self.runner.run("stop", "the stop hook", self.pods.hooks.stop(sandbox, budget), budget)
 
     async def written(self) -> None:
-        """Wait until the claims' statuses say all that was told."""
+        """Wait until the claims' statuses state all that was told."""
         await awaited(self.pods.writer.wait_written(), "the claims' statuses to be written")
 
     async def seen(self, pod: Object) -> None:
-        """Wait until the watch knows of a pod, and its claims are read."""
+        """Wait until the watch knows a pod, and its claims are read."""
         key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
         tracker = self.pods.tracker
         await awaited(tracker.pods.until(lambda: key in tracker.pods.objects), "the watch to bring a pod")
         await awaited(tracker.at_rest(), "the pod's claims to be read")
 
     async def synchronize(self, *sandboxes: Sandbox) -> None:
-        """The runtime says what runs; wait until all is compared."""
+        """The runtime states what runs; wait until all is compared."""
         await self.pods.hooks.synchronize(sandboxes)
         await awaited(self.pods.recovery.wait_finished(), "what runs to be compared")
 

@@ -3,7 +3,7 @@
 Seen of CRI-O 1.36.3 with NRI 0.11. It has real network namespaces with an eth0 and the CDI library of its time; what it
 runs no containers for is told. It speaks the older way (StateChange) and names no version of NRI; a sandbox has no
 process; one on the host's network has a path of the host's namespace; the namespace of one that stops goes first and is
-told all the same, then, and as long as the sandbox is listed. After its restart it tells of older sandboxes' ends too.
+told anyway, then, and as long as the sandbox is listed. After its restart it tells of older sandboxes' ends too.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class StandIn:
         return str(status.message) if status.code else ""
 
     def _make(self, name: str) -> str:
-        """A namespace with eth0, and a second wire whose other end says that it lives."""
+        """A namespace with eth0, and a second wire whose other end reports that it lives."""
         seen = f"w{uuid.uuid4().hex[:8]}"
         with Namespace.create(name) as space, space.socket() as sock:
             self.scene.machine.sandboxes.append(name)

@@ -70,7 +70,7 @@ def left(machine: Machine) -> list[str]:
 
 
 def given_back(scene: Scene, daemon: Daemon, sandbox: Sandbox, folder: Path) -> None:
-    """A sandbox's network is gone, whatever the disk says."""
+    """A sandbox's network is gone, whatever the disk states."""
     assert "eth7" in scene.machine.links()
     (link,) = scene.machine.ip("link", "show", "eth7")
     assert link["mtu"] == 1500

@@ -1,4 +1,4 @@
-"""What nobody has any more is given back: sandboxes that ended, claims, devices, leases; and what cannot be is told."""
+"""What nobody has any more is returned: sandboxes that ended, claims, devices, leases; and what cannot be is told."""
 
 from __future__ import annotations
 
@@ -335,7 +335,7 @@ def test_a_plugin_that_takes_a_shared_device_is_undone_told_and_its_device_taint
 
 
 def test_a_device_that_is_not_what_it_was_is_never_given_up(scene: Scene) -> None:
-    """A veth that was written down as one of hardware: it must be somewhere, and is not where it is looked for."""
+    """A veth that was written down as one of hardware: it must be somewhere, and is not where it is searched for."""
     _, sandbox = of_its_own(scene)
     path = scene.machine.settings.state / f"{sandbox.id}.jsonl"
 

@@ -1,7 +1,7 @@
 """Whatever the kernel refuses, at whichever call: no running pod loses its network, and no device its owner.
 
-"Refused" says nothing of what is there: a kernel without a free descriptor does not say that a namespace is gone. The
-faults are drawn (`tests/draws.py`); the one that fails is printed, and drawn again by NETDRA_SEED.
+"Refused" reports nothing of what is there: a kernel without a free descriptor does not report that a namespace is gone.
+The faults are drawn (`tests/draws.py`); the one that fails is printed, and drawn again by NETDRA_SEED.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ class Node:
         }
 
     async def scan(self) -> None:
-        """Everything is looked at."""
+        """Everything is inspected."""
         await self.daemon.pods.recovery.look_around()
 
     async def list(self, *sandboxes: Sandbox) -> None:
-        """The runtime lists sandboxes, and everything is looked at."""
+        """The runtime lists sandboxes, and everything is inspected."""
         with suppress(NetdraError):
             await self.daemon.pods.hooks.synchronize(sandboxes)
         await self.scan()
@@ -116,7 +116,7 @@ class Node:
         await self.settle(f"{name}, {refusal}")
 
     def check(self, what: str) -> None:
-        """What runs has its network; each device is on the node, or a checkpoint says who has it."""
+        """What runs has its network; each device is on the node, or a checkpoint states who has it."""
         machine = self.scene.machine
         for sandbox in self.running:
             assert "net1" in machine.links(sandbox), what
@@ -125,7 +125,7 @@ class Node:
             assert set(self.comers) <= machine.links(), what
 
     async def settle(self, what: str) -> None:
-        """The comers go, and all that they had is given back."""
+        """The comers go, and all that they had is returned."""
         machine, ids = self.scene.machine, {sandbox.id for sandbox in self.running}
         await self.daemon.synchronize(*self.running)
         await self.undo()

@@ -13,7 +13,7 @@ _FILE = FOLDER / "left.json"
 
 
 class Left(msgspec.Struct, frozen=True):
-    """Pods of a node that is started anew.
+    """Pods of a node that is started again.
 
     Attributes:
         boot_id: of the boot that they began in.

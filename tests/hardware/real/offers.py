@@ -1,4 +1,4 @@
-"""VFs of this machine offered to real pods, and what is then said of them: devices, taints, claims."""
+"""VFs of this machine offered to real pods, and what is then stated of them: devices, taints, claims."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def ready(offer: Offer, claim: str) -> tuple[str, str]:
 
 
 def published(offer: Offer, devices: Collection[str]) -> bool:
-    """Whether all of these devices are published, and nothing is said against them."""
+    """Whether all of these devices are published, and nothing is stated against them."""
     return all(taints(offer, device) == {} for device in devices)
 
 

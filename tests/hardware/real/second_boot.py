@@ -37,7 +37,7 @@ def left() -> Left:
 
 
 def checkpoint(path: Path) -> tuple[str, str]:
-    """Sandbox and boot of a checkpoint, as its first line says."""
+    """Sandbox and boot of a checkpoint, as its first line states."""
     header = msgspec.json.decode(path.read_bytes().splitlines()[0])
     return path.stem, header["bootId"]
 

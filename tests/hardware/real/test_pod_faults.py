@@ -1,4 +1,4 @@
-"""What befalls hardware while a real pod has it, and what the daemon says and does of it until all is given back."""
+"""What befalls hardware while a real pod has it, and what the daemon states and does of it until all is returned."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def has_failed(pod: Object | None) -> bool:
 
 
 def restarts(pod: Object | None) -> int:
-    """How often a pod's container was begun anew."""
+    """How often a pod's container was begun again."""
     (status,) = (pod or {})["status"]["containerStatuses"]
     return int(status["restartCount"])
 

@@ -1,4 +1,4 @@
-"""Hardware in real pods: published, scheduled, prepared, attached, told of, and given back as it was."""
+"""Hardware in real pods: published, scheduled, prepared, attached, told of, and returned as it was."""
 
 from __future__ import annotations
 

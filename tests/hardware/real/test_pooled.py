@@ -39,7 +39,7 @@ def pooled(offer: Offer, plugins: str, cel: str, lanes: int = 1) -> str:
 
 
 def class_of(offer: Offer, pf: PF, plugin: str) -> str:
-    """A DeviceClass of a PF's pooled VFs, which says by which step they are attached."""
+    """A DeviceClass of a PF's pooled VFs, which states by which step they are attached."""
     parameters = {
         "apiVersion": "networking.dra.io/v1alpha1",
         "kind": "DeviceParameters",
@@ -240,7 +240,7 @@ def test_vfs_that_are_removed_and_made_anew_under_a_pod_are_had_by_others_but_fo
 
 
 def by_request(offer: Offer, claim: str, requests: Sequence[str]) -> dict[str, Object]:
-    """What a claim's status says of its shares, by the request that each of them is for."""
+    """What a claim's status states of its shares, by the request that each of them is for."""
     entries = {each["shareID"]: each for each in offer.status(claim, devices=len(requests))}
     results = offer.allocated(claim)["status"]["allocation"]["devices"]["results"]
     assert [result["request"] for result in results] == [*requests]

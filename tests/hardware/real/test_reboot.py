@@ -1,4 +1,4 @@
-"""Pods with hardware that run when the machine is started anew; `second_boot` is what is looked at then."""
+"""Pods with hardware that run when the machine is started again; `second_boot` is what is inspected then."""
 
 from __future__ import annotations
 

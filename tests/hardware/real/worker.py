@@ -57,7 +57,7 @@ class Worker:
 
 @contextmanager
 def running_worker(config: pytest.Config) -> Iterator[Worker]:
-    """The machine as a Ready node with its driver; begun anew if the disk has a node from an earlier boot."""
+    """The machine as a Ready node with its driver; begun again if the disk has a node from an earlier boot."""
     plane = joined_control_plane()
     mount_disk()
     with _programs_on_disk(), closing(plane.client()) as api:

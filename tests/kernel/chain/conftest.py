@@ -51,7 +51,7 @@ class Bed:
             link.create(sock, name, "veth", kinds.veth(kinds.Peer(peer)), **settings)
 
     def ip(self, *arguments: str, inside: bool = False) -> list[dict[str, Any]]:
-        """What iproute2 says, on the node or inside the pod."""
+        """What iproute2 states, on the node or inside the pod."""
         where = ("-n", Path(self.pod.path).name) if inside else ()
         done = subprocess.run(("ip", *where, "-j", "-d", *arguments), capture_output=True, text=True, check=True)
         found: list[dict[str, Any]] = json.loads(done.stdout or "[]")

@@ -1,7 +1,8 @@
 """A process that attaches or detaches, and dies by SIGKILL at the nth thing that it does. Run by `test_crash`.
 
 What counts as a thing: each request to the kernel, each entry of the checkpoint, each program that is run; before it
-and after it. Reads a job as JSON in its first line, then one n a line; for each it forks, and says "killed" or "done".
+and after it. Reads a job as JSON in its first line, then one n a line; for each it forks, and states "killed" or
+"done".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Veths that pose as hardware: as NICs on PCI, virtio, USB, VMBus or the auxiliary bus, several ports of one function.
 
-The kernel moves, renames and changes them; what is made up is what it says of the device behind each: its parent, its
+The kernel moves, renames and changes them; what is made up is what it states of the device behind each: its parent, its
 permanent MAC, and the files of sysfs. A link is recognised by its other end, which never moves, in every namespace. A
 real kernel has no such device that could be made at will, and two ports on one function no emulator has.
 """
@@ -33,7 +33,7 @@ DRIVERS = {"pci": "mlx4_en", "virtio": "virtio_net", "usb": "r8152", "vmbus": "h
 
 @dataclass(frozen=True)
 class NIC:
-    """A NIC: what netlink says of its parent, and its port there."""
+    """A NIC: what netlink states of its parent, and its port there."""
 
     bus: str
     parent: str

@@ -34,7 +34,7 @@ option lease 3600
 
 @contextmanager
 def running(*command: str, until: str) -> Iterator[None]:
-    """A program in the node's namespace, from when it says that it is ready until the context ends."""
+    """A program in the node's namespace, from when it reports that it is ready until the context ends."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         try:

@@ -1,4 +1,4 @@
-"""A step that fails, in every way and at every position: all before it is undone, and the report says so."""
+"""A step that fails, in every way and at every position: all before it is undone, and the report states so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Undo when the world has moved on: the namespace is dead, its path is another's, the machine was started anew."""
+"""Undo when the world has moved on: the namespace is dead, its path is another's, the machine was started again."""
 
 from __future__ import annotations
 

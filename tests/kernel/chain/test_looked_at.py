@@ -1,4 +1,4 @@
-"""Check asks the kernel, not only the plugins: many have a CHECK that does nothing, or say that they have none."""
+"""Check asks the kernel, not only the plugins: many have a CHECK that does nothing, or report that they have none."""
 
 from __future__ import annotations
 

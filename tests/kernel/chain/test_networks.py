@@ -1,4 +1,4 @@
-"""Two topologies whose steps say one network have one store of leases: with the real host-local, in the kernel."""
+"""Two topologies whose steps state one network have one store of leases: with the real host-local, in the kernel."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def test_an_add_that_fails_and_leaves_its_veth_is_reported(bed: Bed, taker: Reco
 
 
 def test_a_link_that_a_plugin_has_made_and_not_reported_stays_where_it_is(bed: Bed, taker: Recorder) -> None:
-    """It has a peer on the host, and on DEL another link of the host goes: all the same it was never the host's."""
+    """It has a peer on the host, and on DEL another link of the host goes: anyway it was never the host's."""
     taker.does("ADD", f"{MAKE}; ip link add far1 type veth peer name half1 netns {POD}; {RESULT}")
     attach(PLANS, bed.container, bed.pod.path, bed.settings)
     report = detach(bed.container.sandbox, bed.settings)

@@ -1,4 +1,4 @@
-"""Devices that no topology speaks of, from an allocated claim to the pod and back, beside each other."""
+"""Devices that no topology describes, from an allocated claim to the pod and back, beside each other."""
 
 from __future__ import annotations
 

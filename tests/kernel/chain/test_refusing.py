@@ -1,4 +1,4 @@
-"""A kernel that refuses calls of attach and detach: all or nothing, and a network that cannot be looked at stays."""
+"""A kernel that refuses calls of attach and detach: all or nothing, and a network that cannot be inspected stays."""
 
 from __future__ import annotations
 

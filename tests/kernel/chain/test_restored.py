@@ -1,4 +1,4 @@
-"""A device of the node is afterwards what it was before, whatever the plugin that had it did or said of it."""
+"""A device of the node is afterwards what it was before, whatever the plugin that had it did or stated of it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RESULT = """echo '{"interfaces": [{"name": "net1", "sandbox": "'"$CNI_NETNS"'"}]
 
 @pytest.fixture
 def mover(bed: Bed) -> Recorder:
-    """A plugin that takes eth7 into the pod, changes all of it, and does nothing on DEL but say that all is well."""
+    """A plugin that takes eth7 into the pod, changes all of it, and does nothing on DEL but report that all is well."""
     bed.veth("eth7", "peer7", mtu=1450, up=True)
     bed.run("ip", "addr", "add", "192.0.2.7/24", "dev", "eth7")
     bed.run("ip", "link", "property", "add", "dev", "eth7", "altname", "port-seven")
@@ -178,7 +178,7 @@ def test_a_namespace_that_the_driver_holds_is_where_the_device_is_found(bed: Bed
 
 
 def test_a_device_that_its_plugin_brought_out_of_reach_is_stranded_until_it_is_back(bed: Bed, mover: Recorder) -> None:
-    """A device with a bus address goes on somewhere; here a veth stands for one in what was written down."""
+    """A device with a bus address continues somewhere; here a veth stands for one in what was written down."""
     attach(mine(), bed.container, bed.pod.path, bed.settings)
     path = checkpoint.path_of(bed.settings.state, bed.container.sandbox)
     physical = path.read_bytes().replace(b'"device":{"kind":"veth"', b'"device":{"permanentMac":"02:00:00:00:00:01"')

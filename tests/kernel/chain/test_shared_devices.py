@@ -306,7 +306,7 @@ def behaviours(ends: Mapping[str, str]) -> st.SearchStrategy[Behaviour]:
 
 
 def test_after_any_behaviour_of_a_plugin_the_node_is_as_before_or_the_difference_is_reported(bed: Bed) -> None:
-    """The kernel is compared, not the report: where no difference is reported, there is none."""
+    """The kernel is compared, not the report: where no difference is reported, none exists."""
     plugin = recorder(bed, "porter")
 
     @example(Behaviour(["moved and renamed"], "badly"), [Behaviour([], "home")], "there", "s1")

@@ -1,4 +1,4 @@
-"""The tuning step: what it changes, what it refuses, and that all of it is given back."""
+"""The tuning step: what it changes, what it refuses, and that all of it is returned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the checks let through is attached in real namespaces, or fails only for what the kernel itself said.
+"""What the checks let through is attached in real namespaces, or fails only for what the kernel itself stated.
 
 Topologies are drawn of steps that every kernel has, with values right, almost right and wrong. An error before the
 first step of one that was let through is a mistake that its author should have been told of.

@@ -1,4 +1,4 @@
-"""Without a recorded inventory, `netdra plan` and `netdra explain` look at the interfaces of their own namespace."""
+"""Without a recorded inventory, `netdra plan` and `netdra explain` inspect the interfaces of their own namespace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What discovery says of live namespaces is what iproute2, pyroute2 and ethtool say of them."""
+"""What discovery states of live namespaces is what iproute2, pyroute2 and ethtool state of them."""
 
 from __future__ import annotations
 

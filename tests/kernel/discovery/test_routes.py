@@ -156,7 +156,7 @@ def test_a_route_that_went_with_its_link_and_came_again_is_behind_the_others(rou
 def test_what_is_replaced_after_a_route_went_without_a_message_is_the_first_that_is_left(
     routed: Machine, hops: str, loss: str
 ) -> None:
-    """The kernel's message about the new route does not say in whose place it stands."""
+    """The kernel's message about the new route does not state in whose place it stands."""
     target = "0.0.0.0/0 table 254 metric 10"
     with routed.namespace.run(lambda: Watcher(InventoryNode(name="worker-1"))) as watcher:
         first = ["addr add 10.9.0.2/24 dev p2", f"route append {target} dev p1", f"route prepend {target} {hops}"]

@@ -35,7 +35,7 @@ def fresh(namespace: Namespace) -> Inventory:
 
 
 def agree(watcher: Watcher, namespace: Namespace) -> None:
-    """Wait until the watcher knows what a scan says: the kernel brings some states (carrier, IPv6) about by and by."""
+    """Wait until the watcher has the facts of a scan: the kernel sets some states (carrier, IPv6) with a delay."""
 
     def agrees() -> bool:
         watcher.handle()

@@ -1,4 +1,4 @@
-"""The doctor sees this machine's kernel as other programs see it, and says what it cannot see."""
+"""The doctor sees this machine's kernel as other programs see it, and states what it cannot see."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events of links, addresses and routes arrive; a socket that ran over says so; foreign senders are not heard."""
+"""Events of links, addresses and routes arrive; a socket that ran over states so; foreign senders are not heard."""
 
 from __future__ import annotations
 

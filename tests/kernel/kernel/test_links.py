@@ -1,4 +1,4 @@
-"""Links are made, changed, moved and deleted as iproute2 then sees them; refusals say what and why."""
+"""Links are made, changed, moved and deleted as iproute2 then sees them; refusals state what and why."""
 
 from __future__ import annotations
 

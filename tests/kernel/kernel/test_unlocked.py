@@ -1,4 +1,4 @@
-"""What is told of links without the kernel's lock is what rtnetlink says of them."""
+"""What is told of links without the kernel's lock is what rtnetlink states of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo runs the whole path, as root and without, says what happened as data, and leaves the machine as it was."""
+"""The demo runs the whole path, as root and without, states what happened as data, and leaves the machine as it was."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The registry on a full or read-only disk: what is registered holds, the answer says so, and it is made up for."""
+"""The registry on a full or read-only disk: what is registered holds, the answer states so, and it is made up for."""
 
 from __future__ import annotations
 

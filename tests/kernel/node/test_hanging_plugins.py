@@ -87,7 +87,7 @@ class Runtime:
         self.waited.append(time.monotonic() - began)
 
     async def beside(self, *others: Awaitable[None]) -> None:
-        """Begin pods without claims while something else goes on."""
+        """Begin pods without claims while something else continues."""
         plain = [self.pod() for _ in range(int(SECONDS * 4))]
         await asyncio.gather(*others, *(self.plain(sandbox, 0.25 * number) for number, sandbox in enumerate(plain)))
 

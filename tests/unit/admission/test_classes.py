@@ -1,4 +1,4 @@
-"""DeviceClasses at admission: only what they say to netdra is judged."""
+"""DeviceClasses at admission: only what they state to netdra is judged."""
 
 from __future__ import annotations
 

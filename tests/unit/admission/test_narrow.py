@@ -1,4 +1,4 @@
-"""A worker is sent only what its review looks at: the verdict is that of the whole cluster."""
+"""A worker is sent only what its review inspects: the verdict is that of the whole cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Warnings for pods that are about to be written: what is said, to whom, and what is passed over."""
+"""Warnings for pods that are about to be written: what is stated, to whom, and what is skipped."""
 
 from __future__ import annotations
 

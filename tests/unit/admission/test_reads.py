@@ -1,4 +1,4 @@
-"""Objects are read anew for whoever asks, and together for those who may share a read."""
+"""Objects are read again for whoever asks, and together for those who may share a read."""
 
 from __future__ import annotations
 

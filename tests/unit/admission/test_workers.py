@@ -95,7 +95,7 @@ def test_a_worker_opens_nothing_that_it_has_not_opened_before(
 def test_a_worker_that_had_no_memory_left_goes_and_the_policy_is_not_told_to_be_wrong(
     request_of: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The engine says so in the words of C++, as if the expression were no good."""
+    """The engine states so in the words of C++, as if the expression were not good."""
 
     def exhausted(*_: object, **__: object) -> None:
         raise RuntimeError("std::bad_alloc")

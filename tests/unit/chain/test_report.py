@@ -1,4 +1,4 @@
-"""What a plugin says of its failure is in claims, events and logs, and cannot be taken for netdra's words there."""
+"""What a plugin states of its failure is in claims, events and logs, and cannot be taken for netdra's words there."""
 
 from __future__ import annotations
 

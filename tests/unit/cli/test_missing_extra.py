@@ -1,4 +1,4 @@
-"""A daemon's command without the daemons' dependencies is an error that says what to install."""
+"""A daemon's command without the daemons' dependencies is an error that states what to install."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Of a recorded tree commands say what is unknown, keep it, and take the option that tells it."""
+"""Of a recorded tree commands state what is unknown, keep it, and take the option that tells it."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ MORE: list[tuple[str, str, Any]] = [
 
 @pytest.fixture
 def validate(run: Run, tmp_path: Path) -> Any:
-    """Validate one object; the exit code and what is said."""
+    """Validate one object; the exit code and what is stated."""
 
     def validated(value: Any) -> tuple[int, str]:
         file = tmp_path / "object.yaml"

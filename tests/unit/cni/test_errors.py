@@ -1,4 +1,4 @@
-"""Which words of a plugin say that it has no such verb."""
+"""Which words of a plugin report that it has no such verb."""
 
 from __future__ import annotations
 

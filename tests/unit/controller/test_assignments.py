@@ -1,4 +1,4 @@
-"""Whose addresses are, what a PodAddress says, and what a PodNetwork's status counts."""
+"""Whose addresses are, what a PodAddress states, and what a PodNetwork's status counts."""
 
 from __future__ import annotations
 

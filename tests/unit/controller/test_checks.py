@@ -1,4 +1,4 @@
-"""What is wrong with an object is found once in a worker, and remembered until the object changes."""
+"""The errors in an object is found once in a worker, and remembered until the object changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a CNIPlugin: its DaemonSet, its schema, what is said of it, and who uses it."""
+"""What becomes of a CNIPlugin: its DaemonSet, its schema, what is stated of it, and who uses it."""
 
 from __future__ import annotations
 

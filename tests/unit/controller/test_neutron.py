@@ -219,7 +219,7 @@ class Scene:
         self.topologies.put("data", topology(**asked)["data"])
 
     async def settle(self, *devices: str) -> None:
-        """Look at the claim, and at the ports of these devices or of all."""
+        """Inspect the claim, and at the ports of these devices or of all."""
         await self.controller._claim(KEY)
         named = [f"apps/{name_of('uid-1', 'pool', device)}" for device in devices]
         for key in named or list(self.ports):

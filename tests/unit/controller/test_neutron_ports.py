@@ -1,4 +1,4 @@
-"""Which NeutronPorts a claim should have, and what is said of one."""
+"""Which NeutronPorts a claim should have, and what is stated of one."""
 
 from __future__ import annotations
 

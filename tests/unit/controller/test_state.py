@@ -97,7 +97,7 @@ def test_classes_ask_for_plugins_in_the_form_that_most_nodes_publish() -> None:
 
 
 def looked_at(happens: Callable[[State], None]) -> dict[Key, float]:
-    """The keys that are looked at when something happens, and after how many seconds."""
+    """The keys that are inspected when something happens, and after how many seconds."""
     looked: dict[Key, float] = {}
 
     async def main() -> dict[Key, float]:

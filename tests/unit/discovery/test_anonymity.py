@@ -121,7 +121,7 @@ DRIVER = re.compile("[A-Za-z][A-Za-z0-9_]*")
 def filled(kind: inspect.Type, text: Callable[[str], str], field: str = "") -> Any:
     """A value of a type with a text of its own in each place that takes one, keys among them.
 
-    A type that this does not know fails the test: say here how it is filled.
+    A type that this does not know fails the test: state here how it is filled.
     """
     match kind:
         case inspect.StrType():

@@ -61,7 +61,7 @@ def swap(path: Path) -> None:
 
 
 def duplicate(path: Path) -> None:
-    """A neighbour with a strange name: a line break and a byte that is no UTF-8."""
+    """A neighbour with a strange name: a line break and a byte that is not UTF-8."""
     name = os.fsdecode(b"odd\n\xff" + path.name.encode(errors="surrogateescape")[:20])
     if not (path.parent / name).is_symlink():
         (path.parent / name).symlink_to(path.name)

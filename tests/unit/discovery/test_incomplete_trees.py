@@ -1,4 +1,4 @@
-"""Trees that say little: what they tell is found, what they do not tell is absent and counted, nothing is made up."""
+"""Trees that state little: what they tell is found, what they do not tell is absent and counted, nothing is made up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Representors: netdevs that stand for VFs, SFs and other hosts' functions on the switch of a NIC, and are no PFs."""
+"""Representors: netdevs that stand for VFs, SFs and other hosts' functions on the switch of a NIC, and are not PFs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GOLDEN = Path(__file__).parents[1] / "exposure" / "golden" / "9-ovn-kubernetes" 
 
 
 def recorded(tree: Tree) -> Inventory:
-    """A tree of which somebody says that the host uses nothing."""
+    """A tree of which somebody reports that the host uses nothing."""
     return with_host_use(with_uplinks(scan_recorded(str(tree)), ["none"]), ["none"])
 
 

@@ -1,6 +1,6 @@
 """Cookbook, tutorial and the pages of physnets and Neutron are true: they show their files and what commands print.
 
-`NETDRA_WRITE=1` writes the pages anew: the files in their yaml blocks, and below each command what it prints.
+`NETDRA_WRITE=1` writes the pages again: the files in their yaml blocks, and below each command what it prints.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The pages say what the code does: their examples are sound, their tables complete, their links lead somewhere."""
+"""The pages state what the code does: their examples are sound, their tables complete, their links lead somewhere."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The example on the page on `netdra why` is what the command prints.
 
-`NETDRA_WRITE=1` writes it anew.
+`NETDRA_WRITE=1` writes it again.
 """
 
 from __future__ import annotations

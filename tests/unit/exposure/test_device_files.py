@@ -1,4 +1,4 @@
-"""Devices that are only a file: which policies offer them, what they carry, and what is said where there is none."""
+"""Devices that are only a file: which policies offer them, what they carry, and what is stated where none exists."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The counters mean exclusion, neither more nor less, for any mix of personas on a PF and its VFs.
 
-`Drawn` is a NIC as a test draws it; `allowed` says in words of networking which devices may be in use together;
+`Drawn` is a NIC as a test draws it; `allowed` states in words of networking which devices may be in use together;
 `affordable` adds up counters as the scheduler does. The two must agree on every set of devices.
 """
 

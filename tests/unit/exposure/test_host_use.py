@@ -1,4 +1,4 @@
-"""A device that the host uses is not offered whole: its shares may be, and a policy may say that all of it is."""
+"""A device that the host uses is not offered whole: its shares may be, and a policy may report that all of it is."""
 
 from __future__ import annotations
 

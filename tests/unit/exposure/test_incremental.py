@@ -1,4 +1,4 @@
-"""An Exposer that is asked again says what a first pass would say."""
+"""An Exposer that is asked again states what a first pass would state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policies of one rank: the index says what comparing all of them says, and a change concerns few."""
+"""Policies of one rank: the index states what comparing all of them states, and a change concerns few."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EDITS = st.lists(
 
 
 def rivals(policy: DeviceExposurePolicy, present: dict[str, DeviceExposurePolicy]) -> Rivals:
-    """What comparing a policy with all others says."""
+    """What comparing a policy with all others states."""
     mine = rank(policy)
     others = sorted(n for n, each in present.items() if n != policy.name and mine is not None and rank(each) == mine)
     if len(others) <= FEW:

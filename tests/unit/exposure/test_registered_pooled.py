@@ -1,4 +1,4 @@
-"""What providers say of pooled VFs: nothing of a single one, and of their device what they say of any shared one."""
+"""Facts of providers for pooled VFs: none for a single VF, and for their device the same as for any shared device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the image is made of is found in whatever base there is, and what a base lacks is said."""
+"""What the image is made of is found in whatever base there is, and what a base lacks is stated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an errno says of the thing that was looked at: nothing, unless it is that it is not there."""
+"""What an errno states of the thing that was inspected: nothing, unless it is that it is not there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Credentials as kubectl takes them: every way to say who we are, to a server that says what it was shown."""
+"""Credentials as kubectl takes them: every way to state who we are, to a server that states what it was shown."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ async def version(config: Config, times: int = 1) -> None:
 
 
 def program(folder: Path, text: str) -> Path:
-    """A plugin, in Python; `said(...)` prints an ExecCredential and `runs` says how often it ran so far."""
+    """A plugin, in Python; `said(...)` prints an ExecCredential and `runs` states how often it ran so far."""
     path = folder / "plugin"
     count = folder / "runs"
     path.write_text(

@@ -1,4 +1,4 @@
-"""Lists of several pages whose moment the server forgets: it says so with 410 when its history was compacted."""
+"""Lists of several pages whose moment the server forgets: it states so with 410 when its history was compacted."""
 
 from __future__ import annotations
 

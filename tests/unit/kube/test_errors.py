@@ -1,4 +1,4 @@
-"""A refusal becomes the error that says whether to try again."""
+"""A refusal becomes the error that states whether to try again."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Finding the API server's configuration: what is missing or broken is said, never a traceback."""
+"""Finding the API server's configuration: what is missing or broken is stated, never a traceback."""
 
 import json
 from pathlib import Path

@@ -133,7 +133,7 @@ def has_example(text: str) -> bool:
 
 
 def says_absence(text: str) -> bool:
-    """Whether a description says what applies without the field: a sentence of its own, in one of two forms."""
+    """Whether a description states what applies without the field: a sentence of its own, in one of two forms."""
     return re.search(r"(^|\. )(If absent, \S|Default: `[^`]+`\.)", text) is not None
 
 

@@ -1,4 +1,4 @@
-"""Types of the model become structural schemas that say what the types and their docstrings say."""
+"""Types of the model become structural schemas that state what the types and their docstrings state."""
 
 from __future__ import annotations
 

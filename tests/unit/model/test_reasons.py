@@ -1,4 +1,4 @@
-"""Why a value does not fit, in words that say what would."""
+"""Why a value does not fit, in words that state what would."""
 
 from __future__ import annotations
 

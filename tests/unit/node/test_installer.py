@@ -1,4 +1,4 @@
-"""A plugin's binary is installed whole or not at all, kept, replaced, and removed; killed at any point, it goes on."""
+"""A plugin's binary is installed entirely or not at all, kept, replaced, and removed, also if killed at any point."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Alive and ready are what the checks say; a process that was stopping is never ready again."""
+"""Alive and ready are what the checks state; a process that was stopping is never ready again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log line is one line, says what it is about, tells no secret, and does not repeat itself."""
+"""A log line is one line, states what it is about, tells no secret, and does not repeat itself."""
 
 from __future__ import annotations
 

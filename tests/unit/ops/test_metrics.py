@@ -1,4 +1,4 @@
-"""What is declared keeps the conventions, what is measured says how it ended, and the page is what is declared."""
+"""What is declared keeps the conventions, what is measured states how it ended, and the page is what is declared."""
 
 from __future__ import annotations
 

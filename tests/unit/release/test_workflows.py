@@ -1,4 +1,4 @@
-"""The definitions of CI: every action is pinned by its commit, and a release is built as the page says."""
+"""The definitions of CI: every action is pinned by its commit, and a release is built as the page states."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_release_is_verified_in_ci_by_the_commands_of_the_page() -> None:
 
 
 def test_no_release_is_built_while_an_address_is_a_placeholder() -> None:
-    """Each file with the placeholder is one that `make release` looks at."""
+    """Each file with the placeholder is one that `make release` inspects."""
     named = {
         str(path.relative_to(ROOT))
         for top in (".github", "docs", "netdra", "charts", "release", "pyproject.toml", "SECURITY.md", "README.md")

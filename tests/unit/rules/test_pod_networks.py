@@ -1,4 +1,4 @@
-"""PodNetworks beside each other and beside the steps that use them; tests/mistakes has what is wrong with one."""
+"""PodNetworks beside each other and beside the steps that use them; tests/mistakes has the errors in one."""
 
 from __future__ import annotations
 

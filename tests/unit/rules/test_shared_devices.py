@@ -1,4 +1,4 @@
-"""A share of a device is not a possession: nothing that a plugin is given says that the device is the pod's (D55)."""
+"""A share of a device is not ownership: no input of a plugin states that the device belongs to the pod (D55)."""
 
 from __future__ import annotations
 

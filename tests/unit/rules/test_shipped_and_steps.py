@@ -1,4 +1,4 @@
-"""The schemas that are shipped for built-in steps say exactly what those steps take."""
+"""The schemas that are shipped for built-in steps state exactly what those steps take."""
 
 import msgspec
 import pytest

@@ -45,7 +45,7 @@ def slice_of(
     driver: str = DRIVER,
     **spec: Any,
 ) -> ResourceSlice:
-    """A slice of a pool; it is for one node (and of a pool of its own) unless `spec` says for which."""
+    """A slice of a pool; it is for one node (and of a pool of its own) unless `spec` states for which."""
     pool = pool or f"{node}-pool"
     place = {} if {"nodeSelector", "allNodes", "perDeviceNodeSelection"} & spec.keys() else {"nodeName": node}
     return msgspec.convert(

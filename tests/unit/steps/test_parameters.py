@@ -1,4 +1,4 @@
-"""What configs of the built-in steps may say: words of ours and of the well-known plugins, and nothing unheard of."""
+"""The words of configs of the built-in steps: netdra's and those of the well-known plugins, and no unknown ones."""
 
 from __future__ import annotations
 

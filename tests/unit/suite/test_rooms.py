@@ -1,4 +1,4 @@
-"""Every module of netdra says something of its own, and each of its names stands for one thing."""
+"""Every module of netdra states something of its own, and each of its names stands for one thing."""
 
 from __future__ import annotations
 

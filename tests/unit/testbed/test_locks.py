@@ -1,4 +1,4 @@
-"""What is installed is what was looked at: every dependency is pinned, with hashes, and the same one everywhere."""
+"""What is installed is what was inspected: every dependency is pinned, with hashes, and the same one everywhere."""
 
 from __future__ import annotations
 

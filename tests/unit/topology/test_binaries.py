@@ -1,4 +1,4 @@
-"""The programs that have the name of a built-in type are given what they read, and nothing that they pass over."""
+"""The programs that have the name of a built-in type are given what they read, and nothing that they skip."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ def own(spec: str) -> CNIPluginSchema:
 
 
 def test_a_schema_of_ones_own_is_of_the_program_only_if_it_says_so(topology: Topology) -> None:
-    """Someone's own build of a program may read more; who describes a built-in step says nothing of the program."""
+    """Someone's own build of a program may read more; who describes a built-in step reports nothing of the program."""
     written = topology(VLAN % "id: 5, master: x, fancy: 1")
     spec = "cniType: vlan, configParameters: {additionalParameters: true, required: [{name: master, type: string}]}"
     of_steps, of_program = own(f"{{{spec}}}"), own(f"{{execution: Binary, {spec}}}")

@@ -1,4 +1,4 @@
-"""An allocated claim and its topology become a plan, or an error that says what the claim lacks."""
+"""An allocated claim and its topology become a plan, or an error that states what the claim lacks."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

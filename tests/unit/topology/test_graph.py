@@ -1,4 +1,4 @@
-"""A topology becomes a graph, or an error that says everything that is wrong with it and where."""
+"""A topology becomes a graph, or an error that states everything that is wrong with it and where."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A device that no topology speaks of becomes a plan of one step: its class's, or its policy's first that can be."""
+"""A device that no topology describes becomes a plan of one step: its class's, or its policy's first that can be."""
 
 from __future__ import annotations
 

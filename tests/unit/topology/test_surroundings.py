@@ -1,4 +1,4 @@
-"""Facts of the device, the node and the pod are parsed, typed, placed and bound as decision D63 says."""
+"""Facts of the device, the node and the pod are parsed, typed, placed and bound as decision D63 states."""
 
 from __future__ import annotations
 

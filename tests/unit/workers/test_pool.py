@@ -1,4 +1,4 @@
-"""A pool answers in time or says why not, and is whole again for the next task."""
+"""A pool answers in time or states why not, and is whole again for the next task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Devices that no topology speaks of: moved, shared, plugged into a bridge, as their policies say."""
+"""Devices that no topology describes: moved, shared, plugged into a bridge, as their policies state."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def original() -> Object:
 
 
 def unreported(draw: random.Random, folder: Path) -> Iterator[tuple[str, Object]]:
-    """Edits that validate has nothing to say of, each another one."""
+    """Edits that validate has nothing to state of, each another one."""
     seen = set()
     for what, edited in edits.drawn(draw, MOST_EDITS, [original()]):
         text = yaml.safe_dump(edited, sort_keys=False)

@@ -1,4 +1,4 @@
-"""Claims that are refused: the text says which rule was broken, is an event of the pod, and the driver stays well."""
+"""Rejected claims: the text names the broken rule and is an event of the pod, and the driver continues to work."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PATIENCE = 200.0
 
 
 def refused(offer: Offer, pod: str, text: str) -> str:
-    """What the pod's event says, on one line; the driver is well."""
+    """What the pod's event states, on one line; the driver is well."""
     # A kubelet that asks for a claim before the API server has seen that it may comes again after a minute or more.
     event = offer.pods.wait_event(pod, PREPARE, text, timeout=PATIENCE)
     assert event["type"] == "Warning"

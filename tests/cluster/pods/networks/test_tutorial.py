@@ -1,6 +1,6 @@
 """The tutorial, word for word: its commands with the cluster print on a real node what stands there.
 
-What it does with files alone is run by tests/unit/docs/test_cookbook.py. `NETDRA_WRITE=1` writes the page anew.
+What it does with files alone is run by tests/unit/docs/test_cookbook.py. `NETDRA_WRITE=1` writes the page again.
 """
 
 from __future__ import annotations

@@ -275,7 +275,7 @@ def test_the_metadata_is_fuller_once_the_network_is_there(tmp_path: Path) -> Non
 
 
 def test_a_running_container_keeps_the_file_that_it_was_given(tmp_path: Path) -> None:
-    """A claim that pods share is described anew for the second; a mount of the first one's file must not change."""
+    """A claim that pods share is described again for the second; a mount of the first one's file must not change."""
     files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
     files.write_spec(WHOLE, [*BONDED, *VFIO])
     path = files.metadata_path(UID, "vf0")

@@ -1,4 +1,4 @@
-"""What a runtime's CDI library sees of netdra's files: the oldest one reads the folder anew on few kinds of events.
+"""What a runtime's CDI library sees of netdra's files: the oldest one reads the folder again on few kinds of events.
 
 `watch` in pkg/cdi/cache.go, from 0.7 to 1.1.0: renamed, removed, or a `.json` or `.yaml` file written to. 1.1.1 is the
 first to take a creation for one. The real library is asked in `tests/cluster/sandboxes/test_stand_in.py`.
@@ -179,7 +179,7 @@ def test_whatever_is_done_what_is_known_is_what_is_there(acts: list[tuple[str, s
 
 
 def test_at_no_moment_is_a_specification_seen_that_is_not_whole(files: ClaimFiles) -> None:
-    """Whoever looks at any time reads whole ones: of one request, or of five."""
+    """Whoever inspects any time reads whole ones: of one request, or of five."""
     many = tuple(f"r{number}" for number in range(5))
     ended = threading.Event()
     seen: set[int] = set()

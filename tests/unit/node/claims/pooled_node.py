@@ -280,7 +280,7 @@ class World:
         self.publish()
 
     def prepare(self, claim: ResourceClaim, *, crash: str = "") -> tuple[PreparedDevice, ...]:
-        """The kubelet's call; a process that died is begun anew."""
+        """The kubelet's call; a process that died is begun again."""
         try:
             with dying(crash):
                 return asyncio.run(self.daemon.claims.prepare(claim.reference))
@@ -308,7 +308,7 @@ class World:
     # Pods.
 
     def begin_pod(self, claim: ResourceClaim) -> str:
-        """The claim's devices go to a pod, and the checkpoint says so; returns the sandbox."""
+        """The claim's devices go to a pod, and the checkpoint states so; returns the sandbox."""
         record = self.record(claim)
         assert record is not None
         assert record.plan is not None
@@ -328,7 +328,7 @@ class World:
         return sandbox
 
     def end_pod(self, sandbox: str, trouble: str = "") -> None:
-        """A pod's network is taken down, unless its devices cannot be given back."""
+        """A pod's network is taken down, unless its devices cannot be returned."""
         if trouble:
             self.daemon.table.set_trouble(sandbox, trouble)
             return

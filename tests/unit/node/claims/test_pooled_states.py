@@ -148,7 +148,7 @@ class PooledVFs(RuleBasedStateMachine):
             self.note(claim, outcome if isinstance(outcome, NetdraError) else None)
 
     def note(self, claim: ResourceClaim, refused: NetdraError | None, *, crashed: bool = False) -> None:
-        """What the kubelet knows of a claim after its call."""
+        """What the kubelet knows a claim after its call."""
         uid = claim.metadata.uid
         if refused is not None:
             assert uid not in self.had or uid in self.lost, f"a prepared claim is refused: {refused}"
@@ -187,7 +187,7 @@ class PooledVFs(RuleBasedStateMachine):
 
     @rule(claim=claims)
     def release_in_trouble(self, claim: ResourceClaim) -> None:
-        """The VF cannot be given back: the pod goes all the same, and its claim is allocated no more."""
+        """The VF cannot be returned: the pod goes anyway, and its claim is allocated no more."""
         sandboxes = self.world.sandboxes(claim)
         if self.is_there(claim) and sandboxes:
             self.world.end_pod(sandboxes[0], trouble="the driver hangs")
@@ -196,7 +196,7 @@ class PooledVFs(RuleBasedStateMachine):
 
     @rule()
     def give_back(self) -> None:
-        """What could not be given back can."""
+        """What could not be returned can."""
         for sandbox, uid in tuple(self.world.in_pods.items()):
             if all(claim.metadata.uid != uid for claim in self.world.server.claims.values()):
                 self.world.end_pod(sandbox)

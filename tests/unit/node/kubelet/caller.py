@@ -41,7 +41,7 @@ SHARED = PreparedDevice(
 
 @dataclass
 class Handler:
-    """Answers as each claim's name says, and remembers what it was asked."""
+    """Answers as each claim's name states, and remembers what it was asked."""
 
     asked: list[str] = field(default_factory=list)
     noted: list[tuple[str, str]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Two slices that say the same have one content, however they are written."""
+"""Two slices that state the same have one content, however they are written."""
 
 import msgspec
 

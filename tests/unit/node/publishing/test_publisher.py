@@ -1,6 +1,6 @@
-"""When a publisher looks at a pool: a server whose watch tells early, late, or of others' writes in between.
+"""When a publisher inspects a pool: a server whose watch tells early, late, or of others' writes in between.
 
-A real one tells when it likes, so here the test says when.
+A real one tells when it likes, so here the test states when.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Server:
         self._events.clear()
 
     def mtus(self) -> set[int | None]:
-        """What is said of the devices now."""
+        """What is stated of the devices now."""
         devices = [device for found in self._objects.values() for device in found["spec"]["devices"]]
         return {device.get("attributes", {}).get("mtu", {}).get("int") for device in devices}
 

@@ -1,4 +1,4 @@
-"""Whatever is there, writing what `reconcile` says makes pools what they should be; readers never see a mixture."""
+"""Whatever is there, writing what `reconcile` states makes pools what they should be; readers never see a mixture."""
 
 from __future__ import annotations
 

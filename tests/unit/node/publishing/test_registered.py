@@ -159,7 +159,7 @@ def settle(nodes: int, objects: int, *, at_once: int = 50) -> tuple[list[int], i
     """Have nodes follow objects as their watches bring them, each for one device of one node.
 
     Returns:
-        How often each pool was written, and how many devices carry what was said in the end.
+        How often each pool was written, and how many devices carry what was stated in the end.
     """
     devices = objects // nodes
     interfaces = [

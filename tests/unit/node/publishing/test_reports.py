@@ -209,7 +209,7 @@ def test_two_thousand_interfaces_of_which_each_has_its_own_fate_are_told_by_numb
 
 
 def known(status: NodeNetworkStatus, interface: Interface) -> None:
-    """What a report says of an interface is true, and what it does not say it names."""
+    """What a report states of an interface is true, and what it does not state it names."""
     group = group_of(status, interface.device_name)
     told, unknown = group.facts(interface.device_name)
     real = attributes(interface)

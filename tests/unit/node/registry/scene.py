@@ -44,7 +44,7 @@ class Node:
 
 
 class AnyCaller:
-    """Every caller is who its token says, or a user of the machine."""
+    """Every caller is who its token states, or a user of the machine."""
 
     async def owner(self, caller: Caller) -> str:
         if caller.token == "away":
@@ -101,7 +101,7 @@ async def another_connection(scene: Scene) -> AsyncIterator[Scene]:
 
 
 def refused_reason(problem: grpc.aio.AioRpcError) -> str:
-    """Why the registry refused a call, for programs; "" if it says nothing of that."""
+    """Why the registry refused a call, for programs; "" if it reports nothing of that."""
     (*_, details) = (b"", *(value for key, value in problem.trailing_metadata() or () if key.endswith("details-bin")))
     reasons = [
         refusal.ErrorInfo.FromString(detail.value).reason

@@ -1,4 +1,4 @@
-"""Connections of programs that mean no good: what they say costs pods and others little, and the daemon no memory."""
+"""Connections of programs that mean no good: what they state costs pods and others little, and the daemon no memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may say what, for how long and how often: rules and limits as values."""
+"""Who may state what, for how long and how often: rules and limits as values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a claim's status says of its devices, within the API server's limits."""
+"""What a claim's status states of its devices, within the API server's limits."""
 
 from __future__ import annotations
 

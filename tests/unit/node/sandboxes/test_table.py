@@ -1,4 +1,4 @@
-"""The table of sandboxes: its phases follow one another as it says, and claims' CDI specifications follow from them."""
+"""The table of sandboxes: its phases follow one another as documented, and the CDI specifications of claims follow."""
 
 from __future__ import annotations
 

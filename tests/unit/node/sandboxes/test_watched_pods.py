@@ -64,7 +64,7 @@ def of_group(name: str, phase: str = "Running", group: str = "workers", claim: s
 
 
 def claim_of_group(uid: str) -> ResourceClaim:
-    """A claim with a device of ours that is reserved for a PodGroup."""
+    """A claim with a device of netdra that is reserved for a PodGroup."""
     result = {"request": "r", "driver": "dra.networking", "pool": "node", "device": "eth7"}
     user = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "workers", "uid": f"group-of-{uid}"}
     whole = {

@@ -50,7 +50,7 @@ class Project:
         return Suite(list(self.levels), arguments, Screen(self.shown), self.folder / "temporary").run()
 
     def conclusion(self, runs: list[Run]) -> str:
-        """What is said in the end."""
+        """What is stated in the end."""
         return "\n".join(summary.conclusion(runs, 1.0))
 
 
