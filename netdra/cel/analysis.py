@@ -1,9 +1,9 @@
-"""What a selector reports that cannot be meant: names that nobody gives, and values that can never agree.
+"""Errors in selectors that compile: names that no device has, and values that can never be equal.
 
 Asked at admission and by `netdra validate`, of policies and of topologies alike. Kubernetes compiles `device` as a map
 of anything, so `ifNmae` or `numaNode == "0"` is legal CEL: the first fails on every device, the second is true for
-none. Here the expression's tree is walked with what is known of each name (`netdra.cel.vocabulary`). What cannot be
-told, for instance of a key that is computed, is let pass. Pure, and linear in the expression's length.
+none. Here the expression's tree is checked against the known names (`netdra.cel.vocabulary`). Parts that cannot be
+known, for instance a computed key, are accepted. Pure, and linear in the expression's length.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Remark(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         text: what is the matter, on one line.
         hint: what to do, or "".
-        wrong: whether it must be refused; if not, the author is told.
+        wrong: whether the expression must be rejected; if not, the author is warned.
         line: from 1; `column` likewise, in characters.
         expression: what it is about.
     """
@@ -52,14 +52,14 @@ class Remark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Meaning(NamedTuple):
-    """What is known of a part of the expression.
+    """The static knowledge of a part of the expression.
 
     Attributes:
         kinds: of its value; none if they are not known.
         called: how the author wrote it, "" if that would be too long.
         place: where in `device` it is: (), ("device",), ("attributes",) or ("attributes", a domain).
         items: of a list that is written out.
-        within: of an optional value, what it holds if it holds anything.
+        within: of an optional value, its value if present.
         text: a string that is written out.
         values: of an attribute, the texts that it can have, if they are not any.
     """
@@ -85,11 +85,11 @@ _FIELDS: Scope = {
 
 
 def examine(expression: str, vocabulary: Vocabulary) -> tuple[Remark, ...]:
-    """What stands against an expression that compiles, and what its author should know, in the order of the text.
+    """The errors in an expression that compiles, and warnings for its author, in the order of the text.
 
     Args:
         expression: a selector.
-        vocabulary: what it may describe.
+        vocabulary: the names that it may use.
 
     Raises:
         CelCompileError: it does not compile.
@@ -122,7 +122,7 @@ class _Walk:
         return tuple(sorted(remarks, key=lambda remark: (remark.line, remark.column)))
 
     def meaning(self, node: tree.Node, scope: Scope) -> Meaning:
-        """What a node comes to; what is wrong in it is kept."""
+        """The meaning of a node; remarks on it are recorded."""
         if isinstance(node, tree.Call):
             return self._call(node, scope)
         if isinstance(node, tree.Select):
@@ -289,7 +289,7 @@ class _Walk:
         return Meaning(kinds.joined(part.kinds for part in given))
 
     def _member(self, own: Meaning, name: str, at: int, *, tested: bool) -> Meaning:
-        """What `own.name` is, or `own["name"]`."""
+        """The meaning of `own.name`, or `own["name"]`."""
         if own.place == ("device",):
             return self._driver if name == "driver" else _FIELDS.get(name, _NOTHING)
         if own.place == (ATTRIBUTES,) or own.place == (CAPACITY,):
@@ -309,7 +309,7 @@ class _Walk:
         return _NOTHING
 
     def _domain(self, field: str, domain: str, at: int, *, tested: bool) -> Meaning:
-        """What `device.attributes[domain]` is."""
+        """The meaning of `device.attributes[domain]`."""
         if tested:
             self._tested.add(domain)
         shown = _cut(domain)
@@ -338,7 +338,7 @@ class _Walk:
         return domain in self._vocabulary.domains or any(name.startswith(f"{domain}/") for name in capacity)
 
     def _attribute(self, domain: str, name: str, at: int) -> Meaning:
-        """What `device.attributes[domain].name` is."""
+        """The meaning of `device.attributes[domain].name`."""
         vocabulary, qualified, shown = self._vocabulary, f"{domain}/{name}", _cut(name)
         given = vocabulary.kinds(qualified)
         if given is not None and (vocabulary.of_devices or qualified in vocabulary.facts):
@@ -370,7 +370,7 @@ class _Walk:
         return _NOTHING
 
     def _amount(self, domain: str, name: str, at: int) -> Meaning:
-        """What `device.capacity[domain].name` is."""
+        """The meaning of `device.capacity[domain].name`."""
         vocabulary, qualified, shown = self._vocabulary, f"{domain}/{name}", _cut(name)
         if not vocabulary.of_devices:
             text = (

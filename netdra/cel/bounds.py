@@ -1,9 +1,9 @@
-"""What an expression can cost at most: found from its tree before it is ever asked (decision D30).
+"""The maximum cost of an expression, computed from its tree before the first evaluation (decision D30).
 
 Called by `netdra.cel.engine` for each expression that it compiles. Every value is known by how long and how large it
-can be, every function by what it makes of its arguments and what that takes. There is no function without an entry
-here, so what cannot be bounded is not evaluated. The bounds are of the order of what is really taken and never below
-it, which `tests/unit/cel/test_bounds.py` measures.
+can be, every function by the size of its result and by its cost. Every function has an entry here, so an expression
+without a bound is not evaluated. The bounds are of the order of the real cost and never below it, which
+`tests/unit/cel/test_bounds.py` measures.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class Size(NamedTuple):
         bytes: all of it, elements included.
         texts: what it can be, if it is known to be one of a few strings; empty if not.
         items: the elements, where it may be a text as well as a list; -1 where `length` is right for both.
-        element: the largest of a list's elements or a map's values, None for what has none.
-        key: the largest of a map's keys, None for what is not a map.
+        element: the largest of a list's elements or a map's values, None for other values.
+        key: the largest of a map's keys, None for other values.
     """
 
     length: int
@@ -100,7 +100,7 @@ def check(tree: Node, longest: Longest = PLAIN) -> None:
         longest: how long the attributes are that it is asked of.
 
     Raises:
-        UnboundedError: what it may take, or what cannot be bounded.
+        UnboundedError: the cost is too high, or a part cannot be bounded.
     """
     bounds = _Bounds(longest)
     bounds.of(tree)
@@ -245,7 +245,7 @@ def _text(size: Size) -> Size:
 
 
 def _larger(*sizes: Size) -> Size:
-    """What holds for each of several values."""
+    """A bound that holds for each of several values."""
     first, *others = sizes
     for other in others:
         both = first.texts | other.texts if first.texts and other.texts else frozenset[str]()

@@ -1,10 +1,10 @@
 """Compile CEL selectors and evaluate them on devices, with the meaning that Kubernetes gives them.
 
-`compile_selector` once per expression, `device_variables` once per device, then `matches` for each pair. What is
-compiled is bounded in time and memory on any device (`netdra.cel.bounds`, decision D30). The engine's own
+`compile_selector` once per expression, `device_variables` once per device, then `matches` for each pair. A compiled
+selector is bounded in time and memory on any device (`netdra.cel.bounds`, decision D30). The engine's own
 extensions to CEL are loaded when an expression needs them for the first time: each is a library with half an engine in
 it, together 8 MiB of a daemon's memory, and most selectors only compare attributes. Follows
-k8s.io/dynamic-resource-allocation/cel/compile.go; what differs is told in docs/cel.md.
+k8s.io/dynamic-resource-allocation/cel/compile.go; docs/cel.md lists the differences.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class DeviceVariables:
         self.capacity = frozenset(device["capacity"])
 
     def completed(self, attributes: frozenset[str], capacity: frozenset[str]) -> cel.Activation:
-        """What the engine evaluates on, with domains that the device has nothing in as empty maps."""
+        """The engine's input, with empty maps for domains in which the device has no values."""
         key = (attributes, capacity)
         activation = self._completed.get(key)
         if activation is None:
@@ -155,7 +155,7 @@ def device_variables(
         shared: whether the device allows several allocations.
 
     Raises:
-        InvalidInputError: a capacity is not a quantity, or a version is none.
+        InvalidInputError: a capacity is not a quantity, or a version is not valid.
     """
     taken = _values(attributes.values())
     return DeviceVariables(
@@ -170,7 +170,7 @@ def device_variables(
 
 
 def load_all() -> None:
-    """Load what is loaded with the first expression that needs it, for a process that can open no files later."""
+    """Load all modules that are otherwise loaded on demand, for a process that can open no files later."""
     device = device_variables("", {})
     for expression in ('"a".lowerAscii().find("a") == "a"', "1 / 0 == 1"):
         with suppress(CelEvaluationError):

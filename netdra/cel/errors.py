@@ -1,4 +1,4 @@
-"""What can be wrong with an expression: by itself, or on one device. Both show the place if the engine tells it."""
+"""Errors of an expression: in itself, or on one device. Both show the place if the engine reports it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _MISSING_KEY = re.compile(r'Key not found in map : "(.*)"\Z')
 
 
 class CelCompileError(InvalidInputError):
-    """An expression that is none: where, and why.
+    """An expression that does not compile: where, and why.
 
     Attributes:
         expression: its text.
-        line: from 1; 0 where the whole expression is meant.
-        column: from 1, in characters; 0 where the whole expression is meant.
-        message: what is wrong there.
+        line: from 1; 0 for the whole expression.
+        column: from 1, in characters; 0 for the whole expression.
+        message: the error at this place.
     """
 
     def __init__(self, expression: str, line: int, column: int, message: str) -> None:

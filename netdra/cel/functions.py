@@ -1,7 +1,7 @@
 """The functions that Kubernetes adds to CEL (k8s.io/apiserver/pkg/cel/library), declared to the engine.
 
-Overloads are concrete: the engine finds none at run time that were declared for dynamic parameters. What a function
-raises becomes a CEL error. Used by `netdra.cel.engine`.
+Overloads are concrete: at run time the engine finds none with dynamic parameters. An exception of a function becomes
+a CEL error. Used by `netdra.cel.engine`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Called by `netdra.topology.classes` for the classes that it makes (decision D19)
 The guarded selector is true for exactly those devices for which the given one is true, and false where the given one is
 false or fails for want of a key. For that each part is turned into what must hold for it to be true, or to be false:
 `!(a == 1)` is no more true of a device without `a` than `a == 1` is, and `a == 1 || b == 2` is true of one without `a`
-whose `b` is 2, as CEL has it. Only of what `cel.bind` binds every key must be there, whatever is made of it.
+whose `b` is 2, as CEL has it. Only an expression bound by `cel.bind` needs all of its keys, used or not.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def guarded(expression: str, known: Collection[str] = ()) -> str:
             `device.attributes["domain"]` itself, they have no guard.
 
     Raises:
-        CelCompileError: it is none.
-        InvalidInputError: with its guards it would be none: too long, or nested too deep.
+        CelCompileError: it does not compile.
+        InvalidInputError: with its guards it is too long, or nested too deep.
     """
     compile_selector(expression)
     made = _Guards(expression, known)
@@ -89,7 +89,7 @@ def joined(*expressions: str) -> str:
 
     kube-scheduler copies all attributes of a device for each selector of a class and of a request
     (k8s.io/dynamic-resource-allocation v0.37, cel/compile.go, `DeviceMatches`), so one selector costs half of two. An
-    error in one of them is an error of the whole unless another one is false, whatever their order (CEL's `&&`).
+    error in one of them is an error of the whole unless another one is false, in any order (CEL's `&&`).
 
     Raises:
         CelCompileError: together they are too long or nested too deep, or may take too much.
@@ -118,11 +118,11 @@ class _Guards:
         self.reads = False
 
     def true(self, node: Node, scope: Scope) -> Formula:
-        """What must hold for a part to be true."""
+        """The condition for a part to be true."""
         return self._holds(node, scope, wanted=True)
 
     def false(self, node: Node, scope: Scope) -> Formula:
-        """What must hold for a part to be false."""
+        """The condition for a part to be false."""
         return self._holds(node, scope, wanted=False)
 
     def _holds(self, node: Node, scope: Scope, *, wanted: bool) -> Formula:
@@ -157,7 +157,7 @@ class _Guards:
         return _all((self.sure(node, scope), self._plain(node, wanted=wanted)))
 
     def sure(self, node: Node, scope: Scope) -> Formula:
-        """What must hold for a part to have a value at all."""
+        """The condition for a part to have a value at all."""
         self._left -= 1
         if self._left < 0:
             raise _TooLongError
@@ -212,7 +212,7 @@ class _Guards:
         return _all((self.sure(value, scope), held))
 
     def _sure_loop(self, node: Invocation, variable: str, scope: Scope) -> Formula:
-        """What must hold for the rounds of a loop; of `all` and `exists` one that is decided makes up for others."""
+        """The condition for the rounds of a loop; in `all` and `exists` one decided round makes up for others."""
         within, arguments = _bound(scope, variable), node.arguments
         inner = _all(self.sure(argument, within) for argument in arguments[1:])
         if inner == ALWAYS:
@@ -285,7 +285,7 @@ def _conditions(expression: str) -> Iterator[str]:
 
 
 def _bound(scope: Scope, variable: str, place: Place = "") -> Scope:
-    """What names mean where a variable is bound."""
+    """The meaning of names where a variable is bound."""
     return {**scope, variable: place}
 
 

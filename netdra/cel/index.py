@@ -63,7 +63,7 @@ def _needs(condition: Condition | None) -> Iterable[Needs]:
 
 
 def _cover(condition: Condition | None, often: Mapping[tuple[str, object], int]) -> tuple[Needs, ...]:
-    """Needs of which one must be met; none if there are no such needs."""
+    """Needs of which one must be met; empty without such needs."""
     if condition is None:
         return ()
     if isinstance(condition, Needs):

@@ -50,7 +50,7 @@ _ORDERED: Kinds = (*NUMBERS, "bool", "string", "bytes")
 
 
 class Signature(NamedTuple):
-    """What a function takes before its dot (or as its first argument), what as the others, and what it gives."""
+    """The types of a function: its receiver (or first argument), its other arguments, and its result."""
 
     receiver: Kinds
     arguments: Kinds

@@ -34,7 +34,7 @@ def size(pattern: str) -> int:
     """How many instructions a pattern is.
 
     Raises:
-        ValueError: it is none, or needs too much memory.
+        ValueError: the pattern is not valid, or needs too much memory.
     """
     return int(_compiled(pattern).programsize)
 
@@ -46,7 +46,7 @@ def find(text: str, pattern: str) -> str:
 
 
 def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
-    """All matches that do not overlap, or the first few; an empty one right behind another is none, as in Go."""
+    """All matches that do not overlap, or the first few; an empty one right behind another does not count, as in Go."""
     matches: list[str] = []
     end = -1
     for hit in _compiled(pattern).finditer(text):

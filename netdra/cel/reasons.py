@@ -66,7 +66,7 @@ def _is_false(selector: CompiledSelector, device: DeviceVariables) -> bool:
 
 
 def _values(part: CompiledSelector, driver: str, attributes: Mapping[str, AttributeValue]) -> list[str]:
-    """What the device has of the attributes in a part, in the order of their names."""
+    """The device's values of the attributes in a part, in the order of their names."""
     by_name = {name if "/" in name else f"{driver}/{name}": value for name, value in attributes.items()}
     texts = []
     for domain, name in sorted(part.attributes or ()):

@@ -38,18 +38,18 @@ class Token(NamedTuple):
 
     @property
     def symbol(self) -> str:
-        """The text of a name, a number or an operator; "" for a string, whose content is none of these."""
+        """The text of a name, a number or an operator; "" for a string."""
         return "" if self.kind in {"string", "quoted"} else self.text
 
 
 class Usage(NamedTuple):
-    """What an expression uses that matters before it is compiled.
+    """The elements of an expression that matter before it is compiled.
 
     Attributes:
         unknown: the first use of a field that devices have not.
         binds: how many variables it binds.
-        mapped: how often it maps an optional value, each time with what it is called on twice in the tree.
-        calls: the functions and macros that it calls, and `?` if it asks for what may not be there.
+        mapped: how often it maps an optional value, whose receiver is then in the tree twice.
+        calls: the functions and macros that it calls, and `?` if it reads an optional field.
     """
 
     unknown: Token | None
@@ -68,7 +68,7 @@ def tokens(expression: str) -> list[Token]:
 
 
 def usage(expression: str) -> Usage:
-    """What the words state. Of an expression that breaks CEL's grammar it is anything; the compiler refuses that."""
+    """The usage of an expression's words; arbitrary if it breaks CEL's grammar, which the compiler rejects."""
     words = tokens(expression)
     symbols = ["", "", *(word.symbol for word in words)]
     return Usage(
@@ -93,7 +93,7 @@ def position(expression: str, offset: int) -> tuple[int, int]:
 
 
 def _content(token: Token) -> str:
-    """What stands between a string's or a name's quotes, as it is written."""
+    """The text between a string's or a name's quotes, as it is written."""
     if token.kind == "quoted":
         return token.text.strip("`")
     if token.kind != "string":

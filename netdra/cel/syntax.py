@@ -161,7 +161,7 @@ class _Reader:
         return self._chain("&&") if operator == "||" else self._operation(0)
 
     def _operation(self, level: int) -> Node:
-        """Comparisons, sums or products, whichever the level states; they bind to the left."""
+        """Comparisons, sums or products, depending on the level; they bind to the left."""
         if level == len(_LEVELS):
             return self._unary()
         parts = [self._operation(level + 1)]
@@ -239,7 +239,7 @@ class _Reader:
         return Leaf(start, name.end, name.text, is_name=name.text not in {"true", "false", "null"})
 
     def _listed(self, closing: str) -> tuple[Node, ...]:
-        """Expressions between commas, up to what closes them; a list may end in a comma."""
+        """Expressions between commas, up to the closing bracket; a list may end in a comma."""
         nodes: list[Node] = []
         while not self._take(closing):
             self._take("?")

@@ -50,7 +50,7 @@ class Call(NamedTuple):
 
     @property
     def given(self) -> tuple[Node, ...]:
-        """What it is called on, if it is, and the arguments."""
+        """The receiver, if there is one, and the arguments."""
         return self.arguments if self.target is None else (self.target, *self.arguments)
 
 

@@ -1,8 +1,8 @@
 """Quantities and semantic versions as CEL values, and the arithmetic on them.
 
 The engine has no opaque types without protobuf, so both travel as bytes, which no device has otherwise: a letter that
-tells them apart and the canonical text. Two equal values have equal bytes, so `==` holds as in Kubernetes. Used by
-`netdra.cel.functions` and, for what devices carry, by `netdra.cel.engine`.
+distinguishes them and the canonical text. Two equal values have equal bytes, so `==` holds as in Kubernetes. Used by
+`netdra.cel.functions` and, for values of devices, by `netdra.cel.engine`.
 """
 
 from __future__ import annotations
@@ -78,14 +78,14 @@ def normalized_version(text: str) -> bytes:
 
 
 def decimal(value: bytes) -> Decimal:
-    """The number of a CEL quantity; ValueError, which CEL reports, for bytes that are none."""
+    """The number of a CEL quantity; ValueError, which CEL reports, for other bytes."""
     if value[:1] != QUANTITY:
         raise ValueError("not a quantity")
     return Decimal(value[1:].decode())
 
 
 def semver_parts(value: bytes) -> tuple[int, int, int]:
-    """Major, minor and patch of a CEL version; ValueError for bytes that are none."""
+    """Major, minor and patch of a CEL version; ValueError for other bytes."""
     major, minor, patch, _ = _semver_key(value)
     return major, minor, patch
 
@@ -126,7 +126,7 @@ def _number(value: bytes | int) -> Decimal:
 
 
 def _semver_key(value: bytes) -> SemverKey:
-    """What orders versions (semver.org, item 11): a release is above its pre-releases, numbers are below words."""
+    """The sort key of versions (semver.org, item 11): a release is above its pre-releases, numbers are below words."""
     parts = _SEMVER.match(value[1:].decode()) if value[:1] == VERSION else None
     if parts is None:
         raise ValueError("not a semantic version")

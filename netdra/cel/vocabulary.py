@@ -1,4 +1,4 @@
-"""What selectors may describe: the names that devices have, each with the kinds of value that it can have.
+"""The vocabulary of selectors: the names that devices have, each with the kinds of value that it can have.
 
 Filled by `netdra.vocabulary`, read by `netdra.cel.analysis`. Pure.
 """
@@ -43,7 +43,7 @@ class KnownValues(msgspec.Struct, frozen=True, kw_only=True):
         return "" if text in self.known else closest(text, self.known, _SPELLING)
 
     def hint(self, text: str) -> str:
-        """What to write instead of a value that no device can have."""
+        """The suggestion instead of a value that no device can have."""
         if self.known:
             return hint(text, self.known)
         spellings = (
@@ -57,7 +57,7 @@ class KnownValues(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Added(msgspec.Struct, frozen=True):
-    """What others than the driver add to devices, by qualified name; a capacity is always a quantity."""
+    """Additions to devices from others than the driver, by qualified name; a capacity is always a quantity."""
 
     attributes: Mapping[str, Kinds] = {}
     capacity: tuple[str, ...] = ()

@@ -73,7 +73,7 @@ def dump(sock: Socket, index: int = 0, family: int = 0, *, attempts: int = DUMP_
         attempts: how often an interrupted dump is asked for.
 
     Raises:
-        KernelMissingError: there is no link of that index.
+        KernelMissingError: no link has that index.
         KernelInterruptedError: links or addresses changed during each attempt.
         KernelError: the kernel refused.
     """

@@ -1,6 +1,6 @@
 """The kernel's refusals as errors of the model: an errno, the kernel's own words and the object.
 
-Raised by everything in `netdra.kernel`; callers tell them apart by type, or by `errno` where the number matters.
+Raised by everything in `netdra.kernel`; callers distinguish them by type, or by `errno` where the number matters.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def speeds(sock: Socket, *, attempts: int = DUMP_ATTEMPTS) -> dict[int, int]:
 
 
 def speed(sock: Socket, index: int) -> int:
-    """The speed of one link in Mbit/s, 0 where it has none just now.
+    """The speed of one link in Mbit/s, 0 while it is unknown.
 
     Raises:
         KernelError: its driver has no speed (EOPNOTSUPP), it is gone (ENODEV), or the kernel refused.
@@ -207,7 +207,7 @@ def change_settings(sock: Socket, index: int, group: str, wanted: Mapping[str, i
     """Set some settings of a group.
 
     Raises:
-        InvalidInputError: a name is none of the group's.
+        InvalidInputError: a name is not in the group.
         KernelError: the driver does not have or take it, or the kernel refused.
     """
     _, command, named, small = _GROUPS[group]

@@ -158,13 +158,13 @@ def bond(**options: Any) -> bytes:
 
 
 def vlan_id_of(data: bytes) -> int:
-    """The VLAN id in a VLAN link's data, 0 if it has none."""
+    """The VLAN id in a VLAN link's data, 0 if absent."""
     value = attributes(data).get(_VLAN_ID)
     return to_u16(value) if value else 0
 
 
 def vlan_protocol_of(data: bytes) -> str:
-    """The protocol in a VLAN link's data, "" if it has none."""
+    """The protocol in a VLAN link's data, "" if absent."""
     protocol = attributes(data).get(_VLAN_PROTOCOL)
     number = to_be16(protocol) if protocol else 0
     return next((name for name, value in VLAN_PROTOCOLS.items() if value == number), "")
@@ -177,7 +177,7 @@ def vlan_filtering_of(data: bytes) -> bool:
 
 
 def bond_mode_of(data: bytes) -> str:
-    """The mode in a bond's data, "" if it has none."""
+    """The mode in a bond's data, "" if absent."""
     value = attributes(data).get(_BOND["mode"][0])
     return _word(BOND_MODES, to_u8(value)) if value else ""
 

@@ -52,7 +52,7 @@ _BARE_NUMBER = re.compile(r"\d+\Z", re.ASCII)
 
 
 class Link(msgspec.Struct, frozen=True, gc=False):
-    """One interface as rtnetlink has it; 0, "" and -1 for what the message lacks.
+    """One interface as rtnetlink has it; 0, "" and -1 for attributes that the message lacks.
 
     Attributes:
         index: the ifindex, unique in the namespace of the moment.
@@ -165,7 +165,7 @@ def switch_port(port_name: str, on_switch: bool = True) -> SwitchPort | None:
 
 
 def uplink_number(port_name: str) -> int:
-    """The number of the PF whose own port on the switch has that phys_port_name ("p1"), -1 if it is no such port."""
+    """The number of the PF whose own port on the switch has that phys_port_name ("p1"), -1 for other ports."""
     parts = _UPLINK.match(port_name)
     return int(parts["pf"]) if parts is not None else -1
 
@@ -444,7 +444,7 @@ _ENCODERS: dict[str, tuple[int, Callable[[Any], bytes]]] = {
 
 
 def _encode(settings: LinkChanges) -> tuple[int, int, bytes]:
-    """Flags, the mask of flags that are meant, and the attributes for settings; None means not set."""
+    """Flags, the mask of the flags to set, and the attributes for settings; None means not set."""
     flags = mask = 0
     encoded = b""
     for key, value in settings.items():

@@ -1,4 +1,4 @@
-"""What a link's message has besides the fields of `Link`: sizes, per-link sysctls, the settings of a bridge's port.
+"""Attributes of a link's message that `Link` lacks: sizes, per-link sysctls, the settings of a bridge's port.
 
 Follows include/uapi/linux/if_link.h; the sysctls are those of `IFLA_AF_SPEC`, where the kernel has the values of all
 files below /proc/sys/net/ipv4/conf/<link> and ipv6/conf/<link> in arrays (include/uapi/linux/ip.h and ipv6.h). So they

@@ -1,6 +1,6 @@
 """Whether something is there, in three results: present, gone, or unknown.
 
-Returned by every look at the kernel that decides whether anything is undone, released or removed (decision D59). A
+Returned by every read of the kernel that decides whether anything is undone, released or removed (decision D59). A
 function that returns the thing itself has the same results: the thing, None, or a KernelError.
 """
 
@@ -27,7 +27,7 @@ class Liveness(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, look: Callable[[], object]) -> Liveness:
-        """The liveness of what a look returns: None is gone, a NetdraError unknown."""
+        """The liveness of a read's result: None is gone, a NetdraError unknown."""
         try:
             return cls("gone" if look() is None else "present")
         except NetdraError as problem:

@@ -44,7 +44,7 @@ class RouteEvent(msgspec.Struct, frozen=True):
     """A route that `is_made` is there, or is gone.
 
     Attributes:
-        replaces: it takes the place of the first route of its key; there is no event that this one is gone.
+        replaces: it takes the place of the first route of its key; no event reports that this one is gone.
         last: it comes behind the other routes of its key, not before them.
     """
 

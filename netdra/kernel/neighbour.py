@@ -16,7 +16,7 @@ _FAMILIES = (socket.AF_INET, socket.AF_INET6)
 
 
 class Neighbour(msgspec.Struct, frozen=True):
-    """An entry that somebody has written and that does not expire: an IP address, and its link-layer address."""
+    """A permanent entry, written by an administrator or a program: an IP address, and its link-layer address."""
 
     address: str
     mac: str

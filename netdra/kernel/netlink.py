@@ -142,7 +142,7 @@ def messages(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
 
 
 class Message(dict[int, bytes]):
-    """The attributes of a message, beside what was read from them. Objects are compared without: all are equal."""
+    """The attributes of a message, in addition to the parsed fields. Comparisons ignore them: all are equal."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Message)

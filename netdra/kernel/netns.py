@@ -50,7 +50,7 @@ class Namespace:
         """Open the namespace that a path names (`/run/netns/x`, `/proc/PID/ns/net`).
 
         Raises:
-            KernelMissingError: there is nothing at that path.
+            KernelMissingError: the path does not exist.
             KernelError: it cannot be opened.
         """
         try:
@@ -101,7 +101,7 @@ class Namespace:
 
     @property
     def inode(self) -> int:
-        """The number by which the kernel tells namespaces apart while they live."""
+        """The number by which the kernel distinguishes namespaces while they live."""
         return os.fstat(self.fd).st_ino
 
     def close(self) -> None:
@@ -124,7 +124,7 @@ class Namespace:
     def visit(self, work: Callable[[], T]) -> T:
         """Call `work` as `run` does, but in the calling thread if it is not the main one; for work of microseconds.
 
-        So there is no waiting for another thread, which on a node that starts many pods takes milliseconds. A thread
+        So it does not wait for another thread, which on a node that starts many pods takes milliseconds. A thread
         that could not come back would take the pod's namespace for the host's: then the process ends.
 
         Raises:
@@ -144,7 +144,7 @@ class Namespace:
 
 
 def inode_at(path: str = _OWN) -> int:
-    """The number by which the kernel tells the namespace at a path from others while it lives; 0 where none is.
+    """The number by which the kernel distinguishes the namespace at a path while it lives; 0 without one.
 
     The path's file may be there without its mount: a runtime that removes a namespace takes the mount away first.
     Without a path it is the calling thread's namespace.

@@ -99,7 +99,7 @@ def pf_of(sysfs: Sysfs, address: str) -> str:
 
 
 def root_of(path: str) -> str:
-    """The PCIe root in a device's path, whatever switches are between ("pci0000:00"); "" if none exists."""
+    """The PCIe root in a device's path ("pci0000:00"), also behind switches; "" without one."""
     root = _ROOT.search(path)
     return root[1] if root else ""
 
@@ -131,7 +131,7 @@ def driver_of(sysfs: Sysfs, address: str) -> str:
 
 
 def bind(sysfs: Sysfs, address: str, driver: str) -> None:
-    """Bind a device to a driver, whatever driver had it, through `driver_override`; done already is not an error.
+    """Bind a device to a driver through `driver_override`, from any other driver; repeating it is not an error.
 
     Raises:
         KernelMissingError: no such device or driver exists, or the driver did not take the device.

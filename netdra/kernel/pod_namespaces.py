@@ -70,7 +70,7 @@ def ids(sock: Socket, folder: str = netns.NAMED) -> frozenset[int]:
 
 
 def id_of(sock: Socket, descriptor: int) -> int:
-    """The id that an open namespace has in the namespace of a socket, -1 if it has none: then nothing leads there.
+    """The id that an open namespace has in the namespace of a socket, -1 without an id: then no link leads there.
 
     Raises:
         KernelError: the descriptor is of no network namespace.

@@ -123,7 +123,7 @@ def dump(sock: Socket, family: int = 0, table: int = uapi.RT_TABLE_UNSPEC, *, th
 
 
 class MadeRoute(NamedTuple):
-    """As much of a route that `is_made` as tells which links the host uses; of thousands, only this is kept.
+    """The part of a route that `is_made` from which the host's links follow; of thousands, only this is kept.
 
     Attributes:
         key: family, table, destination, source, type of service and metric as bytes.

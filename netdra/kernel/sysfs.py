@@ -68,7 +68,7 @@ class Sysfs:
         return _last_part(self.link(path))
 
     def link(self, path: str) -> str | Unreadable | None:
-        """A symbolic link's target, as it is written; None if there is no link there."""
+        """A symbolic link's target, as it is written; None if the path is not a link."""
         return _link(f"{self.root}/{path}", None)
 
     def folder(self, path: str) -> Folder:

@@ -61,7 +61,7 @@ class VF(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(sock: Socket, pf: str | int) -> tuple[VF, ...]:
-    """The VFs of a PF, in the order of their numbers; none where it has none or is not a PF.
+    """The VFs of a PF, in the order of their numbers; empty if it is not a PF.
 
     Raises:
         KernelError: no such link exists, or the kernel refused.

@@ -1,8 +1,8 @@
-"""What a claim consumes of a device's capacities, and whether that still fits.
+"""A claim's consumption of a device's capacities, and whether it still fits.
 
 Called by the allocator, and by `exclusion` for a node. Follows the scheduler (k8s.io/dynamic-resource-allocation v0.37,
-structured/internal/incubating/consumable_capacity.go): on a shared device every capacity is consumed, by what the claim
-asks for as the request policy rounds it, else by the policy's default, else in full; on any other device a request is
+structured/internal/incubating/consumable_capacity.go): on a shared device every capacity is consumed: the requested
+amount as the request policy rounds it, else the policy's default, else all; on any other device a request is
 only a lower bound.
 """
 
@@ -24,7 +24,7 @@ _ZERO = Decimal(0)
 
 
 class UnusableRequestError(Exception):
-    """A request that the scheduler gives the whole allocation up for.
+    """A request for which the scheduler cannot allocate the claim at all.
 
     Its capacity is beyond the scheduler's arithmetic, or one of its selectors has no answer for a device.
     """
@@ -51,7 +51,7 @@ class Capacity(msgspec.Struct, frozen=True):
 
 
 class Consumption(msgspec.Struct, frozen=True):
-    """What is consumed of one capacity, as a number and as it is written into the allocation."""
+    """The consumption of one capacity, as a number and as it is written into the allocation."""
 
     amount: Decimal
     text: QuantityText
@@ -61,7 +61,7 @@ def parse(capacity: DeviceCapacity) -> Capacity:
     """A published capacity with its quantities read once.
 
     Raises:
-        InvalidInputError: a quantity is none.
+        InvalidInputError: a quantity is not valid.
     """
     value = quantity.parse(capacity.value)
     policy = capacity.request_policy
@@ -78,10 +78,10 @@ def parse(capacity: DeviceCapacity) -> Capacity:
 
 
 def requested(requirements: CapacityRequirements | None) -> Mapping[str, Consumption]:
-    """What a request asks for, by the capacity's name.
+    """The requested amounts, by the capacity's name.
 
     Raises:
-        InvalidInputError: a quantity is none.
+        InvalidInputError: a quantity is not valid.
     """
     if requirements is None:
         return {}
@@ -89,7 +89,7 @@ def requested(requirements: CapacityRequirements | None) -> Mapping[str, Consump
 
 
 def consumption(wanted: Mapping[str, Consumption], capacities: Mapping[str, Capacity]) -> dict[str, Consumption] | None:
-    """What a claim that wants this consumes of each capacity; None where the device lacks a capacity that is wanted.
+    """A claim's consumption of each capacity; None where the device lacks a requested capacity.
 
     Raises:
         UnusableRequestError: an amount is negative, or past what the scheduler can round.
@@ -115,7 +115,7 @@ def shortage(consumed: Mapping[str, Consumption], capacities: Mapping[str, Capac
 
 
 def describe(name: str, share: Consumption, capacity: Capacity, used: Decimal) -> str:
-    """Why a capacity stands in the way, in words: the rule that is broken, or what is left."""
+    """Why a capacity does not fit, in words: the broken rule, or the amount left."""
     rule = _broken_rule(share.amount, capacity)
     if rule:
         return f"capacity {name}: {rule}, not {share.text}"

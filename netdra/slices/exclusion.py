@@ -1,4 +1,4 @@
-"""Whether a device can be used beside what is held on its node already: the scheduler's arithmetic, done once more.
+"""Whether a device can be used beside the node's devices in use: the scheduler's arithmetic, done once more.
 
 Called at Prepare. Schedulers before 1.36.2 forget what shared devices charge, counters are gone on servers that drop
 them (decision D1), and a device's counters may have changed since it was allocated. Pure.
@@ -23,12 +23,12 @@ _Counter = tuple[str, str]
 
 
 class Holding(msgspec.Struct, frozen=True, kw_only=True):
-    """A device that somebody has.
+    """A device in use.
 
     Attributes:
         key: pool and name.
         holder: who has it, for messages.
-        share_id: which share of it, "" for a device that is had whole.
+        share_id: which share of it, "" for an exclusive device.
         consumed: how much of each of its capacities.
     """
 
@@ -39,12 +39,12 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def conflict(slices: Sequence[ResourceSlice], wanted: Holding, holdings: Iterable[Holding]) -> str:
-    """Why a device cannot be used beside what is held, in words; "" if it can.
+    """Why a device cannot be used beside the devices in use, in words; "" if it can.
 
     Args:
         slices: what the node publishes: the device is among it, or is not to be used.
-        wanted: the device, and what its claim was given of it.
-        holdings: what others have; devices that are no longer published draw no counters.
+        wanted: the device, and its claim's part of it.
+        holdings: the devices of others; devices that are no longer published draw no counters.
     """
     pool = _Pool.of(slices, wanted.key[0])
     device = pool.devices.get(wanted.key[1])
@@ -92,7 +92,7 @@ def _sharing(device: Device, wanted: Holding, same: Sequence[Holding]) -> str:
 
 
 def _capacity(device: Device, wanted: Holding, same: Sequence[Holding]) -> str:
-    """What of a shared device's capacity is short, or was not consumed as its policy states (decision D5)."""
+    """The capacity of a shared device that is short, or was not consumed as its policy states (decision D5)."""
     if not device.allow_multiple_allocations:
         return ""
     capacities = {name: parse(capacity) for name, capacity in device.capacity.items()}
@@ -121,7 +121,7 @@ def _capacity(device: Device, wanted: Holding, same: Sequence[Holding]) -> str:
 
 
 def _counters(pool: _Pool, device: Device, others: Sequence[Holding]) -> str:
-    """What of the pool's counters is short: each device draws them once, however often it is shared."""
+    """The pool's counter that is short: each device draws its counters once, however often it is shared."""
     wanted = _drawn(device)
     drawn: dict[_Counter, Decimal] = {}
     drawers: dict[_Counter, list[str]] = {}

@@ -1,8 +1,8 @@
-"""What the API server would refuse in a device or a counter set, or the scheduler in a pool.
+"""The limits of the API server for a device or a counter set, and of the scheduler for a pool.
 
 Asked by `netdra.slices.pack` before anything is published, because one illegal device costs its whole slice and one
-wrong reference its whole pool. Follows k8s.io/kubernetes/pkg/apis/resource/validation and, for what only the scheduler
-checks, k8s.io/dynamic-resource-allocation/structured (pools).
+wrong reference its whole pool. Follows k8s.io/kubernetes/pkg/apis/resource/validation and, for checks of the scheduler
+alone, k8s.io/dynamic-resource-allocation/structured (pools).
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def parse_selector(raw: Any, origin: str) -> NodeSelector:
     """A node selector as it stands in an API object.
 
     Raises:
-        InvalidInputError: it is none; the text begins with `origin`.
+        InvalidInputError: it is not valid; the text begins with `origin`.
     """
     try:
         return msgspec.convert(raw, NodeSelector)

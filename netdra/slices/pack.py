@@ -1,6 +1,6 @@
 """Exposed devices and counter sets → the ResourceSlices of each pool, within the API's limits.
 
-Called by `netdra plan`, the lab and the publisher with what `netdra.exposure` decided; the allocator reads the result.
+Called by `netdra plan`, the lab and the publisher with the result of `netdra.exposure`; the allocator reads the slices.
 Since Kubernetes 1.35 a slice holds devices or counter sets, never both, and a pool counts only when all of its slices
 are there in one generation (decision D1).
 """
@@ -42,7 +42,7 @@ from netdra.slices.limits import device_faults, is_advanced, set_faults
 
 
 class Packed(msgspec.Struct, frozen=True):
-    """A node's slices in the order of their pools, and what had to be left out of them."""
+    """A node's slices in the order of their pools, and the devices left out of them."""
 
     slices: tuple[ResourceSlice, ...]
     problems: tuple[Problem, ...]
@@ -85,7 +85,7 @@ def layout(result: ExposureResult, *, node: str, features: Features = DEFAULT_FE
 def encode_attribute(value: AttributeValue, *, lists: bool) -> DeviceAttribute:
     """An attribute on the wire; a tuple as a list or, where the server takes none, as `,a,b,` (decision D6).
 
-    Most of a device's 32 values are those of all others too, which then share them: half of what a device takes.
+    Most of a device's 32 values are those of all others too, which then share them: half of a device's memory.
     """
     if isinstance(value, bool):
         return DeviceAttribute(bool_=value)

@@ -1,7 +1,7 @@
-"""The errors in ResourceSlices that somebody wrote or a cluster printed, and what of them netdra does not read.
+"""The errors in ResourceSlices from a file or a cluster, and their fields that netdra does not read.
 
 Used by `netdra validate` and `netdra simulate`. Pure. Follows k8s.io/api/resource/v1 of Kubernetes 1.37 for the names
-of fields, and k8s.io/kubernetes/pkg/apis/resource/validation for what the API server refuses.
+of fields, and k8s.io/kubernetes/pkg/apis/resource/validation for the API server's rules.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Fields:
 
     Attributes:
         read: those that netdra reads; None for a type of which only the others matter.
-        unread: those of Kubernetes 1.37 that it does not read, and what that means for an allocation; "" if nothing.
+        unread: those of Kubernetes 1.37 that it does not read, and the effect on an allocation; "" without any.
     """
 
     read: frozenset[str] | None
@@ -107,7 +107,7 @@ def misread(value: Mapping[str, Any]) -> list[Misread]:
 
 
 def faults(slices: Iterable[ResourceSlice]) -> Iterator[tuple[ResourceSlice, Finding]]:
-    """What the API server refuses in slices; counter sets are searched for in all slices of a pool that is complete."""
+    """The errors of the API server's rules in slices; counter sets are searched in all slices of a complete pool."""
     by_driver: dict[str, list[ResourceSlice]] = {}
     for one in slices:
         by_driver.setdefault(one.spec.driver, []).append(one)
@@ -191,7 +191,7 @@ def _slice_places(value: Mapping[str, Any]) -> Iterator[_Place]:
 
 
 def _request_places(value: Mapping[str, Any]) -> Iterator[_Place]:
-    """The requests of a claim or a template, of which only what netdra does not read is told here."""
+    """The requests of a claim or a template; only their fields that netdra does not read are reported here."""
     path: Path = ("spec",)
     spec = value.get("spec")
     if isinstance(spec, dict) and value.get("kind") == "ResourceClaimTemplate":

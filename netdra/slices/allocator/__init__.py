@@ -1,4 +1,4 @@
-"""What the kube-scheduler would allocate, and why a claim does not fit.
+"""The allocation that kube-scheduler would make, and why a claim does not fit.
 
 `Allocator` takes slices, classes and allocated claims and gives unallocated ones their devices. Inside: `wishes`
 (claims checked) and `pools` (slices judged) meet in `search` (first fit with backtracking), which takes devices in a

@@ -36,7 +36,7 @@ class AlikeNodes:
         self._digests: dict[tuple[str, frozenset[tuple[str, str]] | None], bytes] = {}
 
     def kind(self, node: SchedulerNode, tasks: Sequence[ClaimTask]) -> bytes | None:
-        """What nodes have in common on which claims fit or do not fit alike, and for the same reasons.
+        """The kind of a node: on nodes of one kind claims fit or do not fit alike, and for the same reasons.
 
         Nodes whose own devices claims have, and nodes with parts of pools of others, have no kind.
         """
@@ -87,7 +87,7 @@ def _keys(attributes: frozenset[tuple[str, str]]) -> tuple[str, ...]:
 def _content(published: ResourceSlice, keys: Sequence[str] | None) -> bytes:
     """All that may decide about a slice's devices.
 
-    Attributes that nobody asks for decide nothing: no published value is so long that an expression is bounded by it.
+    Attributes that no selector reads decide nothing: no published value is so long that an expression is bounded by it.
     """
     devices = published.spec.devices
     if keys is not None:

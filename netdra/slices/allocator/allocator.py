@@ -5,7 +5,7 @@ claims, and enters what they were given in its ledger. Follows kube-scheduler 1.
 the scheduler scores the nodes that fit, this takes the first of them in the order that the caller gives, or of their
 names. The answer is written as the API writes it (k8s.io/dynamic-resource-allocation v0.37,
 structured/internal/incubating, `Allocate` and `createNodeSelector`): the classes' configuration first, then the claim's
-that applies to what was chosen.
+that applies to the choice.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
     Attributes:
         reason: in one sentence; `Allocator.explain` has the details.
-        permanent: whether the scheduler gives the claims up with an error instead of waiting for devices: a claim, a
+        permanent: whether the scheduler fails with an error instead of waiting for devices: a claim, a
             class or a pool is wrong, or the search too long.
     """
 
@@ -71,7 +71,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Allocator:
-    """Slices, classes and nodes that do not change, and the ledger of who holds what, which does."""
+    """Slices, classes and nodes that do not change, and the ledger of allocated devices, which does."""
 
     def __init__(
         self,
@@ -185,7 +185,7 @@ class Allocator:
         nodes: Sequence[str] | None = None,
         in_time: Callable[[], bool] = lambda: True,
     ) -> Outlook:
-        """Whether the scheduler may fail at the claims of one pod although devices are free, whatever others have.
+        """Whether the scheduler may fail at the claims of one pod although devices are free, for any other claims.
 
         Inspects one node of each kind. Claims that are refused for good have no outlook.
 
@@ -359,7 +359,7 @@ def _configuration(task: ClaimTask, chosen: Sequence[Wish]) -> list[DeviceAlloca
 
 
 def _unless_all(requests: Sequence[str], chosen: Sequence[Wish]) -> tuple[str, ...]:
-    """The names of the requests that are meant, or none where all of them are."""
+    """The names of the requests concerned, or none for all of them."""
     return () if all(not set(requests).isdisjoint(wish.names) for wish in chosen) else tuple(requests)
 
 

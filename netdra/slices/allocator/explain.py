@@ -1,8 +1,8 @@
-"""Why claims do not fit on a node: per device the first reason, with who is in the way, as data and in words.
+"""Why claims do not fit on a node: per device the first reason, with the holders, as data and in words.
 
 Called by `allocator` for claims that the search refused; shown by `netdra simulate`. First each request is tried alone;
-where every one can be met alone they are tried in order, each after what first fit gives to those before it. Devices
-with the same reason share a line, and what is left out of a line is counted, so that the text stays short however many
+where every one can be met alone they are tried in order, each after the first fit of those before it. Devices
+with the same reason share a line, and devices left out of a line are counted, so that the text stays short however many
 nodes and devices there are.
 """
 
@@ -65,8 +65,8 @@ class RequestReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
     Attributes:
         wanted: how many devices, 0 for all of them.
-        available: how many of them can be had.
-        after: what the claims' other requests were given before, where only all of them together do not fit.
+        available: how many of them can be allocated.
+        after: the devices given to the claims' other requests before, where only all of them together do not fit.
     """
 
     claim: str
@@ -143,7 +143,7 @@ def _named(obstacle: Obstacle) -> str:
 
 
 def _rest(reports: Sequence[NodeExplanation]) -> Iterator[str]:
-    """The nodes that are not shown, by what keeps how many of their devices away."""
+    """The nodes that are not shown, by the reasons that exclude their devices and how many."""
     if not reports:
         return
     counts: Counter[Kind] = Counter()
@@ -187,7 +187,7 @@ def node_report(
 
 
 class _View:
-    """A node as the attempt finds it, with the words for what it finds."""
+    """A node as the attempt finds it, with words for its state."""
 
     def __init__(self, pools: Sequence[Pool], trial: Trial, ledger: Ledger, counters: Counters) -> None:
         self._pools: dict[PoolKey, Pool] = {pool.key: pool for pool in pools}
@@ -197,7 +197,7 @@ class _View:
         self._counters = counters
 
     def granted(self) -> str:
-        """What the trial has given to the requests so far."""
+        """The devices that the trial has given to the requests so far."""
         given = (f'request "{taken.wish.name}" got {_label(taken.candidate)}' for taken in self._trial.taken)
         return listed(given, MAX_NAMES)
 
@@ -287,7 +287,7 @@ class _View:
         return "capacity", f"{text}: {takers}" if takers else text
 
     def _takers(self, candidate: Candidate) -> Iterator[str]:
-        """Who has shares of a device: other claims, and requests that the trial has given some to."""
+        """The holders of shares of a device: other claims, and requests of the trial."""
         if held := self._held([candidate.key]):
             yield held
         for taken in self._trial.taken:
@@ -308,7 +308,7 @@ class _View:
         return "counters", f"requires {name} {needed}, but the pool has only {free} in total"
 
     def _drawers(self, pool: Pool, counter: CounterKey) -> Iterator[str]:
-        """Who has the devices that draw on the counter."""
+        """The holders of the devices that draw on the counter."""
         granted = {taken.candidate.key: taken.wish.name for taken in self._trial.taken}
         for consumer in pool.consumers:
             if not consumer.consumes.get(counter):
@@ -351,7 +351,7 @@ def _unselected(wish: Wish, failing: int) -> tuple[Kind, str]:
 
 
 def _label(candidate: Candidate) -> str:
-    """A device's name, told to be a PF or VF where it is one."""
+    """A device's name, with PF or VF where it is one."""
     kind = candidate.device.attributes.get(_TYPE)
     name = candidate.key[2]
     return f"{kind.string.upper()} {name}" if kind is not None and kind.string in ("pf", "vf") else name

@@ -1,7 +1,7 @@
-"""The holders of devices, and what is left of each pool's counters: the only state that outlives one allocation.
+"""The holders of devices, and the rest of each pool's counters: the only state that outlives one allocation.
 
 Written by `allocator` when a claim is allocated or released, read by `search` and `explain`. An exclusive device has
-one holder; a shared one has shares, each with what it consumes. Devices held with admin access are not in use. Counters
+one holder; a shared one has shares, each with its consumption. Devices held with admin access are not in use. Counters
 follow k8s.io/dynamic-resource-allocation v0.37 (structured/internal/incubating, `checkAvailableCounters`): a device
 draws its counters once while anyone has it, as it is published now; a pool in which any counter is overdrawn lends to
 no device that draws counters at all.
@@ -37,7 +37,7 @@ class Ledger:
         return claim in self._claims
 
     def get(self, claim: str) -> AllocationResult | None:
-        """What an allocated claim holds."""
+        """The devices that an allocated claim holds."""
         return self._claims.get(claim)
 
     def add(self, claim: str, allocation: AllocationResult) -> None:
@@ -80,7 +80,7 @@ class Ledger:
         return device in self._exclusive or self.shared(device)
 
     def consumed(self, device: DeviceKey) -> Mapping[str, Decimal]:
-        """What its shares consume together, by capacity."""
+        """The total consumption of its shares, by capacity."""
         return self._consumed.get(device, _NOTHING)
 
     def holders(self, device: DeviceKey) -> tuple[str, ...]:
@@ -106,7 +106,7 @@ def _key(result: DeviceRequestAllocationResult) -> DeviceKey:
 
 
 class Balance(msgspec.Struct, frozen=True, eq=False):
-    """A pool's counters after what is allocated: counter -> amount left, and the first that is below zero."""
+    """A pool's counters after all allocations: counter -> amount left, and the first that is below zero."""
 
     left: dict[CounterKey, Decimal]
     overdrawn: CounterKey | None
@@ -120,7 +120,7 @@ class Counters:
         self._balances: dict[int, tuple[int, Balance]] = {}
 
     def balance(self, pool: Pool) -> Balance:
-        """What is left of the pool's counters."""
+        """The amounts left of the pool's counters."""
         version = self._ledger.version(pool.key)
         computed = self._balances.get(id(pool))
         if computed is None or computed[0] != version:

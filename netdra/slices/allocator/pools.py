@@ -28,7 +28,7 @@ _BLOCKING = frozenset({"NoSchedule", "NoExecute"})
 
 
 class Candidate(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """A published device with what the search asks of it again and again, worked out once.
+    """A published device with the values that the search needs often, computed once.
 
     Attributes:
         key: driver, pool and device name.
@@ -61,7 +61,7 @@ class Pool(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         key: driver and pool name.
         state: nothing is allocated from a pool that is `incomplete` or `invalid`.
         problem: why it is not usable.
-        passed_over: the devices that it has in vain, and why, or "".
+        passed_over: the devices that cannot be allocated, and why, or "".
         candidates: the devices that this node may have, in the order in which they are tried.
         counters: counter set and counter name -> amount.
         consumers: every device of the pool that draws counters, those of other nodes included; a name that is there

@@ -1,10 +1,10 @@
-"""One attempt to give claims devices on one node: what it has taken so far, over what the ledger states.
+"""One attempt to give claims devices on one node: the devices taken so far, in addition to the ledger's.
 
 Driven by `search`, which takes and gives back in turn; read by `explain`, which asks why a device cannot be taken.
 Follows k8s.io/dynamic-resource-allocation v0.37:
 
-- The order of the checks is that of structured/internal/incubating, because an expression that fails on a device gives
-  the allocation up only if no earlier check has passed the device by.
+- The order of the checks is that of structured/internal/incubating, because an expression that fails on a device ends
+  the allocation only if no earlier check has excluded the device.
 - Taints and tolerations are those of resourceclaim/devicetoleration.go; which effects block at all is for `pools`.
 - matchAttribute and distinctAttribute are those of structured/internal/experimental: values are sets (a scalar is a set
   of one), matching sets must keep a common element, distinct ones are disjoint in pairs. For scalars this is what the
@@ -127,7 +127,7 @@ class DeviceVerdict(Enum):
 
 
 class Taken(msgspec.Struct, frozen=True, eq=False):
-    """A device given to a claim in this attempt, with what must be undone to give it back."""
+    """A device given to a claim in this attempt, with the changes to undo when it is returned."""
 
     claim: int
     wish: Wish
@@ -137,7 +137,7 @@ class Taken(msgspec.Struct, frozen=True, eq=False):
 
 
 class Trial:
-    """What an attempt has taken, last in first out."""
+    """The devices that an attempt has taken, last in first out."""
 
     def __init__(
         self, node: SchedulerNode, pools: Sequence[Pool], tasks: Sequence[ClaimTask], ledger: Ledger, counters: Counters
@@ -170,7 +170,7 @@ class Trial:
         return consumed is not None and capacity.shortage(consumed, candidate.capacity, {}) is None
 
     def judge(self, claim: int, wish: Wish, candidate: Candidate) -> DeviceVerdict:
-        """What stands in the way of the device first, constraints left aside.
+        """The first reason against the device, apart from constraints.
 
         Raises:
             UnusableRequestError: a selector has no answer for the device, or a capacity cannot be calculated with.
@@ -239,7 +239,7 @@ class Trial:
         )
 
     def consumed(self, candidate: Candidate) -> Amounts:
-        """What is consumed of the device's capacities, by the ledger's claims and by this attempt."""
+        """The consumption of the device's capacities by the ledger's claims and by this attempt."""
         used = self._ledger.consumed(candidate.key)
         shares = self._shares.get(candidate.key)
         if not shares:
@@ -251,12 +251,12 @@ class Trial:
         return total
 
     def short_counter(self, candidate: Candidate) -> CounterKey | None:
-        """The first counter that there is too little of for the device."""
+        """The first counter that is too low for the device."""
         balance = self._counters.balance(self._pools[candidate.pool])
         return shortage(candidate, balance, self._drawn.get(candidate.pool, {}))
 
     def drawn(self, pool: PoolKey) -> Mapping[CounterKey, Decimal]:
-        """What the attempt has drawn from the pool's counters."""
+        """The amounts that the attempt has drawn from the pool's counters."""
         return self._drawn.get(pool, {})
 
     def _in_use(self, claim: int, wish: Wish, candidate: Candidate) -> bool:

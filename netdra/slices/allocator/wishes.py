@@ -129,7 +129,7 @@ class Wish(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         request: the request's name; an alternative's is `request/alternative` in `name`.
         selectors: those of the class, then those of the request; `of_class` is how many are the class's.
         everything: whether all devices are wanted; else `count` of them.
-        amounts: what is wanted of capacities.
+        amounts: the requested capacities.
     """
 
     request: str
@@ -176,7 +176,7 @@ def asked(tasks: Iterable[ClaimTask]) -> frozenset[tuple[str, str]] | None:
 
 
 class UnallocatableError(Exception):
-    """The claim cannot be allocated on any node, whatever is free: the scheduler gives it up with an error."""
+    """The claim cannot be allocated on any node, even if all devices are free: the scheduler fails with an error."""
 
 
 def claim_key(claim: ResourceClaim) -> str:

@@ -4,7 +4,7 @@ Called by `allocator` for its warnings. The scheduler does not look ahead (k8s.i
 structured/internal/incubating, `allocateOne`): it tries every device for the first request, for each of them every
 device for the second, and learns last that the last request cannot be met. So the number of visits of a device is
 about the product of the numbers of devices that match the requests before the one that fails. The estimate holds for
-whatever other claims have: no search visits more devices.
+any state of other claims: no search visits more devices.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Places = frozenset[int]
 
 
 class OutOfTimeError(Exception):
-    """There is no time left for an estimate."""
+    """No time is left for an estimate."""
 
 
 class Shortage(msgspec.Struct, frozen=True):
@@ -103,7 +103,7 @@ def _number(visits: int) -> str:
 
 
 class MatchedWish(NamedTuple):
-    """A wish on a node: the devices that match it, whoever has them now, and how many of them are wanted."""
+    """A wish on a node: the devices that match it, free or not, and how many of them are wanted."""
 
     wish: Wish
     matching: Places
@@ -213,7 +213,7 @@ class Estimate:
         return max(bounds, default=0)
 
     def _almost(self, requests: Sequence[MatchedRequest], group: Sequence[int]) -> dict[int, int]:
-        """What is left for each request of a group if one device, or share, less is free than they want together."""
+        """The rest for each request of a group if one device, or share, less is free than they want together."""
         matching = requests[group[0]].choices[0].matching
         wanted = [requests[place].choices[0].wanted for place in group]
         left = {}
@@ -255,7 +255,7 @@ class Estimate:
         )
 
     def _apart(self, requests: Sequence[MatchedRequest], place: int, choice: MatchedWish) -> int:
-        """How many of the matching devices distinctAttribute keeps out, after what earlier requests have taken."""
+        """How many of the matching devices distinctAttribute excludes, after the choices of earlier requests."""
         claim = requests[place].claim
         return max(
             (
