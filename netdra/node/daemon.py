@@ -158,7 +158,7 @@ def _add_checks(process: Process, client: Client, publishing: Publishing) -> Non
 
 
 def _descriptors() -> CheckResult:
-    """Not ready would help nobody: no request is sent elsewhere, and an update with the remedy would wait for it."""
+    """Being not ready would not help: no request is sent elsewhere, and an update with the remedy would wait for it."""
     seen = descriptors.read()
     return CheckResult(ok=True, detail="cannot be read" if seen is None else str(seen))
 

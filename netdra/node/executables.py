@@ -1,4 +1,4 @@
-"""What the kernel needs to run a file: the machine that it is built for, and the loader or interpreter that it names.
+"""The kernel's requirements to run a file: the machine that it is built for, and its loader or interpreter.
 
 Called by `netdra.node.installer`, so that a plugin that cannot run is refused with the reason, before it is run:
 execve(2) fails with ENOENT for a file that exists and whose loader does not. Follows elf(5) and execve(2).

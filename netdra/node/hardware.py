@@ -36,7 +36,7 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
         pool: the device's pool.
         device: its name.
         now: its identity.
-        former: the identity of the hardware that had the name before; None if there was none.
+        former: the identity of the hardware that had the name before; None without any.
         since: when `now` was published first, in seconds since the epoch.
     """
 

@@ -1,9 +1,9 @@
-"""Puts one CNI plugin's binary where a node's plugins are, whole or not at all, and takes it away again.
+"""Installs one CNI plugin's binary in a node's folder of plugins, entirely or not at all, and removes it again.
 
 Run by `netdra cni-plugin`, in a pod of its own on each node. `.netdra/<plugin>/<digest>/<plugin>` below the CNI folder
 is an installed version, and the plugin itself is a hard link to it: a change is one rename, which no running program
-and no runtime can see half done, and the way back is another rename. A file that has none of these versions' digests is
-not netdra's, and is neither replaced nor removed (decision D46).
+and no runtime can see half done, and the way back is another rename. A file whose digest
+belongs to no version is not netdra's, and is neither replaced nor removed (decision D46).
 
 If this process or the machine dies at any point, the plugin is the former version or the new one, and the next call
 finishes the work.
@@ -86,7 +86,7 @@ class _Store:
         """The digest of the plugin as it stands in the folder; "" if none exists.
 
         Raises:
-            PermanentError: the file there is not netdra's.
+            PermanentError: the file was not installed by netdra.
         """
         try:
             status = self.target.lstat()

@@ -1,7 +1,7 @@
 """Puts the parts that keep pods together: the kubelet's services, the runtime's hooks, recovery, statuses, registry.
 
 Imported by `netdra.node.daemon` when the node is published: what only pods need (gRPC, the chain) takes a third of the
-time until the first slice. Every part gets here what it needs; parts that must know of each other's events subscribe
+time until the first slice. Every part gets its dependencies here; parts that need each other's events subscribe
 to `netdra.node.signals`.
 """
 
@@ -52,7 +52,7 @@ _SWITCH_SECONDS = 0.0005
 
 @dataclass(frozen=True)
 class Dependencies:
-    """What the parts that keep pods and claims get from the daemon.
+    """The daemon's objects for the parts that keep pods and claims.
 
     Attributes:
         node: the node's name.
@@ -64,8 +64,8 @@ class Dependencies:
         gate: the priority gate; statuses wait for it.
         turns: the claims that are worked on.
         threads: do blocking work, in the host's network namespace.
-        permits: what authors of topologies may use of the node.
-        signals: what several parts must know of.
+        permits: the parts of the node that authors of topologies may use.
+        signals: the events that several parts must know.
     """
 
     client: Client
@@ -144,7 +144,7 @@ class Pods:
         )
 
     async def run(self) -> None:
-        """Work until cancelled, then end the work in hand. Hooks may be called from the time `recover` has returned."""
+        """Work until cancelled, then end the work in progress. Hooks may be called once `recover` has returned."""
         # A hook's thread gives the interpreter away at each call of the kernel. While the event loop works on the very
         # events that the hook causes, it would have it back only after 5 ms, each time.
         sys.setswitchinterval(_SWITCH_SECONDS)

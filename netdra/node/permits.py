@@ -1,4 +1,4 @@
-"""What authors of topologies may use of this node: the plugins that it runs, and its folders that configs may name.
+"""The permissions of topologies' authors on this node: the plugins that it runs, and its folders that configs may name.
 
 Asked at Prepare, and before a pod is attached if the answer may be another one by then (decisions D31, D52): a topology
 that admission let through, because the webhook was away or the node is stricter than others, is refused here.
@@ -27,7 +27,7 @@ MAX_LINKS = 40
 
 @dataclass(frozen=True)
 class NodePermits:
-    """What this node allows.
+    """The permissions of this node.
 
     Attributes:
         plugins: the list of plugins that may be run (`netdra.rules.runnable`); if empty, the default list.
@@ -101,7 +101,7 @@ class NodePermits:
 
     @cached_property
     def _has_links(self) -> bool:
-        """Whether a path that was allowed may lead elsewhere by now: somebody may have put a link into a folder."""
+        """Whether a path that was allowed may lead elsewhere by now: a link may have been put into a folder."""
         return bool(self.folders) and Path("/") not in self.folders
 
     def _permits(self, named: frozenset[str]) -> confine.Permits:
@@ -125,7 +125,7 @@ def permits_of(
     schemas: Callable[[], Iterable[CNIPluginSchema] | None],
     named: Callable[[], frozenset[str] | None] = frozenset,
 ) -> NodePermits:
-    """What a node's driver allows by its options, by the cluster's schemas, and by the plugins that policies name."""
+    """The permissions from a driver's options, the cluster's schemas, and the plugins that policies name."""
     return NodePermits(
         settings.allow_plugins, settings.allow_host_paths, settings.cni_root, schemas, settings.run_plugins, named
     )

@@ -26,7 +26,7 @@ _AFTERWARDS = 0.003  # seconds: the answer is on its way, and the next call in a
 
 
 class PriorityGate:
-    """The hooks and calls in hand, which pods wait for."""
+    """The hooks and calls in progress, which pods wait for."""
 
     def __init__(self) -> None:
         self._in_hand = 0
@@ -36,12 +36,12 @@ class PriorityGate:
 
     @property
     def busy(self) -> bool:
-        """Whether a hook or call is in hand, or just was."""
+        """Whether a hook or call is in progress, or just was."""
         return not self._clear.is_set()
 
     @contextmanager
     def in_hand(self) -> Iterator[None]:
-        """A hook or call is in hand until the context ends."""
+        """A hook or call is in progress until the context ends."""
         self._enter()
         try:
             yield
@@ -70,7 +70,7 @@ class PriorityGate:
             self._timer = asyncio.get_running_loop().call_later(_AFTERWARDS, self._clear.set)
 
     async def wait(self, most: float | None = None) -> None:
-        """Wait until nothing is in hand, at most so many seconds (MOST_SECONDS)."""
+        """Wait until nothing is in progress, at most so many seconds (MOST_SECONDS)."""
         if self._clear.is_set():
             return
         with suppress(TimeoutError):
@@ -86,9 +86,9 @@ class _Turn:
 
 
 class Turns:
-    """The claims that are worked on: one task a claim, and `MAX_SIDE_BY_SIDE` of the kubelet's, in hand at the gate.
+    """The claims in progress: one task a claim, and `MAX_SIDE_BY_SIDE` of the kubelet's, counted at the gate.
 
-    Work on a claim that has begun continues to its end, and keeps the claim's turn, whatever becomes of its caller.
+    Work on a claim that has begun continues to its end and keeps its turn, even if the caller is cancelled.
     """
 
     def __init__(self, gate: PriorityGate) -> None:

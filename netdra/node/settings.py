@@ -28,7 +28,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
         cni_root: the root of the file system that they are in and see.
         run_plugins: whether CNI plugins may be run at all.
         registry_socket, registry_mode, registry_group: the device registry's socket with its permissions and group;
-            without a path there is no registry.
+            without a path the registry is off.
         registry_tokens_only: whether callers of the registry must show a token.
         registry_providers: by provider, the owner who may register under its name.
         allow_plugins, allow_host_paths: what authors of topologies may use of the node (`netdra.node.permits`).

@@ -1,4 +1,4 @@
-"""What happens to a node's sandboxes that more than one part must know of, so that no part holds another one.
+"""Events of a node's sandboxes that several parts must know, so that no part holds another one.
 
 Made by `netdra.node.daemon`, which gives them to the parts; a part subscribes when it is made.
 """

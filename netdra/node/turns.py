@@ -1,4 +1,4 @@
-"""Work on one object, one task at a time: work that has begun continues to its end, whatever becomes of its caller.
+"""Work on one object, one task at a time: work that has begun continues to its end, even if its caller is cancelled.
 
 A server cancels the handler of a call when the caller's deadline passes or its connection drops (grpclib does), but a
 thread that the handler waits for cannot be cancelled. If the handler's lock were released then, a second call for the
@@ -27,7 +27,7 @@ async def run_in_turn(
 ) -> T:
     """Wait for a turn and do some work in it; return the work's result.
 
-    A caller that is cancelled while it waits for the turn gives it up. Once the work has begun it continues to its end
+    A caller that is cancelled while it waits releases its turn. Once the work has begun it continues to its end
     without the caller, and the turn is held until then.
 
     Args:
@@ -71,7 +71,7 @@ def _log_outcome(task: asyncio.Task[Any], subject: str) -> None:
 
 
 class KeyedLocks:
-    """A lock for each key that somebody uses or waits for. One event loop's."""
+    """A lock for each key in use or waited for. One event loop's."""
 
     def __init__(self) -> None:
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}

@@ -32,7 +32,7 @@ class NodeView(Protocol):
 
     @property
     def hardware(self) -> HardwareTable:
-        """The hardware of each published device, and that which had its name before."""
+        """The hardware of each published device, and the former hardware of its name."""
 
     @property
     def slices(self) -> Sequence[ResourceSlice]:
@@ -57,10 +57,10 @@ class HeldDevice(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         key: pool and name.
         claim: the claim's uid; "" for a shared device that a plugin has changed while no claim has it.
-        trouble: why it cannot be returned yet, or what a plugin did to it, which its taint has too; "" for nothing.
+        trouble: why it cannot be returned yet, or a plugin's change of it, which its taint reports too; "" without any.
         is_prepared: whether the claim's record is there. Else only a sandbox's checkpoint has the device: the claim may
-            be deallocated by now, and its device is nobody's until it is returned.
-        facts: the device as the claim was given it; None where that does not matter.
+            be deallocated by now, and its device belongs to no claim until it is returned.
+        facts: the device as it was when the claim got it; None where that does not matter.
         reference: the claim's name with its uid; None where that does not matter.
     """
 

@@ -1,4 +1,4 @@
-"""What a container sees of its claims' devices: device files, environment, and metadata files, through CDI.
+"""The parts of a claim's devices that a container gets through CDI: device files, environment, and metadata files.
 
-`spec` renders the outcomes of a chain, `files` writes and removes them. docs/containers.md has what containers get.
+`spec` renders the outcomes of a chain, `files` writes and removes them. docs/containers.md describes the content.
 """

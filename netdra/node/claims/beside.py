@@ -62,7 +62,7 @@ def _check_vfs(
     uids: Collection[str],
     held_devices: Sequence[HeldDevice],
 ) -> None:
-    """Check that no other claim has a VF of a claim, by whatever device it was allocated.
+    """Check that no other claim has a VF of a claim, under any device.
 
     Devices of single VFs exclude each other by their names and counters. A pooled VF has no such name.
 

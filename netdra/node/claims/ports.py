@@ -38,7 +38,7 @@ _SEE_CONTROLLER = (
 
 @dataclass
 class _Awaited:
-    """A VF whose port is waited for: of which step of which topology, and the reason why it has none yet."""
+    """A VF that waits for its port: its step and topology, and the reason for the delay."""
 
     claim: ClaimReference
     device: PlannedDevice
@@ -99,7 +99,7 @@ class _Awaited:
         )
 
     def is_other_choice(self, port: NeutronPort) -> bool:
-        """Whether the NeutronPort is still to be told which of pooled VFs the claim has."""
+        """Whether the NeutronPort does not yet name the pooled VF of the claim."""
         return self.device.pooled and port.pci_address != self.device.pci_address
 
     def _check_spec(self, port: NeutronPort) -> None:

@@ -7,7 +7,7 @@ Unprepare goes by the written claim and asks no API server. The checks
 against other claims and the writing are one at a time on the node, also with two daemons. Faults that pass are waited
 out inside a call, which the kubelet gives 45 seconds: it asks again only after a minute.
 
-The kubelet remembers that it has prepared a claim and does not ask again, whatever becomes of the record. So a claim
+The kubelet remembers that it has prepared a claim and does not ask again, even if the record is lost. So a claim
 whose record is missing, unreadable, or of a netdra without plans is prepared again when a pod's hook needs it.
 """
 
@@ -184,7 +184,7 @@ class Claims:
             await self._addresses.aclose()
 
     def before_release(self, act: Callable[[str], Awaitable[None]]) -> None:
-        """Have a function called with a claim's uid before the claim is given up."""
+        """Have a function called with a claim's uid before the claim is released."""
         self._before_release.append(act)
 
     async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
@@ -228,7 +228,7 @@ class Claims:
             until: when the caller leaves, on the monotonic clock.
 
         Raises:
-            NetdraError: there is no usable record, and the claim could not be prepared in time.
+            NetdraError: no usable record exists, and the claim could not be prepared in time.
         """
         record = self._store.get(claim.uid)
         if record is not None and record.plan is not None and record.boot_id == boot_id():
@@ -241,7 +241,7 @@ class Claims:
             raise TemporaryError(what, hint="the pod is tried again by itself") from None
 
     async def release(self, claim: ClaimReference) -> None:
-        """Give up a claim that no pod has, in its turn.
+        """Release a claim that no pod has, in its turn.
 
         Raises:
             NetdraError: as `unprepare`.
@@ -252,7 +252,7 @@ class Claims:
         """Whether a pod of this node may need a prepared claim, by reading the claim and its pods from the API server.
 
         A watch may be behind the kubelet: a claim is prepared milliseconds after its pod was bound. A claim that is
-        reserved for a PodGroup counts as needed as long as it is. What cannot be read counts as needed.
+        reserved for a PodGroup counts as needed as long as it is. A claim that cannot be read counts as needed.
         """
         pods = {user.uid: user.name for user in record.pods}
         try:
@@ -431,11 +431,11 @@ class Claims:
         return binding, PreparedPlan.of(checked, topologies)
 
     async def _with_ports(self, made: PreparedClaim, until: float) -> PreparedClaim:
-        """The claim with its VFs' ports in Neutron, once all of them are bound.
+        """The claim with its VFs' ports in Neutron, once all are bound.
 
         Args:
             made: the claim without them.
-            until: when to give up at the latest, on the event loop's clock.
+            until: the latest time to stop waiting, on the event loop's clock.
 
         Raises:
             NetdraError: a port is not bound in time, or is not of its VF.
@@ -465,7 +465,7 @@ class Claims:
 
         Args:
             made: the claim without them.
-            until: when to give up at the latest, on the event loop's clock.
+            until: the latest time to stop waiting, on the event loop's clock.
 
         Raises:
             NetdraError: an address is not assigned in time, or does not fit the step.

@@ -35,7 +35,7 @@ CDI_KIND = f"{names.DRIVER}/claim"
 
 
 class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """An allocated device as the kubelet is told of it.
+    """An allocated device as it is reported to the kubelet.
 
     Attributes:
         requests: the claim's requests for the device, as they stand in the allocation ("main" or "main/sub").
@@ -56,7 +56,7 @@ class KeptDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     """An allocated device of netdra.
 
     Attributes:
-        told: the device as the kubelet was told of it.
+        told: the device as it was reported to the kubelet.
         facts: its facts at that time.
         admin_access: another claim owns it and keeps it.
         attributes: its published attributes, for the container's metadata.
@@ -155,8 +155,8 @@ class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
         pod_claim_name: its name in the pods of its template, "" for a claim that was made by hand.
         plan: its checked network; None in a record of a netdra that did not write it yet.
         pods: the pods that had it then; others may have been added since.
-        choosing: its VFs are chosen and are nobody else's, and it is not prepared yet: it has no plan.
-        version: of this format. What came later has a default: an older netdra ignores it. That takes `choosing` for
+        choosing: its VFs are chosen and reserved for it, and it is not prepared yet: it has no plan.
+        version: of this format. Later fields have a default: an older netdra ignores them. That takes `choosing` for
             prepared, misses the ports in its devices, and refuses the pod.
     """
 
@@ -176,7 +176,7 @@ class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
     @property
     def told(self) -> tuple[PreparedDevice, ...]:
-        """The devices as the kubelet was told of them."""
+        """The devices as they were reported to the kubelet."""
         return tuple(device.told for device in self.devices)
 
 
@@ -256,7 +256,7 @@ class ClaimStore(msgspec.Struct, frozen=True):
                 _one_at_a_time.release()
 
     def get(self, uid: str) -> PreparedClaim | None:
-        """A prepared claim, or None if it is not prepared; a file that cannot be read is put aside and counts as none.
+        """A prepared claim, or None if it is not prepared; a file that cannot be read is renamed and counts as absent.
 
         Raises:
             NetdraError: the uid cannot be a claim's, the disk cannot be read, or a newer netdra wrote the file.
@@ -296,10 +296,10 @@ class ClaimStore(msgspec.Struct, frozen=True):
         return path not in _given_up and files.exists(path)
 
     def all(self) -> list[PreparedClaim]:
-        """Every prepared claim whose file makes sense; the others are put aside, or left to a newer netdra.
+        """Every prepared claim whose file is valid; the others are renamed, or left to a newer netdra.
 
         Raises:
-            TemporaryError: the disk cannot be read. The devices of a claim that is left out would count as nobody's.
+            TemporaryError: the disk cannot be read. The devices of a missing claim would count as free.
         """
         claims = []
         uids = self._uids()
@@ -343,7 +343,7 @@ class ClaimStore(msgspec.Struct, frozen=True):
         return frozenset(path.name.removesuffix(_SUFFIX) for path in paths if path.parent == self.folder)
 
     def remove(self, uid: str) -> None:
-        """Forget a claim, and its files that were put aside; a claim that is not there is not an error.
+        """Forget a claim, and its renamed files; an absent claim is not an error.
 
         Raises:
             NetdraError: the uid cannot be a claim's, or its file cannot be removed.

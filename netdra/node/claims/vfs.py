@@ -1,8 +1,8 @@
-"""Choose VFs for claims of pooled VFs: a claim's shares and what is held on the node → a VF for each (decision D53).
+"""Choose VFs for claims of pooled VFs: a claim's shares and the node's devices in use → a VF for each (decision D53).
 
 Called by `netdra.node.claims.prepare` before a claim is bound. The choice is durable once the claim's record is
 written, which is checked against all other claims under the store's lock (`beside`). Until then the VFs are reserved
-here. A claim that waits for ports in Neutron is recorded with its choice first; the controller is told after that.
+here. A claim that waits for ports in Neutron is recorded with its choice first; the controller is informed after that.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class VFChooser:
         Another daemon may have another idea: `beside.check` finds that out.
 
         Raises:
-            TemporaryError: there is no free VF.
+            TemporaryError: no VF is free.
         """
         shares = [share for share in checks.ours(claim) if self._is_pooled(share)]
         if not shares:
@@ -130,7 +130,7 @@ class VFChooser:
         return had, taken.union(*(vfs for claim, vfs in self._reserved.items() if claim != uid))
 
     def _order(self, vfs: Sequence[PlannedDevice]) -> Callable[[PlannedDevice], tuple[object, ...]]:
-        """By what the VF to be chosen is the smallest."""
+        """The sort key by which the first VF is chosen."""
         groups = Counter(vf.iommu_group for vf in vfs if vf.iommu_group)
         return lambda vf: (
             groups[vf.iommu_group] > 1,  # a guest's driver would have the other functions of the group, too

@@ -186,7 +186,7 @@ async def _started(path: Path, methods: Methods) -> Server:
 
 
 class KubeletPlugin:
-    """Serves the kubelet, tries again when the sockets cannot be made, and makes them again when somebody deletes them.
+    """Serves the kubelet, tries again when the sockets cannot be made, and makes them again when they are deleted.
 
     The kubelet sees the registration socket come, and registers the driver again.
     """

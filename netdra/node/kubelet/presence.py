@@ -1,7 +1,7 @@
 """Whether sockets are still at their paths: a program that cleans a folder up must not cut the node off for good.
 
 Used by `plugin` for the kubelet's sockets and by `netdra.node.registry.service`. A socket without its path serves the
-connections that it has, and nobody can connect any more.
+connections that it has, and no client can connect any more.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ async def _bytes_of(data: H2Stream, size: int) -> bytes:
 
 
 class KnownEvents(EventsProcessor):
-    """What comes on a connection, without unknown frames, which HTTP/2 has ignored (RFC 9113, section 4.1)."""
+    """The events of a connection, without unknown frames, which HTTP/2 ignores (RFC 9113, section 4.1)."""
 
     def process(self, event: Event) -> None:
         """Handle what has come; grpclib would log a defect for an unknown frame, and for a call without its headers.

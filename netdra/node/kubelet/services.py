@@ -1,4 +1,4 @@
-"""The services that the kubelet calls: to prepare claims and give them up, for the devices' health, and to register.
+"""The services that the kubelet calls: to prepare and release claims, for the devices' health, and to register.
 
 Served by `plugin`. Follows k8s.io/kubelet/pkg/apis: `dra` and `dra-health` in both versions that kubelets use, and
 `pluginregistration`. Every claim of a call has its own outcome in time, and none of them fails the call. An exception
@@ -97,7 +97,7 @@ class ClaimServices:
             claims: prepares them.
             changed: called after each call: the held devices may have changed.
             turns: the claims that are worked on.
-            note: called with a claim and why it could not be prepared, "" once it is prepared or given up.
+            note: called with a claim and why it could not be prepared, "" once it is prepared or released.
         """
         self._claims, self._changed, self._turns, self._note = claims, changed, turns, note
 

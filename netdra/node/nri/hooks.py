@@ -2,7 +2,7 @@
 
 `plugin` calls a `SandboxHooks` through a `Runner`; the daemon's attachments are one. Hooks are called at least once:
 two daemons during a rolling update, a reconnect or a retry of the runtime call them again for the same sandbox. A late
-hook is never cancelled: it must end or undo its work, and a runtime that waits in vain lets the pod continue without
+hook is never cancelled: it must end or undo its work, and a runtime that gets no answer lets the pod continue without
 it. This is the one place that answers in time (docs/nri.md).
 """
 
@@ -32,7 +32,7 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
         namespace: the pod's namespace.
         uid: the pod's uid.
         netns: the path of its network namespace. For a pod on the host's network and for a stopped sandbox it is "";
-            CRI-O gives the path of the host's namespace, and a path at which there is nothing any more. Below /proc for
+            CRI-O reports the path of the host's namespace, and a path that no longer exists. Below /proc for
             a sandbox whose namespaces the runtime does not know.
         pid: a process in it; 0 once it has stopped, and always if a sandbox has no process of its own.
     """
@@ -120,8 +120,8 @@ def budget(configured: float, asked: float, spent: float) -> Budget:
     """Divide the time that the runtime waits.
 
     Args:
-        configured: the timeout of Configure in seconds, 0 if there was none.
-        asked: the timeout of this request in seconds, 0 if it has none.
+        configured: the timeout of Configure in seconds, 0 without one.
+        asked: the timeout of this request in seconds, 0 without one.
         spent: the seconds since the request came.
     """
     timeout = min((seconds for seconds in (configured, asked) if seconds > 0), default=DEFAULT_TIMEOUT)

@@ -1,7 +1,7 @@
 """Keeps netdra registered with the container runtime, and turns the runtime's requests into hooks.
 
 Run by the node daemon for as long as it lives: it connects, registers, and begins again whenever the runtime goes.
-While there is no connection, pods begin without netdra's hooks: the daemon is not ready then, and the next Synchronize
+Without a connection, pods begin without netdra's hooks: the daemon is not ready then, and the next Synchronize
 has the sandboxes that were missed. A runtime with NRI before 0.12 reports all events of pods by StateChange, later ones
 have a method for each event; both lead to the same hook. Field by field the messages are `protos/nri.proto`.
 """
@@ -315,7 +315,7 @@ class Plugin:
         """One connection, from its beginning to its end, which is always one of these errors.
 
         Raises:
-            TemporaryError: there is no runtime, it went, or it broke the protocol.
+            TemporaryError: the runtime is absent, it went, or it broke the protocol.
             CallError: the runtime refused the registration.
             TimeoutError: the runtime did not finish the handshake.
         """

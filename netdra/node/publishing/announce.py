@@ -1,4 +1,4 @@
-"""Tells administrators of problems with publishing, by events, and the kubelet of the devices' health.
+"""Reports problems with publishing to administrators, by events, and the devices' health to the kubelet.
 
 Called by `netdra.node.publishing.service`. A cause is one event for as long as it lasts: a policy's problem is an event
 of the policy, other problems are events of the node, and the trouble of a pooled VF is one of its claim, too. A problem

@@ -66,7 +66,7 @@ class Bucket(msgspec.Struct, frozen=True):
 
 
 class Damper:
-    """Each interface as it was let through last, and a bucket for each that changed lately."""
+    """Each interface as it was admitted last, and a bucket for each that changed lately."""
 
     def __init__(self) -> None:
         self._published: dict[_Key, Interface] = {}

@@ -1,4 +1,4 @@
-"""What the node is to publish now: interfaces, policies and held devices → each pool's slices, and the node's report.
+"""The node's desired publication: interfaces, policies and devices in use → each pool's slices, and the node's report.
 
 Called by `netdra.node.publishing.service` after each change, in the thread that reads the kernel. The cost of a pass
 grows with the changes: the devices and slices of an unchanged pool are not made again.
@@ -40,7 +40,7 @@ Slices = tuple[ResourceSlice, ...]
 
 
 class KernelView(Protocol):
-    """What the kernel states of interfaces that are not here, and of device files."""
+    """The kernel's state of interfaces in other namespaces, and of device files."""
 
     def left(self, interface: Interface) -> bool:
         """Whether an interface was seen going to another namespace."""
@@ -341,7 +341,7 @@ class Offering:
             yield Row(last.interface, None, (gone,))
 
     def _left(self, inventory: Inventory, kernel: KernelView) -> Callable[[Interface], bool]:
-        """Tells of an interface without a PCI device whether it is in another namespace.
+        """Whether an interface without a PCI device is in another namespace.
 
         An interface that was away already when this process began counts as being there: where it went was not seen.
         """

@@ -1,6 +1,6 @@
 """The ResourceSlices to delete, update and create so that a node's pools become as they should be.
 
-Called by `netdra.node.publishing.publisher` with what `netdra.slices.layout` wants and what the API server has. Pure.
+Called by `netdra.node.publishing.publisher` with the desired slices and those of the API server. Pure.
 The rules are those of k8s.io/dynamic-resource-allocation/resourceslice: a pool counts only when all slices of its
 highest generation are there, so a change of more than one slice is a new generation of all of them, and a reader
 in the middle of it sees an incomplete pool, never a mixed one. A generation that was begun and not ended, because the
@@ -139,7 +139,7 @@ class _Pair(msgspec.Struct, frozen=True):
 
 
 class _New(msgspec.Struct, frozen=True):
-    """What a generation's slices share: its number and size, the owner, the taints' times, the word in names."""
+    """The common parts of a generation's slices: its number and size, owner, times of taints, and the word in names."""
 
     generation: int
     count: int
@@ -210,7 +210,7 @@ def _reconcile_pool(wanted: Slices, stored: Slices, owner: OwnerReference, adopt
 
 
 def _is_begun(pairs: Sequence[_Pair], stored: Slices, generation: int) -> bool:
-    """Whether the highest generation is a part of what is wanted: no reader has taken it, and the rest can follow."""
+    """Whether the highest generation is part of the desired one: no reader uses it; the rest can follow."""
     current = {
         pair.stored.metadata.uid for pair in pairs if pair.stored is not None and pair.is_of(generation, len(pairs))
     }

@@ -273,7 +273,7 @@ def _key(row: Row, alike: _Alike) -> tuple[object, ...]:
 
 
 def _noted(rows: Iterable[Row]) -> list[Row]:
-    """The rows with what is only counted noted: of those that no policy matches, the ends of pods' pairs, and many."""
+    """The rows with counts of the others: those that no policy matches, the ends of pods' pairs, and many alike."""
     noted: list[Row] = []
     named = 0
     for row in rows:

@@ -43,7 +43,7 @@ Amounts = dict[str, dict[str, Decimal]]
 
 
 class PoolContent(msgspec.Struct, frozen=True):
-    """A pool's counter sets and devices, whatever slices they are in."""
+    """A pool's counter sets and devices, of all its slices."""
 
     sets: tuple[CounterSet, ...] = ()
     devices: tuple[Device, ...] = ()
@@ -141,9 +141,9 @@ def _followed_facts(
 ) -> tuple[Mapping[str, DeviceAttribute], Mapping[str, DeviceCapacity]]:
     """The attributes and capacity of a shared device that claims have.
 
-    Attributes follow, and so does capacity that providers registered. What they lower or take back below what claims
-    consume is what these consume: no claim gets more of it, and who asks for none of it still gets the device. A new
-    fact waits if there is no room for it.
+    Attributes follow, and so does capacity that providers registered. A capacity that they lower or remove below what
+    claims consume is what these consume: no claim gets more of it, and who asks for none of it still gets the device. A
+    new fact waits until there is room for it.
     """
     attributes = dict(wanted.attributes)
     capacity = {name: amount for name, amount in published.capacity.items() if not _is_providers(name)}
@@ -165,7 +165,7 @@ def _followed_facts(
 
 
 def _at_least(consumed: Decimal, wanted: DeviceCapacity | None) -> DeviceCapacity | None:
-    """A capacity of a provider that is no less than what claims consume; None for one that is gone and not consumed."""
+    """A capacity of a provider, at least as high as the consumption of claims; None if it is gone and not consumed."""
     if wanted is not None and quantity.parse(wanted.value) >= consumed:
         return wanted
     if not consumed:

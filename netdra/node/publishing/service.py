@@ -82,7 +82,7 @@ class Publishing:
         followed: the cluster's objects that the node follows.
         hardware: see `NodeView`.
         outcomes: the outcomes of the providers' registrations.
-        vf_troubles: the troubles of pooled VFs that claims have; `vf_troubles_changed` tells when they are others.
+        vf_troubles: the troubles of pooled VFs that claims have; `vf_troubles_changed` is set when they change.
         passes: how many passes there were.
         published: set when the API server has had all wanted slices once.
         gate: the priority gate; inspects the kernel and passes wait for it.
@@ -255,7 +255,7 @@ class Publishing:
         """Wait for the objects that the first pass needs; the kernel is read at the same time.
 
         Returns:
-            The node's former report; None if none exists, or if it cannot be read, which is no reason to wait.
+            The node's former report; None if none exists, or if it cannot be read, for which nothing waits.
         """
         self._features = await self._probed()
         self._problem_events.report_missing_gates(gates.off(self._features))

@@ -1,7 +1,7 @@
 """Spread what all nodes do at the same moment, an edit of a policy, over a window that grows with their number.
 
 Used by `netdra.node.publishing.service`. Up to a few hundred nodes an API server takes the writes of all at once; with
-thousands, each would wait for the others, and time-outs and retries would come on top. What one node does by itself is
+thousands, each would wait for the others, and timeouts and retries would come on top. Work of a single node is
 never delayed.
 """
 

@@ -1,10 +1,10 @@
-"""gRPC for any program of the node: what its connections cost the daemon is bounded, and pods go before them.
+"""gRPC for any program of the node: the daemon's cost for its connections is bounded, and pods go before them.
 
 Used by `netdra.node.registry.service`; the number of connections and their time are bounded by `netdra.ops.bounded`.
 The registry shares its event loop with the hooks of pods, and grpclib reads bytes as fast as they come: a program that
 only sends pings (RFC 9113, 6.7) would have a pod wait for seconds. Here connections have turns: one small piece of a
 connection's bytes is worked on at a time, one connection after the other, for half of the time at most, and none while
-a pod waits. A request has to come to its end in time. A caller that does not read its answers is not read either.
+a pod waits. A request must end in time. A caller that does not read its answers is not read either.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def streaming_to_caller(
     limits: ConnectionLimits,
     places: AnswerSlots,
 ) -> Handler:
-    """A method with a stream of answers to one request; a call for which there is no place is refused."""
+    """A method with a stream of answers to one request; a call beyond the limit is rejected."""
 
     async def answer(stream: Stream) -> None:
         uid = _caller(stream).uid
@@ -286,7 +286,7 @@ class RegistryServer(ClosingServer):
 
 
 class _Events(KnownEvents):
-    """What comes on a connection, with the size of each call's headers."""
+    """The events of a connection, with the size of each call's headers."""
 
     def __init__(self, handler: AbstractHandler, connection: Connection, changed: Callable[[], None]) -> None:
         super().__init__(handler, connection)

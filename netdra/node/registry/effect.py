@@ -18,7 +18,7 @@ from netdra.topology.devices import DeviceKey
 
 
 class Published(Protocol):
-    """What a node publishes."""
+    """The devices that a node publishes."""
 
     passes: int
     """How often it was looked at what is published: nothing else changes that."""

@@ -1,12 +1,12 @@
-"""The file by which registrations outlive a restart of the driver and of the node: what was granted, line by line.
+"""The file by which registrations outlive a restart of the driver and of the node: one grant a line.
 
 Used by `netdra.node.registry.table`, in a thread of its own: an append is on the disk when it returns. The first line
 has the version, and how the clocks were. A last line that a crash cut off and a damaged line are skipped. A file of
-another version is put aside. None of this keeps the driver from starting.
+another version is renamed. None of this keeps the driver from starting.
 
 Leases are counted in seconds since boot, which no step of the wall clock changes. In the file they end by the wall
 clock as it was when the process began to write: the first line has the boot's id and the seconds between the two
-clocks, so within the boot nothing is lost, and after another one the wall clock is all that there is.
+clocks, so within the boot nothing is lost, and after another one only the wall clock is left.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class RegistrationJournal:
         return False
 
     def read(self) -> list[JournalLine]:
-        """The lines that can be read, in order, by this boot's clock; none if there is no file of this version."""
+        """The lines that can be read, in order, by this boot's clock; none without a file of this version."""
         try:
             first, *texts = self._path.read_bytes().split(b"\n")
         except FileNotFoundError:

@@ -76,7 +76,7 @@ def _capacity(value: Any) -> DeviceCapacity:
 def wire_registration(
     grant: Grant, left: float, outcomes: Sequence[RegistrationOutcome], file_problem: str
 ) -> wire.Registration:
-    """A registration with the seconds that its lease has left, and what became of it."""
+    """A registration with the seconds that its lease has left, and its outcome."""
     registration = grant.registration
     return wire.Registration(
         provider=registration.provider,
@@ -93,7 +93,7 @@ def wire_registration(
 
 
 def wire_outcome(outcome: RegistrationOutcome) -> wire.Outcome:
-    """What became of a registration on one device."""
+    """The outcome of a registration on one device."""
     return wire.Outcome(device=outcome.device, problem=outcome.problem)
 
 

@@ -1,7 +1,7 @@
 """Whose a provider's name is: its first owner's, until a while after the last of its registrations.
 
-Used by `netdra.node.registry.table`. A name without registrations is kept so that nobody takes it while its owner is
-being replaced; how many such names one owner keeps is bounded, and so are all.
+Used by `netdra.node.registry.table`. A name without registrations is kept so that no other program takes it while its
+owner is being replaced; how many such names one owner keeps is bounded, and so are all.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class Registry:
 
         Args:
             place: the socket.
-            table: what is registered.
+            table: the registrations.
             callers: the owners of callers.
             view: the node.
             states: how all devices are, now and whenever one changes.
@@ -163,7 +163,7 @@ class Registry:
             await asyncio.sleep(REMADE_SECONDS)
 
     async def _serve_on(self, opened: socket.socket, made: presence.Identity) -> None:
-        """Serve on a socket until somebody deletes it or puts another in its place."""
+        """Serve on a socket until it is deleted or replaced."""
         path = self._place.path
         server = Server(
             self.methods,

@@ -1,4 +1,4 @@
-"""What fits into the registry, and how much of it one owner may use: providers' names, registrations and bytes.
+"""The limits of the registry, in all and for one owner: providers' names, registrations and bytes.
 
 Used by `netdra.node.registry.table` for each registration. An owner may use as much as is left free beside it, so one
 alone has half of the registry, the next one half of the rest, and there is always some room for another. A small share
@@ -46,7 +46,7 @@ class RegistryLimits(msgspec.Struct, frozen=True):
 
 
 class Shares:
-    """What providers and owners use.
+    """The usage of providers and owners.
 
     Attributes:
         of_provider: registrations of each provider.
@@ -61,7 +61,7 @@ class Shares:
         self._bytes: Counter[str] = Counter()
 
     def check(self, grant: Grant, before: Grant | None) -> None:
-        """Check that there is room for a registration in the place of a former one.
+        """Check that a registration fits in the place of a former one.
 
         Raises:
             RefusedRegistrationError: none exists, or not for this owner.

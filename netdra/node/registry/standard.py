@@ -1,6 +1,6 @@
 """The services that gRPC's own tools ask every server for: health (`grpc.health.v1`) and reflection.
 
-Used by `netdra.node.registry.service`. The messages are those that grpclib brings along; its servers of them accept
+Used by `netdra.node.registry.service`. The messages are those of grpclib; its servers accept
 requests of any size and number.
 """
 

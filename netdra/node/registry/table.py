@@ -1,4 +1,4 @@
-"""The registrations that hold, in one table: the providers' leases and names, and what of them is published when.
+"""The valid registrations in one table: the providers' leases and names, and which of them are published when.
 
 Begun by `netdra.node.daemon` before anything is published, so that a restart takes nothing off a device. Read by
 `netdra.node.publishing`, and called by `netdra.node.registry.service` for each registration. A registration is answered
@@ -59,7 +59,7 @@ class _Device:
     Attributes:
         bucket: how often the device's names may still come and go.
         grants: its registrations, by provider: who came first has the room on the device first.
-        published: what is published for it.
+        published: its published facts.
         at: when that changed last; before its first publication it never did.
         due: when its registrations may be published, if they are not yet.
     """
@@ -105,7 +105,7 @@ class RegistrationTable:
         tick: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """Begin with what was registered before.
+        """Begin with the former registrations.
 
         Args:
             path: the journal.
@@ -146,7 +146,7 @@ class RegistrationTable:
 
     @property
     def registrations(self) -> tuple[Registration, ...]:
-        """What is to be published; the same object while nothing changes."""
+        """The registrations to publish; the same object while nothing changes."""
         if self._published is None:
             self._published = tuple(entry for device in self._devices.values() for entry in device.published)
         return self._published
@@ -195,7 +195,7 @@ class RegistrationTable:
             ttl: seconds of the lease.
 
         Raises:
-            RefusedRegistrationError: it breaks a rule, its provider's name is another owner's, or there is no room.
+            RefusedRegistrationError: it breaks a rule, its provider's name is another owner's, or the limit is reached.
         """
         now = self._clock()
         _check(registration, ttl)
@@ -333,10 +333,10 @@ class RegistrationTable:
             )
 
     def _add(self, grant: Grant, *, is_new: bool = True) -> None:
-        """Put a grant into its row; what the journal has already had its share when it was new.
+        """Put a grant into its row; entries of the journal were counted when they were new.
 
         Raises:
-            RefusedRegistrationError: there is no room.
+            RefusedRegistrationError: the limit is reached.
         """
         provider, name = grant.key
         before = self.get(provider, name)
@@ -445,7 +445,7 @@ def _check(registration: Registration, ttl: float) -> None:
 
 
 def _names(registrations: Iterable[Registration]) -> frozenset[object]:
-    """What registrations say, without the values."""
+    """The names in registrations, without the values."""
     return frozenset(
         (
             registration.provider,

@@ -1,11 +1,11 @@
 """Plugins that do not answer are left alone for a while: their pods are refused at once instead of after a timeout.
 
-A runtime calls hooks for one sandbox after the other, so a hook that waits in vain holds up every pod of the node.
-Called by `netdra.node.sandboxes.hooks` around each attaching and undoing. Three rules keep what others wait:
+A runtime calls hooks for one sandbox after the other, so a hook that waits for an absent answer delays every pod of the
+node. Called by `netdra.node.sandboxes.hooks` around each attaching and undoing. Three rules keep what others wait:
 
 - A plugin type has one circuit, which a timeout opens for 5 s, then for twice as long each time up to 5 minutes. When
-  that is over one sandbox is let through to try. Until an ADD succeeds, undoing waits for the plugin in no hook.
-- Time that was waited for no answer is a tenth of all time at most: after it, nine times as long no
+  that is over one sandbox is admitted to try. Until an ADD succeeds, undoing waits for the plugin in no hook.
+- Time without an answer is at most a tenth of all time: after it, nine times as long no
   plugin is tried that is not known to answer. Otherwise each of several plugins that hang would be waited for again,
   and so would a plugin that was called too late to be blamed.
 - While work on plugins continues after its time is over, neither its plugins are tried nor those that are not known to
@@ -115,7 +115,7 @@ class Circuits:
             self._work.remove(work)
 
     def count_vain(self, began: float) -> bool:
-        """Count the time since then as waited in vain; returns whether it was long enough to matter."""
+        """Count the time since then as waited without an answer; returns whether it was long enough to matter."""
         now = self.clock()
         if now - began < VAIN_SECONDS:
             return False
@@ -169,7 +169,7 @@ class Circuits:
             self.opened(plugin, seconds)
 
     def is_quiet(self) -> bool:
-        """Whether there has just been so much waiting in vain that no hook is to wait for any undoing by plugins."""
+        """Whether plugins have recently not answered for so long that no hook waits for their undoing."""
         return self.clock() < self._quiet_until
 
     def has_trouble(self) -> bool:

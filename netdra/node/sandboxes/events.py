@@ -53,7 +53,7 @@ class PodEvents:
         self._emit_of(sandbox, "Warning", "NetworkNotRestored", "Detach", notes)
 
     def report_restored(self, sandbox: Sandbox, restored: str) -> None:
-        """A plugin left a device of the node otherwise than it was, and netdra restored it."""
+        """A plugin left a device of the node changed, and netdra restored it."""
         log.warning("restored, as its plugin had not: %s", restored, extra=_about(sandbox))
         self._emit_of(sandbox, "Normal", "DeviceRestored", "Detach", restored)
 

@@ -92,7 +92,7 @@ class Threads:
         )
 
     def shutdown(self) -> None:
-        """Wait for the work in hand."""
+        """Wait for the work in progress."""
         for pool in (self.work, self.looking):
             pool.shutdown()
 
@@ -107,7 +107,7 @@ class Attachments:
         threads: do the blocking work.
         permits: what authors of topologies may use of the node.
         circuits: the plugins that do not answer, so that no hook waits for them.
-        signals: what others of this package must know of.
+        signals: the events for other modules of this package.
     """
 
     tracker: Tracker
@@ -202,7 +202,7 @@ class Attachments:
         task.add_done_callback(lambda _: self._background.pop(sandbox.id, None))
 
     async def aclose(self) -> None:
-        """Wait for the work in hand: nothing is left half done."""
+        """Wait for the work in progress: nothing is left half done."""
         # No more work is begun that may hang: checkpoints have it.
         self.threads.undoing.shutdown(wait=False, cancel_futures=True)
         await self.table.at_rest()
@@ -264,7 +264,7 @@ class Attachments:
 
         Raises:
             TemporaryError: not all could be undone yet.
-            PermanentError: not all could be undone, and the rest is given up (decision D13).
+            PermanentError: not all could be undone, and the rest is abandoned (decision D13).
         """
         deadline = time.monotonic() + seconds
         self._report(sandbox, await self.table.act(sandbox, lambda: self._undone(sandbox, deadline)))

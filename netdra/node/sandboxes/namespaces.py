@@ -1,11 +1,11 @@
-"""Holds the network namespaces of sandboxes until netdra's devices are out of them, whatever the runtime does first.
+"""Holds the network namespaces of sandboxes until netdra's devices are out of them, even if the runtime is first.
 
 CRI-O removes a sandbox's namespace before it reports the stop, and a containerd that was restarted reports no stop of
 an older sandbox. Virtual devices in a namespace end with it (default_device_exit_batch() in net/core/dev.c), so
 `netdra.node.sandboxes.network` holds it from before the first device is moved in until the last one is out.
 
 It is held by a descriptor and by nothing else (decision D22): descriptors end with the process, so no namespace is held
-for a pod that ends while there is no daemon. The next daemon holds those of the checkpoints that are still there.
+for a pod that ends while no daemon runs. The next daemon holds those of the checkpoints that are still there.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ class _Unmounts:
         self._stack.close()
 
     def look(self) -> None:
-        """End the wait. Any thread may call, also when there is no wait any more."""
+        """End the wait. Any thread may call, also after the wait."""
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._heard.set)
 

@@ -304,7 +304,7 @@ class Network:
         return left | {saved.header.pod.sandbox: sandbox_of(saved) for saved in self.checkpoints()}
 
     def checkpoints(self) -> list[Saved]:
-        """All checkpoints that make sense; others are put aside when their sandbox is next acted on.
+        """All valid checkpoints; others are renamed at the next action on their sandbox.
 
         Raises:
             TemporaryError: the disk cannot be read.

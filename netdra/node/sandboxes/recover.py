@@ -1,14 +1,14 @@
-"""Brings sandboxes that run to their networks, and gives back what is left of pods that are gone (decision D12).
+"""Attaches running sandboxes to their networks, and returns the devices of pods that are gone (decision D12).
 
 Three ways in: `recover` takes up a former process's state before anything else begins; `Signals.listed` has every
 sandbox that runs compared with its network, one key of a queue each, in its turn; and every few minutes, or sooner
 while something could not be returned, all that no pod of this node has any more is returned: checkpoints, prepared
-claims, CDI files. A standing network is left as it is, whatever its topology states today. What fails concerns one
+claims, CDI files. An attached network is left as it is, even if its topology has changed. A failure concerns one
 sandbox or claim, and never keeps the others from being inspected.
 
 A containerd that was restarted reports no end of a sandbox that is older than itself (`needsStopping` in its
 internal/nri/nri.go knows only sandboxes that it saw begin). So sandboxes that have ended are also searched for when one
-may matter: at once and to the end before a claim is given up (`take_down_users`), and soon when a pod has a new sandbox
+may matter: at once and to the end before a claim is released (`take_down_users`), and soon when a pod has a new sandbox
 (`Signals.ended_unseen`).
 """
 
@@ -71,11 +71,11 @@ class Recovery:
 
     Attributes:
         hooks: attaches sandboxes and takes them down.
-        claims: gives a prepared claim up.
+        claims: releases a prepared claim.
         rounds: how often everything was inspected.
         _unseen: the sandboxes that may still wait for a claim's network; None until the runtime has listed them.
         _unknown: the sandboxes whose namespace could not be inspected the last time.
-        _is_unclear: whether anything might be to be taken down that could not be told.
+        _is_unclear: whether the state of any sandbox could not be determined.
     """
 
     hooks: Attachments
@@ -280,10 +280,10 @@ class Recovery:
             await self._take_down_ended(frozenset(users))
 
     async def _take_down_ended(self, only: Collection[str] | None = None) -> None:
-        """Take down sandboxes that run no more: the runtime stated so, or their namespace is gone.
+        """Take down sandboxes that no longer run: the runtime reported it, or their namespace is gone.
 
-        What the runtime did not list is taken down once its pod is gone, too. A network that cannot be returned is
-        kept, tried again and reported, and its devices are tainted.
+        A sandbox that the runtime did not list is taken down as well once its pod is gone. A network that cannot be
+        returned is kept, tried again and reported, and its devices are tainted.
 
         Args:
             only: the sandboxes to inspect; None for all.
@@ -309,7 +309,7 @@ class Recovery:
                     await self._take_down(key, saved.get(key))
 
     async def _has_lost_its_pod(self, sandbox: Sandbox) -> bool:
-        """Whether a sandbox's pod is gone from the API server; what was attached by hand has none there."""
+        """Whether a sandbox's pod is gone from the API server; a sandbox attached by hand has no pod there."""
         return bool(sandbox.name) and not await self.claims.has_pod(sandbox.namespace, sandbox.name, sandbox.uid)
 
     async def _lost(self, checkpoints: Collection[Saved]) -> list[str]:
@@ -338,7 +338,7 @@ class Recovery:
             self.hooks.events.report_unknown(sandbox, reason)
 
     async def _take_down(self, key: str, saved: Saved | None) -> None:
-        """Take a sandbox down; a failure is reported, and kept as a trouble or given up."""
+        """Take a sandbox down; a failure is reported, and kept as a trouble or abandoned."""
         sandbox = sandbox_of(saved) if saved is not None else Sandbox(id=key, name="", namespace="", uid="")
         if saved is not None:
             self._plans |= {plan.topology: plan for plan in saved.header.plans}
@@ -361,9 +361,9 @@ class Recovery:
             self.hooks.signals.held_changed.emit()
 
     async def _collect(self) -> None:
-        """Have plugins free what no checkpoint has any more, when it is time.
+        """Have plugins release leases without a checkpoint, when it is time.
 
-        They know by themselves what is leased: asked at start, after a sandbox was given up, and seldom otherwise.
+        They know their leases: asked at start, after a sandbox was abandoned, and seldom otherwise.
 
         Raises:
             TemporaryError: sandboxes are just beginning; it is tried in the next round.

@@ -141,7 +141,7 @@ def attached(sandbox: Sandbox, claims: Sequence[ClaimDevices], done: Sequence[De
     Args:
         sandbox: the pod's.
         claims: its claims, as far as they are known; claims whose network was run need not be among them.
-        done: the outcomes of devices; none if there was nothing to run.
+        done: the outcomes of devices; empty if no step ran.
     """
     allocated = {entry.claim: entry.outcomes for entry in claims}
     outcomes: list[Outcome] = []
@@ -198,7 +198,7 @@ def device_statuses(
 
 
 def same(one: Iterable[AllocatedDeviceStatus], other: Iterable[AllocatedDeviceStatus]) -> bool:
-    """Whether two statuses state the same, in whatever order."""
+    """Whether two statuses have the same content, in any order."""
     return _by_id(one) == _by_id(other)
 
 

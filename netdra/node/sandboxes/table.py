@@ -108,8 +108,8 @@ class DetachOutcome(msgspec.Struct, frozen=True, kw_only=True):
         restored: the changes of devices that plugins had left, and netdra restored.
         is_hopeless: another try would fail in the same way: its namespace is gone for all but us, or its plugins refuse
             to undo all that is left, which they had refused to do.
-        is_given_up: what could not be undone is in a file that was put aside, and is tried no more.
-        releases_namespace: nothing is to be done in its namespace any more.
+        is_given_up: the steps not undone are in a renamed file, and are not tried again.
+        releases_namespace: its namespace is no longer needed.
         hung: the plugins that did not answer in time.
     """
 
@@ -333,7 +333,7 @@ class Table:
                 raise problems[0]
 
     def complete_detach(self, sandbox: str, undone: DetachOutcome) -> None:
-        """A sandbox was taken down, but for what could not be undone."""
+        """A sandbox was taken down, except for steps that could not be undone."""
         with self._lock:
             is_left = bool(undone.trouble) and not undone.is_given_up
             record = self._moved(sandbox, Phase.LEFT if is_left else Phase.EXPECTED)
@@ -355,7 +355,7 @@ class Table:
         self.namespaces.hold(sandbox.id, sandbox.netns)
 
     def set_trouble(self, sandbox: str, trouble: str) -> None:
-        """Set the trouble of a sandbox's network, or of what is left of it, again."""
+        """Set the trouble of a sandbox's network, or of its rest, again."""
         self._records[sandbox].trouble = trouble
 
     def set_plugins(self, sandbox: Sandbox, plugins: frozenset[str]) -> None:
@@ -380,7 +380,7 @@ class Table:
 
     @property
     def troubles(self) -> Mapping[str, str]:
-        """What could not be returned yet, or is wrong, by sandbox."""
+        """The troubles by sandbox: devices that could not be returned yet, or wrong states."""
         return {record.sandbox.id: record.trouble for record in self._all() if record.trouble}
 
     def has_anything(self, sandbox: str) -> bool:

@@ -107,11 +107,11 @@ class StatusWriter:
     def note_prepare(self, claim: ClaimReference, problem: str = "") -> None:
         """Note whether a claim could be prepared; written soon.
 
-        It is noted until the claim is prepared or given up, both of which the kubelet asks for.
+        It is noted until the claim is prepared or released, both at the kubelet's request.
 
         Args:
             claim: the claim.
-            problem: why it could not be prepared, "" once it is prepared or given up.
+            problem: why it could not be prepared, "" once it is prepared or released.
         """
         if self._unprepared.get(claim.uid, "") == problem:
             return
