@@ -1,7 +1,7 @@
 """Attach a pod: run its plans in its network namespace, all or nothing.
 
 Called by the node daemon when a sandbox starts, by the lab and by `netdra attach`. All errors that can be known before
-are found before anything is touched: by the rules, without which there are no `CheckedPlans`, and by `preflight`. Then
+are found before anything is touched: by the rules, which return the `CheckedPlans`, and by `preflight`. Then
 the checkpoint is begun, and from there on every way out is either a complete network or an undone one.
 """
 
@@ -50,8 +50,8 @@ def attach(checked: CheckedPlans, pod: PodIdentity, netns: str, settings: ChainS
         settings: how chains are run here.
 
     Raises:
-        AttachError: a step failed; its report states what, and what was undone.
-        NetdraError: nothing was done: a plan cannot be run, a plugin or the namespace is missing.
+        AttachError: a step failed; its report has the failure and the undone steps.
+        NetdraError: no step ran: a plan cannot be run, a plugin or the namespace is missing.
     """
     started = time.monotonic()
     plans = tuple(map(translated_plan, checked.plans))

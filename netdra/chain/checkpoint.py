@@ -1,4 +1,4 @@
-"""The checkpoint: a sandbox's chain, what was done, and how each device was before (decision D13).
+"""The checkpoint: a sandbox's chain, the steps done, and the former state of each device (decision D13).
 
 One file a sandbox, a journal of JSON lines. The first line, the header, holds the rendered plans; it is written to a
 temporary and given its name before anything is done. The others are appended before an act (`Begun`) and after it
@@ -8,7 +8,7 @@ machine, and the header alone is enough to release them. So the header is fsynce
 otherwise a power failure may leave an empty file, which means that nothing is to be undone.
 
 Attaching does nothing that it cannot write down. Undoing continues: a pod that ends must not keep its devices because a
-file system is full or read-only. What it cannot write is remembered in this process, and written when that succeeds. If
+file system is full or read-only. Data that it cannot write is kept in this process, and written when that succeeds. If
 it never is, the next process undoes a step once more, which changes nothing.
 
 Read and written by `netdra.chain.attach` and `netdra.chain.detach`; a file is locked while it is open.
@@ -79,7 +79,7 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
 
 
 class Header(_Entry, frozen=True, kw_only=True, tag="header"):
-    """What is to be done, for whom and where; `links` are those of the pod before the first step, None if not known."""
+    """The plans, their pod and namespace; `links` are those of the pod before the first step, None if not known."""
 
     version: int
     boot_id: str
@@ -91,7 +91,7 @@ class Header(_Entry, frozen=True, kw_only=True, tag="header"):
 
 
 class Begun(_Entry, frozen=True, kw_only=True, tag="begun"):
-    """A step is about to act: its config with all references resolved, and what undoing needs beside the config."""
+    """A step is about to act: its config with all references resolved, and further data for undoing it."""
 
     step: str
     config: Mapping[str, Any]
@@ -437,7 +437,7 @@ def load(directory: Path, sandbox: str) -> Saved:
 
     Raises:
         InvalidInputError: the id cannot be a sandbox's.
-        FileNotFoundError: it has none.
+        FileNotFoundError: the sandbox has no checkpoint.
         TemporaryError: the disk cannot be read.
         BadCheckpointError: it cannot be read.
         NewerStateError: a newer netdra has written it.
@@ -450,7 +450,7 @@ def load_all(directory: Path) -> tuple[list[Saved], list[tuple[Path, NetdraError
     """All checkpoints, as they stand and without locking them, and the files whose content makes no sense.
 
     Raises:
-        TemporaryError: the disk cannot be read. What a checkpoint that is left out has would count as nobody's.
+        TemporaryError: the disk cannot be read. Devices of a missing checkpoint would count as free.
     """
     good: list[Saved] = []
     bad: list[tuple[Path, NetdraError]] = []
@@ -512,7 +512,7 @@ def _opened(path: Path, lock: int) -> CheckpointJournal | None:
 
 
 def _with_unwritten(path: Path, saved: Saved) -> Saved:
-    """A file's content with what undoing could not write down."""
+    """A file's content with the results of undoing that could not be written."""
     for entry in _unwritten.get(path, ()):
         saved = folded(saved, entry)
     return saved

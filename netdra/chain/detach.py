@@ -48,7 +48,7 @@ def detach(
         settings: how chains are run here; plugins are searched for where they were at attaching.
         netns: a path of the pod's namespace, where it may have another one than at attaching.
         held_netns: a path by which the caller holds that namespace, which may be gone for all other processes.
-        give_up: try for the last time: a checkpoint of what is left is put aside for a person.
+        give_up: try for the last time: a checkpoint of the rest is renamed, for an administrator.
         keep_stranded: but not while a device is not what it was: no other pod may have it until it is.
 
     Raises:

@@ -1,7 +1,7 @@
 """Do, undo and check one step of a pod's plans, built in or binary, with the checkpoint written around each act.
 
 Used by `attach`, `detach` and `check`, which decide on the order; `flow` makes the results that each step is given.
-`netdra.steps.allocated` inspects what a binary does to its device, `netdra.chain.look` at what its CHECK leaves out.
+`netdra.steps.allocated` checks a binary's changes of its device, `netdra.chain.look` the rest after CHECK.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Executor:
         self.journal.append(Done(step=key, result=result, notes=tuple(self.site.notes)))
 
     def undo(self, key: str) -> Returned:
-        """Undo a step that has begun; return what had to be restored, and what could not be but does not matter.
+        """Undo a step that has begun; return the restored settings, and minor settings that could not be restored.
 
         Raises:
             NotUndoneError: it is not undone.
@@ -296,7 +296,7 @@ class Executor:
         return {RECORD: msgspec.to_builtins(record)}
 
     def _undo_binary(self, task: ChainStep, state: StepState) -> Returned:
-        """Call DEL, and then restore the device where it is not as it was, whatever the plugin answers."""
+        """Call DEL, and then restore the device where it is not as it was, even if the plugin fails."""
         notes: tuple[str, ...] = ()
         problem: NetdraError | None = None
         early = self._before_del(task, state) if shares.BEFORE_ADD in state.undo else Returned()

@@ -1,4 +1,4 @@
-"""Files that survive a crash: written whole or not at all, locked while in use, put aside where they cannot be read.
+"""Files that survive a crash: written entirely or not at all, locked while in use, renamed where they cannot be read.
 
 Used by `checkpoint` and by other modules that keep state on a node's disk. A file gets its name once its bytes are on
 the disk, so a reader sees the old file or the new one, whole. That is so after a power failure too, if the caller asks
@@ -212,7 +212,7 @@ def locked(fd: int, deadline: float) -> bool:
 
 
 def put_aside(path: Path, mark: str = "bad") -> Path:
-    """Rename a file that cannot be used, so that it stays for a person and is in nobody's way; return its new name.
+    """Rename a file that cannot be used, so that it is kept for an administrator; return its new name.
 
     Args:
         path: the file.
@@ -232,7 +232,7 @@ def put_aside(path: Path, mark: str = "bad") -> Path:
 
 
 def keep_newest(folder: Path, mark: str, count: int) -> None:
-    """Remove files that were put aside with a mark, but for the newest ones.
+    """Remove the renamed files with a mark, except the newest ones.
 
     Raises:
         TemporaryError: the disk cannot be read, or a file cannot be removed.

@@ -135,7 +135,7 @@ def to_check(key: str, graph: Mapping[str, ChainStep], results: Results) -> Step
     """A binary's previous result on CHECK: that of the last step that follows it in a chain on its interface.
 
     Where the graph branches, branches meet, or another interface is made, the chain ends: the binary would not find on
-    its interface what is added there. ovs-cni does not get interfaces that later steps made: it takes each for its own
+    its interface the additions there. ovs-cni does not get interfaces that later steps made: it takes each for its own
     one on the host (ExtractInterfaces() in pkg/common/common.go). After a step that moves the interface's routes to a
     table of their own none exist: plugins look in the main table alone (ValidateExpectedRoute() in
     containernetworking/plugins, pkg/ip/utils_linux.go).

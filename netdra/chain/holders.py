@@ -178,7 +178,7 @@ def _path(directory: Path, device: str) -> Path:
 
 
 def _target(path: Path) -> str:
-    """The sandbox that a link names; "" where there is no link.
+    """The sandbox that a link names; "" if it is not a link.
 
     Raises:
         TemporaryError: the disk cannot be read.

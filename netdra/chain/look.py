@@ -46,7 +46,7 @@ def drift(
         site: where.
 
     Raises:
-        UncheckableError: a userspace driver has the device, so there is no interface to inspect.
+        UncheckableError: a userspace driver has the device, so no interface can be checked.
         KernelError: the kernel refused.
     """
     drifted: list[str] = []

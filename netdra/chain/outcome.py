@@ -18,13 +18,13 @@ from netdra.model.result import StepDevice, StepResult
 
 
 class DeviceOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """An allocated device, and what it became in its pod.
+    """An allocated device, and the result in its pod.
 
     Attributes:
         claim: the claim that it was allocated for.
         device: the device.
         steps: the device's step and the steps on top of it, in the order in which they ran; empty if nothing was run.
-        network: its interface in the pod as the last step left it, with all addresses; None if it has none.
+        network: its interface in the pod as the last step left it, with all addresses; None without one.
         rdma_devices: the RDMA devices that it brings to the pod.
         device_nodes: the files through which it is used, for a device without an interface.
         numbers: major and minor of those files that are given by them, by path.

@@ -1,6 +1,6 @@
-"""What is known of well-known programs by their names: what they take from the host, and what they leave there.
+"""Facts of well-known programs by name: the devices that they take from the host, and the traces that they leave.
 
-Used by `execute`. Of a program that nobody knows, the cautious is true: it may do anything with its device.
+Used by `execute`. An unknown program may do anything with its device.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def is_without_its_bridge(task: ChainStep, config: Mapping[str, Any]) -> bool:
 
 
 def remove_veth(task: ChainStep, state: StepState, site: Site) -> None:
-    """Remove the veth in the pod that a program's result tells of, and its other end with it.
+    """Remove the veth in the pod that a program's result names, and its other end with it.
 
     Raises:
         KernelError: the kernel refused.
@@ -127,7 +127,7 @@ def remove_veth(task: ChainStep, state: StepState, site: Site) -> None:
 def forget_device(task: ChainStep, config: Mapping[str, Any], site: Site, netns: str) -> None:
     """Remove sriov-cni's note that a namespace has a VF, which it leaves where its DEL fails.
 
-    While the namespace is there, sriov-cni gives the VF to nobody (IsAllocated() in pkg/utils/pci_allocator.go).
+    While the namespace exists, sriov-cni rejects the VF for any pod (IsAllocated() in pkg/utils/pci_allocator.go).
     """
     device = task.step.device
     address = str(device.pci_address if device is not None else config.get("deviceID"))

@@ -62,13 +62,13 @@ class StepFailure(StepName, frozen=True, kw_only=True):
 
 
 class UndoReport(StepName, frozen=True, kw_only=True):
-    """What became of undoing a step.
+    """The outcome of undoing a step.
 
     Attributes:
-        outcome: `undone`; `failed`, for the reason in `message`; or `left`, because there was no time.
-        notes: what could not be returned, and does not matter for the device's next user.
-        restored: what netdra restored of the step's device after its plugin had left it otherwise than it was.
-        stranded: its device is not what it was, and no other pod may have it.
+        outcome: `undone`; `failed`, for the reason in `message`; or `left`, for lack of time.
+        notes: settings that could not be restored, and do not matter for the device's next user.
+        restored: settings of the step's device that netdra restored after its plugin had left them changed.
+        stranded: its device is not as it was, and no other pod may have it.
         refused: its plugin cannot read its config, and has never done anything.
         hung: the plugin that did not answer in time, "" if none.
     """
@@ -101,7 +101,7 @@ class AttachReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 
 
 class FailedAttachReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A sandbox that was not attached: what failed, and what became of everything that had begun by then."""
+    """A sandbox that was not attached: the failure, and the outcome of all steps that had begun."""
 
     sandbox: str
     netns: str
@@ -121,13 +121,13 @@ class FailedAttachReport(msgspec.Struct, frozen=True, kw_only=True, rename="came
 
 
 class DetachReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What became of undoing a sandbox.
+    """The outcome of undoing a sandbox.
 
     Attributes:
         found: whether there was a checkpoint.
         namespace_gone: whether the pod's namespace was gone already, or only the caller still held it.
         undone: step by step.
-        problems: what is wrong beside the steps, such as a checkpoint that was damaged.
+        problems: further errors, such as a damaged checkpoint.
     """
 
     sandbox: str
@@ -154,12 +154,12 @@ class DetachReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What could not be returned as it was, of the steps that were undone."""
+        """The settings that could not be restored by the undone steps."""
         return tuple(f"{step}: {note}" for step in self.undone for note in step.notes)
 
     @property
     def restored(self) -> tuple[str, ...]:
-        """What netdra restored of devices after their plugins had left them otherwise than they were."""
+        """The settings of devices that netdra restored after their plugins had left them changed."""
         return tuple(f"{step}: {text}" for step in self.undone for text in step.restored)
 
     @property
@@ -199,7 +199,7 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
 
 class NetworkCollected(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What became of GC of one network's plugin.
+    """The outcome of GC of one network's plugin.
 
     Attributes:
         network: the network's name.
@@ -217,7 +217,7 @@ class NetworkCollected(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
 
 class CollectReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What became of GC of all networks. `problems` state why nothing was collected."""
+    """The outcome of GC of all networks. `problems` are the reasons for a GC that was not done."""
 
     networks: tuple[NetworkCollected, ...] = ()
     problems: tuple[str, ...] = ()
@@ -229,7 +229,7 @@ class CollectReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
 
 class AttachError(NetdraError):
-    """A pod's network could not be attached; `report` states what failed and what was undone. A subclass is raised."""
+    """A pod's network could not be attached; `report` has the failure and the undone steps. A subclass is raised."""
 
     def __init__(self, report: FailedAttachReport) -> None:
         hint = next((failure.hint for failure in report.failures if failure.hint), "")

@@ -59,8 +59,8 @@ def open_pod(path: str) -> Iterator[PodSpace]:
     """A pod's namespace, open until the context ends.
 
     Raises:
-        KernelMissingError: there is nothing at that path.
-        InvalidInputError: the file there is no network namespace.
+        KernelMissingError: the path does not exist.
+        InvalidInputError: the file is not a network namespace.
         PermanentError: this process may not enter it.
         KernelError: it cannot be opened or entered.
     """

@@ -1,8 +1,8 @@
 """Compare the result of a plugin's ADD with the kernel (decision D55).
 
-Called by `netdra.chain.execute` after the ADD of each binary step. What a result leaves out is not compared. What a
-step returns of its `prevResult` as it was must be in the kernel as it was before the ADD: another branch of the graph
-may have changed it since. Reads without the kernel's lock of all networks, unless there is a difference.
+Called by `netdra.chain.execute` after the ADD of each binary step. Parts that a result leaves out are not compared.
+A part of `prevResult` that a step returns unchanged must be in the kernel as before the ADD: another branch of the
+graph may have changed it since. Reads without the kernel's lock of all networks, unless there is a difference.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PORTS = frozenset({"bond", "bridge", "openvswitch", "team"})  # a port has the 
 
 
 class Earlier(msgspec.Struct, frozen=True):
-    """What a step finds before its ADD: the previous result, and its interface if it is there (MAC and MTU)."""
+    """A step's state before its ADD: the previous result, and its interface if present (MAC and MTU)."""
 
     result: StepResult
     is_there: bool = False
@@ -50,7 +50,7 @@ class Earlier(msgspec.Struct, frozen=True):
 
 
 def earlier(task: ChainStep, previous: StepResult, site: Site) -> Earlier:
-    """What a step finds; only a derived step finds its interface, since for a root step it must not exist."""
+    """The state before a step; only a derived step has its interface, since for a root step it must not exist."""
     sock, name = site.inside.sock, task.step.if_name
     if not task.after or not unlocked.index_of(sock, name):
         return Earlier(previous)
@@ -118,7 +118,7 @@ def _is_own(task: ChainStep, interface: CNIInterface, before: Earlier, site: Sit
     """Whether a step reports an interface of the pod by itself: the one of its name, and each that it does not hand on.
 
     A plugin should write the pod's path (CNI specification, "ADD Success"). One that names another namespace that
-    exists reports on that; whatever else it writes, the pod is what it is called for.
+    exists reports on that; whatever else it writes, it is called for the pod.
     """
     if not interface.sandbox or not interface.name:
         return False

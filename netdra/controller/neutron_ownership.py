@@ -63,7 +63,7 @@ class Ownership:
 
         Raises:
             OtherClusterError: another cluster with the same uid has written the record.
-            NeutronError: Neutron does not tell.
+            NeutronError: Neutron does not answer.
             ApiError: the Lease cannot be read or written.
         """
         async with self._turn:

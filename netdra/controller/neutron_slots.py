@@ -29,7 +29,7 @@ async def check(neutron: Neutron, port: NeutronPort, mark: Mark, every: Collecti
 
     Raises:
         SlotTakenError: the VF has one for another.
-        NeutronError: Neutron does not tell.
+        NeutronError: Neutron does not answer.
     """
     host, slot = port.spec.host, port.pci_address
     for own in every:

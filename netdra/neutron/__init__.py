@@ -1,5 +1,5 @@
-"""A client of Neutron, OpenStack's networking service: who logs in, what is asked, what the answers mean.
+"""A client of Neutron, OpenStack's networking service: the login, the requests, the meaning of the answers.
 
-No node talks to Neutron (decision D49). `clouds` reads who logs in, `answers` states what is sent and what an answer
-means, `marks` how ports are known again, `networks` and `client` ask, `session` is the only one that speaks HTTP.
+No node talks to Neutron (decision D49). `clouds` reads the login, `answers` has the bodies of requests and the
+meaning of answers, `marks` recognises ports, `networks` and `client` send requests, and only `session` speaks HTTP.
 """

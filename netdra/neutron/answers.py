@@ -1,7 +1,7 @@
-"""What is sent to Neutron and what its answers mean: ports, networks, subnets, QoS, refusals. Pure.
+"""The requests to Neutron and the meaning of its answers: ports, networks, subnets, QoS, refusals. Pure.
 
-Follows Neutron's API reference (network v2) and what Neutron 29 does: a port whose binding failed is answered with 201
-like any other, the VLAN of a binding is a text, and who may not see a field is answered without it.
+Follows Neutron's API reference (network v2) and the behaviour of Neutron 29: a port whose binding failed is answered
+with 201 like any other, the VLAN of a binding is a text, and fields without permission are absent.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ class PortRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VfSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a VF gets of its port.
+    """The settings that a VF gets from its port.
 
     Attributes:
         vlan: the VLAN that the NIC puts it in; 0 for none.
@@ -263,7 +263,7 @@ class VfSettings(msgspec.Struct, frozen=True, kw_only=True):
         gateways: of the subnets that have one.
         routes: of the subnets: destination and next hop.
         dns: name servers.
-        spoofchk: whether the NIC drops what does not come from its MAC address.
+        spoofchk: whether the NIC drops frames from other MAC addresses.
         trust: whether it may change that address.
         link_state: `auto`, or `disable` where the port is down by an administrator.
         min_tx_rate, max_tx_rate: in Mbit/s; 0 for no bound.
@@ -286,7 +286,7 @@ class VfSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def settings(port: Port, network: NeutronNetwork, subnets: Sequence[Subnet], policy: QosPolicy | None) -> VfSettings:
-    """What a VF gets of a bound port.
+    """The settings of a VF with a bound port.
 
     Args:
         subnets: the subnets of the port's addresses.
@@ -329,7 +329,7 @@ def _address(port: Port, fixed_ip: FixedIP, subnet: Subnet) -> str:
 
 
 def _unenforced(port: Port, policy: QosPolicy | None) -> Iterator[str]:
-    """What no VF can be set up for. A NIC limits what a VF sends, and compares MAC addresses alone."""
+    """Settings that no VF can enforce. A NIC limits only the traffic that a VF sends, and compares MAC addresses."""
     for rule in policy.rules if policy is not None else ():
         if rule.type not in _RATES or rule.direction != "egress":
             assert policy is not None
@@ -368,10 +368,10 @@ def check_bound(port: Port, wanted: PortRequest, network: NeutronNetwork) -> Non
 
 
 def refusal(what: str, status: int, body: bytes, who: str) -> NeutronError:
-    """The error for an answer that is none of success.
+    """The error for an answer without success.
 
     Args:
-        what: what was asked, e.g. `create port`.
+        what: the request, e.g. `create port`.
         status: of HTTP.
         body: what came.
         who: the user, as an administrator knows him.
@@ -406,7 +406,7 @@ _NO_ADDRESS = {
 
 
 def _words(body: bytes) -> tuple[str, str]:
-    """What Neutron calls the error, and its text."""
+    """Neutron's name of the error, and its text."""
     try:
         error = msgspec.json.decode(body)["NeutronError"]
         return str(error["type"])[:MAX_TEXT], " ".join(str(error["message"]).split())[:MAX_TEXT]

@@ -1,4 +1,4 @@
-"""Answers that are good for a while, and a bound on requests: what keeps a cloud from being asked in vain.
+"""Answers that stay valid for a while, and a bound on requests: both avoid useless requests to a cloud.
 
 Used by `netdra.neutron.client` and `netdra.neutron.session`. Times are of the monotonic clock. One event loop's.
 """
@@ -26,9 +26,9 @@ class _Entry(Generic[V]):
 
 
 class Cached(Generic[K, V]):
-    """Answers by question; of several callers who ask the same at once, one asks and all get its answer.
+    """Answers by question; of several callers with the same question at once, one asks and all get its answer.
 
-    An error is given to those who wait for it, and is not kept.
+    An error is raised to all callers that wait, and is not kept.
     """
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -105,7 +105,7 @@ class RequestBudget:
         self._tokens, self._at = float(at_once), clock()
 
     async def take(self) -> None:
-        """Wait for a token; those who came first get theirs first."""
+        """Wait for a token, in the order of arrival."""
         if self._per_second <= 0:
             return
         now = self._clock()
@@ -119,7 +119,7 @@ class InFlight:
     """How many requests are under way at once: fewer where answers are late, so that none waits for its time limit.
 
     A server that works on one request at a time answers the last of eight after eight times its time. A late answer
-    lowers the number to what would have been in time; early ones raise it by one for each round of requests.
+    lowers the number to one that would have been in time; early ones raise it by one for each round of requests.
 
     Attributes:
         limit: the present number, at least 1.

@@ -1,4 +1,4 @@
-"""What netdra asks of Neutron: ports, which it makes, binds and deletes, and agents; `networks` reads networks.
+"""netdra's requests to Neutron: ports, which it makes, binds and deletes, and agents; `networks` reads networks.
 
 A request that gets no answer may have been carried out: before a port is made, Neutron is asked whether it is there. A
 port that others may change too is changed only as it was read.
@@ -99,7 +99,7 @@ class Neutron(Networks):
             fresh: whether they are read again, though they may be known.
 
         Raises:
-            NeutronError: Neutron does not tell.
+            NeutronError: Neutron does not answer.
         """
 
         async def read_anew() -> Sequence[Port]:
@@ -113,7 +113,7 @@ class Neutron(Networks):
         """The ports that a cluster's netdra has made for a NeutronPort of a claim; the one that counts is the first.
 
         Raises:
-            NeutronError: Neutron does not tell.
+            NeutronError: Neutron does not answer.
         """
         ports = await self.session.list_all("ports", Port, device_id=claim, device_owner=OWNER)
         made = (await self.tenancy()).own(port for port in ports if port.mark == mark)
@@ -122,7 +122,7 @@ class Neutron(Networks):
     async def adopt(
         self, wanted: PortRequest, port_id: str, used: Callable[[str, str], bool]
     ) -> tuple[Port, NeutronNetwork, VfSettings]:
-        """A port that somebody else made, bound to a VF, its network, and what the VF gets.
+        """A port that netdra did not make, bound to a VF, its network, and the VF's settings.
 
         Args:
             wanted: the port as it is to be bound.
@@ -131,7 +131,7 @@ class Neutron(Networks):
         Raises:
             NoPortError: none exists.
             OtherProjectError, UnknownProjectError: netdra may not use it, or its network.
-            RefusedError: somebody else uses it, or another VF.
+            RefusedError: another user or VF has it.
             NeutronError: another reason.
         """
         return await self._in_turn(port_id, lambda: self._adopt(wanted, port_id, used))
@@ -169,10 +169,10 @@ class Neutron(Networks):
         return port, network, await self.describe(port, network)
 
     async def give_back(self, port_id: str, claim: str, host: str, used: Callable[[str, str], bool]) -> None:
-        """Let a port that somebody else made be nobody's again.
+        """Release a port that netdra did not make.
 
-        A port that is gone, or is another claim's or VF's by now, is not an error. One that netdra may not use any more
-        is returned as well if it is bound to the host, which no project can have made its port look like.
+        A port that is gone, or belongs to another claim or VF by now, is not an error. A port that netdra may no longer
+        use is released as well if it is bound to the host, which a project cannot pretend.
 
         Args:
             claim: the uid of the claim that had it.
@@ -199,7 +199,7 @@ class Neutron(Networks):
             return
 
     async def _in_turn(self, port_id: str, act: Callable[[], Awaitable[T]]) -> T:
-        """Do something with a port that somebody else made: one at a time, and again if it was changed meanwhile."""
+        """Do something with a port that netdra did not make: one at a time, and again if it was changed meanwhile."""
         turn = self._port_turns.setdefault(port_id, asyncio.Lock())
         async with turn:
             for _ in range(BEGINNINGS - 1):
@@ -220,11 +220,11 @@ class Neutron(Networks):
     async def ensure(
         self, wanted: PortRequest, network: NeutronNetwork | None = None, *, is_new: bool = False
     ) -> tuple[Port, NeutronNetwork, VfSettings]:
-        """The port that is wanted, bound, its network, and what its VF gets; the one that is there if there is one.
+        """The desired port, bound, its network, and the VF's settings; an existing one is used.
 
         Args:
             network: its network, where it is known already, as `network` has returned it.
-            is_new: whether nobody can have asked for the port before, so that it is not searched for.
+            is_new: whether the port cannot exist yet, so that it is not searched for.
 
         Raises:
             OtherProjectError, UnknownProjectError: the network or a security group may not be used.
@@ -257,10 +257,10 @@ class Neutron(Networks):
         return extension in await self._extensions.get("", self.extensions)
 
     async def records(self, cluster: str) -> tuple[OwnershipRecord, ...]:
-        """The records of who looks after a cluster's ports, in the own project; one, or none yet.
+        """The records of the owner of a cluster's ports, in the own project; one, or none yet.
 
         Raises:
-            NeutronError: Neutron does not tell.
+            NeutronError: Neutron does not answer.
         """
         found = await self.session.list_all("security-groups", OwnershipRecord, name=records.name(cluster))
         project = (await self.tenancy()).project
@@ -273,7 +273,7 @@ class Neutron(Networks):
             there: the records, as `records` returned them.
 
         Raises:
-            ChangedError: somebody else has written meanwhile.
+            ChangedError: another writer has written meanwhile.
             NeutronError: it cannot be written.
         """
         text = {"description": records.described(word)}
@@ -310,7 +310,7 @@ class Neutron(Networks):
         Raises:
             LostError: it is gone.
             OtherProjectError, UnknownProjectError: it may not be used.
-            NeutronError: Neutron does not tell.
+            NeutronError: Neutron does not answer.
         """
         found = await self._read_port(port)
         (await self.tenancy()).check(found, f"port {port}")
@@ -328,14 +328,14 @@ class Neutron(Networks):
         """The ports that a cluster's netdra has made, or that of any cluster.
 
         Raises:
-            NeutronError: Neutron does not tell.
+            NeutronError: Neutron does not answer.
         """
         ports = await self.session.list_all("ports", Port, device_owner=OWNER)
         made = (port for port in ports if not cluster or (port.mark is not None and port.mark.cluster == cluster))
         return (await self.tenancy()).own(made)
 
     async def revisions(self, kind: str, **query: str | Sequence[str]) -> dict[str, int]:
-        """The revision numbers of some objects by their ids: what was changed has another one.
+        """The revision numbers of some objects by their ids: a changed object has another one.
 
         Neutron 29 refuses `changed_since`, its other way to ask for changes, as an unknown filter.
 
@@ -344,7 +344,7 @@ class Neutron(Networks):
             **query: what they must have; of several values, one.
 
         Raises:
-            NeutronError: Neutron does not tell.
+            NeutronError: Neutron does not answer.
         """
         # Without the fields that its rules compare, Neutron leaves out shared QoS policies of other projects.
         fields = ("id", "revision_number", "project_id", "shared")
@@ -352,10 +352,10 @@ class Neutron(Networks):
         return {item.id: item.revision_number for item in items}
 
     async def ports_by_id(self, ports: Sequence[str]) -> tuple[Port, ...]:
-        """Those of some ports that are there and may be used.
+        """The ports of these ids that exist and may be used.
 
         Raises:
-            NeutronError: Neutron does not tell.
+            NeutronError: Neutron does not answer.
         """
         found: list[Port] = []
         for first in range(0, len(ports), IDS_AT_ONCE):
@@ -374,16 +374,16 @@ class Neutron(Networks):
         """The NIC switch agents that the user may see, of one host or all.
 
         Raises:
-            NeutronError: Neutron does not tell.
+            NeutronError: Neutron does not answer.
         """
         query = {"agent_type": "NIC Switch agent", **({"host": host} if host else {})}
         return tuple(await self.session.list_all("agents", Agent, **query))
 
     async def sees_agents(self) -> bool:
-        """Whether the user sees any agent, of whatever kind; to one who may not, Neutron answers with none.
+        """Whether the user sees any agent, of any kind; without the permission, Neutron lists none.
 
         Raises:
-            NeutronError: Neutron does not tell.
+            NeutronError: Neutron does not answer.
         """
         return bool(read(await self.session.ask("GET", "agents?limit=1"), "agents", list[Agent]))
 
@@ -391,7 +391,7 @@ class Neutron(Networks):
         """The aliases of the API's extensions that Neutron has.
 
         Raises:
-            NeutronError: Neutron does not tell.
+            NeutronError: Neutron does not answer.
         """
         extensions = read(await self.session.ask("GET", "extensions"), "extensions", list[_Extension])
         return frozenset(extension.alias for extension in extensions)

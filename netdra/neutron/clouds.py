@@ -1,7 +1,7 @@
-"""Who logs in to a cloud: clouds.yaml, as the OpenStack SDK and the command `openstack` read it.
+"""The login to a cloud: clouds.yaml, as the OpenStack SDK and the command `openstack` read it.
 
-Read by `netdra.neutron.session` at each login, so that a secret that was replaced counts from the next login on. What
-is wrong with the file is told without any of its values.
+Read by `netdra.neutron.session` at each login, so that a secret that was replaced counts from the next login on. Errors
+in the file are reported without any of its values.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def read(path: Path, name: str = "") -> Cloud:
         name: which one; without a name the only one there is.
 
     Raises:
-        CloudsError: the file cannot be read, or what it states is not enough to log in.
+        CloudsError: the file cannot be read, or is not sufficient to log in.
     """
     named = _clouds(path)
     if not name and len(named) > 1:
@@ -107,10 +107,10 @@ def read(path: Path, name: str = "") -> Cloud:
 
 
 def read_yaml(path: Path) -> Any:
-    """What a file of an administrator states, as plain data.
+    """The content of an administrator's file, as plain data.
 
     Raises:
-        CloudsError: it cannot be read, or is not YAML; nothing of what stands in it is told.
+        CloudsError: it cannot be read, or is not YAML; the text has nothing of its content.
     """
     try:
         with path.open("rb") as file:
@@ -134,7 +134,7 @@ def _clouds(path: Path) -> Mapping[str, Any]:
 
 
 def _texts(value: Any) -> Any:
-    """Numbers where texts are meant, as a password of digits is written without quotes."""
+    """Numbers in place of texts, as a password of digits is written without quotes."""
     if not isinstance(value, dict):
         return value
     auth = value.get("auth")

@@ -1,4 +1,4 @@
-"""Why Neutron does not give what is wanted, each with one word for conditions, metrics and administrators.
+"""Why a request to Neutron fails, each with one word for conditions, metrics and administrators.
 
 A `reason` is the word; `what` and `hint` state it in words. Nothing of a password, a secret or a token is in any of
 them.
@@ -12,7 +12,7 @@ from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, 
 
 
 class NeutronError(NetdraError):
-    """Neutron or Keystone did not do what was asked.
+    """Neutron or Keystone refused a request.
 
     Attributes:
         reason: why, in one word.
@@ -100,7 +100,7 @@ class NetworkMovedError(NeutronError, PermanentError):
 
 
 class AmbiguousError(NeutronError, PermanentError):
-    """Several are meant, and Neutron is not asked to choose."""
+    """Several objects match, and Neutron is not asked to choose."""
 
     reason = "Ambiguous"
 

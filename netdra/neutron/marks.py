@@ -22,14 +22,14 @@ _UNSAFE = re.compile(r"[,\s\x00-\x1f\x7f]+")
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """Who made a port: the uid of the cluster, and the name of the NeutronPort."""
+    """The maker of a port: the uid of the cluster, and the name of the NeutronPort."""
 
     cluster: str
     port: str
 
 
 class Label(msgspec.Struct, frozen=True, kw_only=True):
-    """What people read of a port.
+    """The texts of a port for people.
 
     Attributes:
         name: the port's name; without it, the NeutronPort's.
@@ -54,7 +54,7 @@ def description(mark: Mark, text: str = "") -> str:
 
 
 def mark_of(owner: str, described: str, name: str) -> Mark | None:
-    """Who made a port; None for a port that is not netdra's.
+    """The maker of a port; None for a port that is not netdra's.
 
     Args:
         owner: its `device_owner`.
@@ -72,7 +72,7 @@ def mark_of(owner: str, described: str, name: str) -> Mark | None:
 def label(
     *, cluster: str, namespace: str, claim: str, pod: str, step: str, node: str, topology: str, device: str
 ) -> Label:
-    """What people read of the port of a claim's VF.
+    """The texts of the port of a claim's VF for people.
 
     Args:
         cluster: the cluster's name, or its uid.

@@ -1,4 +1,4 @@
-"""What is read of networks, subnets, QoS policies and security groups before a port is made, and known for a while.
+"""Networks, subnets, QoS policies and security groups, read before a port is made, and cached for a while.
 
 Each object's project is compared (`netdra.neutron.tenancy`) whenever it is used, also if it was known.
 """
@@ -40,10 +40,10 @@ class Networks:
         self._policies: Cached[str, QosPolicy] = Cached(NETWORK_SECONDS)
 
     async def tenancy(self) -> Tenancy:
-        """The project of the login, and what may be used beside it.
+        """The project of the login, and the objects that may be used beside it.
 
         Raises:
-            CloudsError, NeutronError: there is no login.
+            CloudsError, NeutronError: the login failed.
         """
         login = await self.session.login()
         return Tenancy(project=login.project_id, name=login.project, allowed=self._allowed)
@@ -115,7 +115,7 @@ class Networks:
         """All networks that netdra may use.
 
         Raises:
-            NeutronError: Neutron does not tell.
+            NeutronError: Neutron does not answer.
         """
         return (await self.tenancy()).usable(await self.session.list_all("networks", NeutronNetwork))
 
@@ -123,7 +123,7 @@ class Networks:
         """A network's subnets.
 
         Raises:
-            NeutronError: Neutron does not tell.
+            NeutronError: Neutron does not answer.
         """
 
         async def read_anew() -> Sequence[Subnet]:
@@ -135,7 +135,7 @@ class Networks:
         """The subnets of some networks by their ids, as they are now.
 
         Raises:
-            NeutronError: Neutron does not tell.
+            NeutronError: Neutron does not answer.
         """
         subnets = await self.session.list_all("subnets", Subnet, network_id=networks)
         return {subnet.id: subnet for subnet in subnets}
@@ -161,14 +161,14 @@ class Networks:
         raise kind(what, hint=f"give the id of one: {there}")
 
     async def describe(self, port: Port, network: NeutronNetwork, policy: QosPolicy | None = None) -> VfSettings:
-        """What a VF gets of a port.
+        """The settings of a VF with a port.
 
         Args:
             policy: the port's own QoS policy, where it is known already.
 
         Raises:
             OtherProjectError, UnknownProjectError: a subnet or QoS policy may not be used.
-            NeutronError: Neutron does not tell.
+            NeutronError: Neutron does not answer.
         """
         used = {fixed_ip.subnet_id for fixed_ip in port.fixed_ips}
         tenancy = await self.tenancy()
@@ -186,7 +186,7 @@ class Networks:
 
         Raises:
             OtherProjectError, UnknownProjectError: it may not.
-            NeutronError: Neutron does not tell.
+            NeutronError: Neutron does not answer.
         """
         policy = await self._read_policy(policy_id)
         (await self.tenancy()).check(policy, f"QoS policy {policy_id}")
@@ -199,11 +199,11 @@ class Networks:
         return await self._policies.get(policy_id, read_anew)
 
     async def check_groups(self, groups: Sequence[str]) -> None:
-        """Refuse security groups that may not be used.
+        """Reject security groups that may not be used.
 
         Raises:
             OtherProjectError, UnknownProjectError: one may not.
-            NeutronError: Neutron does not tell.
+            NeutronError: Neutron does not answer.
         """
         tenancy = await self.tenancy()
         for group in groups:

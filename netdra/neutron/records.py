@@ -1,4 +1,4 @@
-"""The record in Neutron of who looks after a cluster's ports: a security group of the project, which no port has. Pure.
+"""The record in Neutron of the owner of a cluster's ports: a security group of the project, which no port has. Pure.
 
 Its description ends in a word that the cluster's controller writes again again and again; see
 `netdra.controller.neutron_ownership`. Of all that a project can own, it needs no network and no further extension.
@@ -23,7 +23,7 @@ class OwnershipRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def word(self) -> str:
-        """The word that was written last; "" if somebody else wrote the description."""
+        """The word that was written last; "" if netdra did not write the description."""
         text = self.description or ""
         return text.removeprefix(_TEXT) if text.startswith(_TEXT) else ""
 

@@ -1,7 +1,7 @@
 """Logs in to Keystone and sends requests to Neutron: the only module that speaks HTTP to a cloud.
 
 A token is renewed when four fifths of its time are over, by the clock of this machine since it was asked for, and once
-where Neutron does not take it. What is asked for is `netdra.neutron.client`'s business.
+where Neutron rejects it. `netdra.neutron.client` decides on the requests.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _Named(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Token(msgspec.Struct, frozen=True, kw_only=True):
-    """What Keystone states of a token; the token itself is in a header."""
+    """Keystone's answer with a token; the token itself is in a header."""
 
     expires_at: datetime
     issued_at: datetime
@@ -93,11 +93,11 @@ class _Pages(msgspec.Struct, frozen=True):
 
 
 def _nobody(server: str, method: str, status: int, seconds: float) -> None:
-    """Who is told of requests where _nobody is."""
+    """The observer of requests without an observer."""
 
 
 class Login(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is logged in.
+    """The user of a login.
 
     Attributes:
         user, project: their names.
@@ -125,7 +125,7 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """What a request carries to be let in."""
+        """The headers that authenticate a request."""
         return {"X-Auth-Token": self._secret} if self._secret else {}
 
 
@@ -137,11 +137,11 @@ class _Failure(msgspec.Struct, frozen=True):
     until: float
 
     def holds(self, file: tuple[int, ...]) -> bool:
-        """Whether another login would be in vain, as far as is known."""
+        """Whether another login would fail again, as far as is known."""
         return file == self.file and time.monotonic() < self.until
 
     def again(self) -> NeutronError:
-        """The same problem, for somebody else."""
+        """The same problem, as a new exception."""
         return type(self.problem)(self.problem.what, hint=self.problem.hint)
 
 
@@ -184,7 +184,7 @@ class Session:
             self._http = None
 
     async def login(self) -> Login:
-        """Who is logged in, after a login where none exists or its time is nearly over.
+        """The user, after a new login if none exists or its time is nearly over.
 
         A login that failed is answered alike for `FAILED_SECONDS`, unless clouds.yaml is another by then: a
         Keystone that locks users out after some wrong passwords, or is overloaded, is not asked for each port.
@@ -220,7 +220,7 @@ class Session:
         return read(await self.ask(method, path, body), field, kind)
 
     async def list_all(self, path: str, kind: type[T], **query: str | Sequence[str]) -> Sequence[T]:
-        """All objects of a kind; a server that gives them by pages is asked for each page.
+        """All objects of a kind, of all pages.
 
         The next page is found by the last object of the one before. If that was deleted meanwhile (404), the list is
         begun again.
@@ -230,7 +230,7 @@ class Session:
             **query: what they must have; of several values, one.
 
         Raises:
-            NeutronError: Neutron does not tell.
+            NeutronError: Neutron does not answer.
         """
         objects: list[T] = []
         query_text = first = urlencode(query, doseq=True)
@@ -256,14 +256,14 @@ class Session:
     async def ask(
         self, method: str, target: str, body: Any = None, *, missing_ok: bool = False, revision: int | None = None
     ) -> bytes:
-        """One request to Neutron, sent again where the token is not taken and another is to be had.
+        """One request to Neutron, sent again where the token is rejected and another one is available.
 
         Args:
             method: HTTP's.
             target: path and query below the API's version.
             body: what is sent.
-            missing_ok: whether an object that is not there is not an error.
-            revision: Neutron does it only if the object has that one (its extension `revision-if-match`).
+            missing_ok: whether an absent object is not an error.
+            revision: Neutron does it only if the object has that revision (its extension `revision-if-match`).
 
         Raises:
             NeutronError: it is not done.
@@ -367,7 +367,7 @@ class Session:
 
 
 def _state_of(path: Path) -> tuple[int, ...]:
-    """What tells a file from the one that was there before; of a Secret's, another file is there."""
+    """The identity of a file's version; a changed Secret has another file."""
     try:
         found = path.stat()
     except OSError:
@@ -379,7 +379,7 @@ _CHECKED = "Neutron checks tokens with Keystone: its [keystone_authtoken] must b
 
 
 def _auth_request(cloud: clouds.Cloud) -> dict[str, Any]:
-    """What Keystone is asked for a token with (Identity API v3)."""
+    """The request for a token of Keystone (Identity API v3)."""
     auth = cloud.auth
     method = _METHODS[cloud.way]
     if cloud.way == "credential":

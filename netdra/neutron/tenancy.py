@@ -39,11 +39,11 @@ class Owned(Protocol):
 
 
 class AllowedIds(msgspec.Struct, frozen=True, kw_only=True):
-    """What an administrator allows beside the own project.
+    """The objects that an administrator allows beside the own project.
 
     Attributes:
         projects: ids of projects whose networks, ports and further objects may be used.
-        networks: ids of networks that may be used, whatever project they belong to.
+        networks: ids of networks that may be used, of any project.
     """
 
     projects: frozenset[str] = frozenset()
@@ -54,10 +54,10 @@ NOTHING = AllowedIds()
 
 
 class Tenancy(msgspec.Struct, frozen=True, kw_only=True):
-    """The project that netdra works in, and what it may use beside it.
+    """The project that netdra works in, and the objects that it may use beside it.
 
     Attributes:
-        project: the project's id; "" where nobody logs in, as with a Neutron without Keystone.
+        project: the project's id; "" without a login, as with a Neutron without Keystone.
         name: the project's name.
         allowed: the administrator's list.
     """
@@ -67,7 +67,7 @@ class Tenancy(msgspec.Struct, frozen=True, kw_only=True):
     allowed: AllowedIds = NOTHING
 
     def verdict(self, thing: Owned) -> Verdict:
-        """Whether an object may be used. Without a login and without a list there are no projects to compare."""
+        """Whether an object may be used. Without a login and without a list no projects are compared."""
         if not self.project and self.allowed == NOTHING:
             return "present"
         if isinstance(thing, NeutronNetwork | QosPolicy | SecurityGroup) and thing.shared:
@@ -136,7 +136,7 @@ class Tenancy(msgspec.Struct, frozen=True, kw_only=True):
 
         Args:
             networks: those that Neutron answers with.
-            what: what was searched for.
+            what: the searched name.
 
         Raises:
             NoNetworkError: none exists.

@@ -1,6 +1,6 @@
 """Addresses and routes of a topology's steps that do not work as written. Pure.
 
-IPAM plugins accept many of these mistakes and configure a network that reaches nobody, or fail when the first pod
+IPAM plugins accept many of these mistakes and configure a network that reaches no host, or fail when the first pod
 starts. References to parameters and steps are skipped. Called by admission and `netdra validate`. Values that are not
 addresses are found by the plugins' schemas (`netdra.rules.config`), and ranges that overlap by `netdra.rules.networks`.
 """
@@ -41,7 +41,7 @@ class _Placed(NamedTuple):
 
 
 def unwise(topology: NetworkTopology) -> Iterator[Finding]:
-    """What will hardly work of the addresses of a topology's steps."""
+    """The addresses of a topology's steps that are unlikely to work."""
     for at, step in enumerate(topology.spec.steps):
         ipam = step.config.get("ipam")
         if not isinstance(ipam, Mapping) or not isinstance(kind := ipam.get("type"), str):
@@ -195,7 +195,7 @@ _OF_TYPE = {"static": _static, "host-local": _host_local, "whereabouts": _wherea
 
 
 def _of_nobody(interface: ipaddress.IPv4Interface | ipaddress.IPv6Interface, path: Path) -> Iterator[_Remark]:
-    """An address that is its network's own, or everybody's, or never leaves a host."""
+    """An address that is a network's, a broadcast address, or never leaves a host."""
     network = interface.network
     if interface.ip.is_loopback:
         yield _Remark(
@@ -261,7 +261,7 @@ def _address(text: object) -> _Address | None:
 
 
 def _network(text: object) -> tuple[_Network | None, bool]:
-    """A network, and whether it is written with bits of a host; None if it is none."""
+    """A network, and whether it is written with bits of a host; None if it is not valid."""
     try:
         network = ipaddress.ip_network(text, strict=False) if isinstance(text, str) and "/" in text else None
     except ValueError:

@@ -1,7 +1,7 @@
-"""What classes, claims and templates ask of netdra's devices and cannot mean: names, values, units, requests. Pure.
+"""The unlikely requests of classes, claims and templates for netdra's devices: names, values, units, counts. Pure.
 
 Called by `netdra validate`. The API server takes most of it, and the pod stays Pending without a word about the reason.
-What has another form than the API server takes is found by `netdra.model.claim_rules`.
+`netdra.model.claim_rules` finds objects that the API server rejects.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _Judged = tuple[Finding, bool]
 
 
 def check_asks(value: Written, added: Added) -> Iterator[_Judged]:
-    """What an object asks that no device can have.
+    """The requests of an object that no device can meet.
 
     Args:
         value: as its author wrote it; selectors that do not compile are skipped.
-        added: what policies and CustomDevices add to devices.
+        added: the additions of policies and CustomDevices to devices.
     """
     named = f'{value.kind} "{value.metadata.name}"'
     for finding, wrong in _asks(value, added):

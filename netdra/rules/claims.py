@@ -203,8 +203,8 @@ def check_own_configuration(
 
     Args:
         named: the claim as messages call it.
-        opaque: the configuration; that for another driver is none of netdra.
-        requests: the requests that it is for, all if none exist.
+        opaque: the configuration; that for another driver is ignored.
+        requests: the requests that it is for; empty for all.
         path: its place.
     """
     if opaque is None or opaque.driver != names.DRIVER:

@@ -1,6 +1,6 @@
-"""A DeviceClass's parameters for netdra, checked before any claim names it: what Prepare would refuse, in its words.
+"""A DeviceClass's parameters for netdra, checked before any claim names it: the errors of Prepare, in its words.
 
-Called at admission and by `netdra validate`. Pure. Classes without parameters for netdra are none of its business.
+Called at admission and by `netdra validate`. Pure. Classes without parameters for netdra are ignored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from netdra.topology.classes import only_topology, parameters
 
 
 def check_class(device_class: DeviceClass) -> tuple[Finding, ...]:
-    """Why no claim for the class could be prepared, whatever device it is given."""
+    """Why no claim for the class could be prepared, with any device."""
     configs = [config.opaque for config in device_class.spec.config]
     origin = f'DeviceClass "{device_class.metadata.name}"'
     try:
@@ -35,7 +35,7 @@ def check_class(device_class: DeviceClass) -> tuple[Finding, ...]:
 
 
 def check_config(device_class: DeviceClass, schemas: Sequence[CNIPluginSchema]) -> Iterator[Finding]:
-    """What the step of a class's DeviceParameters would fail with in a pod: its config by the plugin's schema.
+    """The errors that the step of a class's DeviceParameters would cause in a pod: its config by the plugin's schema.
 
     Args:
         device_class: as administrators wrote it.

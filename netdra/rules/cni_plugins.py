@@ -1,6 +1,6 @@
-"""A CNIPlugin before any node installs it: what its DaemonSet or its schema would fail with. Pure.
+"""A CNIPlugin before any node installs it: the errors that its DaemonSet or its schema would cause. Pure.
 
-Called by `netdra validate`. The API server accepts these objects, and only their status tells.
+Called by `netdra validate`. The API server accepts these objects, and only their status reports the errors.
 """
 
 from __future__ import annotations

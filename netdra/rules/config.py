@@ -163,7 +163,7 @@ def _no_text(text: str, parts: Sequence[str | Reference], shape: Shape, path: Pa
 
 
 def _written_by(text: str, parts: Sequence[str | Reference], shape: Shape, path: Path) -> Iterator[Finding]:
-    """A text with references that becomes none of the parameter's format or words, whatever the references become."""
+    """A text with references that cannot have the parameter's format or words, with any values of the references."""
     whole = parts[0] if len(parts) == 1 and isinstance(parts[0], Reference) else None
     samples = references.samples(parts)
     sample = samples[0]
@@ -241,7 +241,7 @@ def _outside(value: Any, shape: Shape) -> str:
 
 
 def _of_type(value: Any, shape: Shape) -> bool:
-    """Whether a value is of a type, and what is in it of the types of elements."""
+    """Whether a value is of a type, and its elements of the types of elements."""
     if shape.kind in {"any", "either"}:
         return shape.kind == "any" or any(_of_type(value, part) for part in shape.parts)
     if not _is(value, shape):

@@ -1,4 +1,4 @@
-"""What a step may name of the node: the device that was allocated, interfaces of its own sandbox, and nothing else.
+"""The names of the node that a step may use: its allocated device, interfaces of its own sandbox, and nothing else.
 
 Decision D31. Called with a topology's plan by the checks at admission, with a claim's plans by the node before it
 prepares and attaches, and by `netdra.chain` before anything runs. Plugins' schemas reports which keys name what
@@ -54,7 +54,7 @@ class Permits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Given(msgspec.Struct, frozen=True):
-    """A value of a config for which a schema has a format: its place, and what it names; "" is a misspelt key."""
+    """A value of a config for which a schema has a format: its place, and the named object; "" is a misspelt key."""
 
     path: Path
     value: Any
@@ -85,7 +85,7 @@ _DERIVED = "a step with dependOn only uses the results of earlier steps, not the
 
 
 def contracts_of(plans: Iterable[Plan], own: Iterable[CNIPluginSchema] = ()) -> dict[str, tuple[Contract, ...]]:
-    """The contracts of all plugins of some plans, IPAM plugins included; a schema that is wrong in itself is none."""
+    """The contracts of all plugins of some plans, IPAM plugins included; a schema with errors is left out."""
     wanted = {kind for plan in plans for step in plan.steps for kind in (step.type, _ipam_type(step)) if kind}
     wanted |= {needed.STATIC} if IPAM_TYPE in wanted else set()
     return runnable.contracts_of_types(wanted, own)

@@ -35,13 +35,14 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}\Z")
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """What a value may be: a compiled property.
+    """The values that are valid: a compiled property.
 
     Attributes:
         text: the type as it is written.
         kind: how the value is built; `either` has its alternatives in `parts`, `list` and `map` their element there.
-        properties: an object's values; `closed` reports that there may be no others.
-        format: what a text, or each text of a list, names; among alternatives it is for those that are texts.
+        properties: an object's values; `closed` rejects others.
+        format: the kind of name that a text, or each text of a list, is; among alternatives it is for those that are
+            texts.
     """
 
     text: str
@@ -64,10 +65,10 @@ class Contract(msgspec.Struct, frozen=True, kw_only=True):
         schema: the CNIPluginSchema's name, for errors.
         cni_type: the plugin's name.
         plugin: the key by which its steps are looked up (`netdra.model.topology.Step.plugin`).
-        parameters: the config's keys and what they may hold, without aliases.
+        parameters: the config's keys and their values' shapes, without aliases.
         names: every key that is accepted, aliases included, and the parameter that it stands for.
         required: the parameters that must be there.
-        closed: whether there may be no other keys.
+        closed: whether other keys are rejected.
         defaults: the values that the plugin takes for missing keys.
         input: what it needs from the results before it.
         output: what it makes.

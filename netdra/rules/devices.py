@@ -1,6 +1,6 @@
 """The devices that a claim could be allocated, as slices or nodes' reports have them, and their selectors.
 
-Called by `forecasts`, with what `netdra validate` and the webhook know. Pure.
+Called by `forecasts`, with the devices that `netdra validate` and the webhook know. Pure.
 """
 
 from __future__ import annotations

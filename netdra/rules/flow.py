@@ -1,4 +1,4 @@
-"""What flows through the graph: how many interfaces, and whether addresses and devices, reach each step.
+"""The flow through the graph: how many interfaces, and whether addresses and devices, reach each step.
 
 Called by `schemas` with the contracts of the steps' plugins. It counts without running anything. Each interface is
 counted under the step that added it, so an interface that comes along both ways of a diamond is counted once. A plugin
@@ -24,7 +24,7 @@ _OF_INTERFACES = frozenset({"interfaceName", "mac", "sandbox", "interfaces"})
 
 
 class Flow(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step's result holds, as far as contracts state.
+    """The content of a step's result, as far as contracts state it.
 
     Attributes:
         certain: the interfaces that are there in any case, each as its step and a number.
@@ -56,7 +56,7 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def flows(graph: Graph, contracts: Mapping[str, Contract]) -> dict[str, Flow]:
-    """What each step's result holds."""
+    """The content of each step's result."""
     by_step: dict[str, Flow] = {}
     for step in graph.steps:
         given = together([by_step[name] for name in step.depend_on])
@@ -65,7 +65,7 @@ def flows(graph: Graph, contracts: Mapping[str, Contract]) -> dict[str, Flow]:
 
 
 def together(several: Sequence[Flow]) -> Flow:
-    """What the merged results of several steps hold (decision D9)."""
+    """The content of the merged results of several steps (decision D9)."""
     return Flow(
         certain=frozenset().union(*(flow.certain for flow in several)),
         possible=frozenset().union(*(flow.possible for flow in several)),
@@ -79,7 +79,7 @@ def together(several: Sequence[Flow]) -> Flow:
 def check_flow(
     graph: Graph, step: Step, contracts: Mapping[str, Contract], by_step: Mapping[str, Flow]
 ) -> Iterator[Finding]:
-    """What a step needs and does not get from its dependencies or through its references."""
+    """The inputs that a step needs and does not get from its dependencies or through its references."""
     contract = contracts.get(step.plugin)
     if contract is not None:
         yield from _input(step, contract, graph, by_step)

@@ -1,4 +1,4 @@
-"""What facts become for every device that could be allocated: names that clash, addresses that are none (D63).
+"""The values of facts for every device that could be allocated: names that clash, addresses that are not valid (D63).
 
 The devices are those of ResourceSlices, in `netdra validate`, or those that nodes report, in the webhook. They change,
 so all findings are for warnings: the same rules refuse a claim at Prepare. A device counts for a step if the step's
@@ -55,7 +55,7 @@ def of_topology(
     labels: _LABELS | None = None,
     in_time: Callable[[], bool] = lambda: True,
 ) -> Iterator[Finding]:
-    """What would be wrong with a sound topology's pods, for devices that could be allocated.
+    """The errors of a valid topology's pods, for devices that could be allocated.
 
     Args:
         topology: as administrators wrote it.
@@ -134,7 +134,7 @@ def of_claim(
 
 
 def of_ordinal(topology: NetworkTopology, ordinal: int | None) -> Iterator[tuple[Finding, bool]]:
-    """What would be wrong with a pod of a sound topology by the pod's ordinal.
+    """The errors of a pod of a valid topology that depend on the pod's ordinal.
 
     Args:
         topology: as administrators wrote it.
@@ -243,7 +243,7 @@ class _Forecast:
                 yield msgspec.structs.replace(finding, what=f'{begin}", {device.called}{further}: {text}')
 
     def of_names(self) -> Iterator[Finding]:
-        """Two steps whose interfaces have one name whatever devices a node gives them."""
+        """Two steps whose interfaces have one name with any devices of a node."""
         named = {step.name: self._names_by_node(step.name) for step in self._graph.roots}
         # Without time for all names, those of some devices would look like those of all.
         for first, second in itertools.combinations(self._graph.roots, 2) if self._in_time() else ():

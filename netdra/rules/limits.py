@@ -1,7 +1,8 @@
 """The API server's limits on claims and classes (resource.k8s.io/v1, types.go of Kubernetes 1.37), as a check.
 
-The API server applies them before it asks a webhook, so nothing larger ever comes from there. Whoever else reaches the
-webhook's port is held to them before the rest of a claim is read: what follows compares requests with configurations.
+The API server applies them before it asks a webhook, so nothing larger ever comes from there. Another client that
+reaches the webhook's port is held to them before the rest of a claim is read: what follows compares requests with
+configurations.
 """
 
 from __future__ import annotations

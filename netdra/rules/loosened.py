@@ -1,7 +1,8 @@
-"""What a plugin's own schema permits that the schema of netdra for that plugin would refuse.
+"""The permissions of a plugin's own schema that the schema of netdra for that plugin would reject.
 
-A vendor's or administrator's schema counts in place of netdra's (decision D35). Its author is shown what is no longer
-refused when a topology is written, by the webhook, `netdra validate` and the schema's status. What a step may name of
+A vendor's or administrator's schema counts in place of netdra's (decision D35). The webhook,
+`netdra validate` and the schema's status show its author the values that are no longer rejected when a topology is
+written. What a step may name of
 the node is checked by netdra's schema anyway (decision D31). Pure.
 """
 
@@ -17,7 +18,7 @@ _SHOWN = 8
 
 
 def loosened(own: Contract) -> str:
-    """What a schema permits beyond netdra's for the same plugin and execution, as a clause; "" for nothing."""
+    """The permissions of a schema beyond netdra's for the same plugin and execution, as a clause; "" without any."""
     of_netdra = shipped.contracts([own.plugin]).get(own.plugin)
     if of_netdra is None:
         return ""

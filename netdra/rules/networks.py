@@ -43,7 +43,7 @@ class Range(msgspec.Struct, frozen=True, kw_only=True):
     wire: _Wire
 
     def clashes(self, other: Range) -> bool:
-        """Whether both can hand out one address on what may be one wire."""
+        """Whether both can hand out one address, perhaps on one wire."""
         return (
             self.store != other.store
             and self.version == other.version
@@ -56,7 +56,7 @@ class Range(msgspec.Struct, frozen=True, kw_only=True):
 class _Taken:
     """Ranges in a segment tree over addresses; each node keeps at most two of different stores.
 
-    Whatever the store of a range, one of these two is of another. So adding and searching take a number of steps that
+    For any range's store, one of these two is of another. So adding and searching take a number of steps that
     grows with the logarithm of the number of ranges, however they lie.
     """
 
@@ -114,7 +114,7 @@ _Unknown = tuple[bool, ...]
 
 
 def _clashes(ranges_in_order: Iterable[Range]) -> Iterator[tuple[Range, Range]]:
-    """Each range with an earlier one that can hand out one of its addresses on what may be one wire.
+    """Each range with an earlier one that can hand out one of its addresses, perhaps on one wire.
 
     Wires of which the same tags are unknown may be one if their other tags are equal. There are few such kinds of
     wires, so each kind is searched for the tags that both kinds know.
@@ -148,7 +148,7 @@ def overlaps(topologies: Iterable[NetworkTopology]) -> Iterator[tuple[str, Findi
     """Steps of different networks that hand out addresses of one range: a finding about each later step, once.
 
     Yields:
-        the later topology, and what its author should know.
+        the later topology, and the finding for its author.
     """
     reported: set[tuple[str, str]] = set()
     for earlier, later in _clashes(entry for topology in topologies for entry in ranges(topology)):

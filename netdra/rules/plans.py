@@ -1,4 +1,4 @@
-"""A pod's plans as the rules let them through: the only plans that `netdra.chain` runs (decision D31).
+"""A pod's plans as the rules accept them: the only plans that `netdra.chain` runs (decision D31).
 
 `check` is the one pipeline: Prepare, `netdra attach` and the lab go through it with plans, as `topologies` goes through
 its parts with what an author wrote. The node keeps the checked plans in the claim's record; `restored` reads them back,
@@ -142,7 +142,7 @@ def restored(plans: Sequence[Plan], schemas: str, permits: str) -> CheckedPlans:
 def combined(several: Sequence[CheckedPlans]) -> CheckedPlans:
     """The plans of all of a pod's claims as one, with interfaces that are numbered over all of them (decision D8).
 
-    Only what claims do to each other is checked: an address, a VLAN or an interface that two of them have. What a step
+    Only conflicts of claims are checked: an address, a VLAN or an interface that two of them have. What a step
     may name of the node does not depend on the names of interfaces.
 
     Args:
@@ -164,7 +164,7 @@ _last_schemas: tuple[tuple[CNIPluginSchema, ...], str] = (), ""
 
 
 def schemas_digest(schemas: Iterable[CNIPluginSchema]) -> str:
-    """The hexadecimal digest of a cluster's own plugin schemas; another order is no other digest.
+    """The hexadecimal digest of a cluster's own plugin schemas; the order does not change it.
 
     It is computed again only for other objects: a reflector's store has the same ones until one of them changes.
     """
@@ -182,7 +182,7 @@ def schemas_digest(schemas: Iterable[CNIPluginSchema]) -> str:
 def permits_digest(permits: confine.Permits | None) -> str:
     """The hexadecimal digest of a node's options; "" for None, which no node's options have.
 
-    The plugins that policies name are none of its options: a claim that is prepared keeps those that it has.
+    The plugins that policies name do not belong to its options: a prepared claim keeps those that it has.
     """
     if permits is None:
         return ""

@@ -135,7 +135,7 @@ def _of_range(entry: AddressRange, subnet: Network, path: Path) -> Iterator[Find
 
 
 def _bound(field: str, text: str, subnet: Network) -> Iterator[tuple[str, str]]:
-    """The errors in one address of a range, with what to do."""
+    """The errors in one address of a range, with the next step."""
     if not text:
         return
     inside = hosts(subnet)

@@ -1,4 +1,4 @@
-"""Which programs of the CNI path topologies may run: the node's list, and what its word `default` stands for.
+"""Which programs of the CNI path topologies may run: the node's list, and the meaning of its word `default`.
 
 Decision D66. Asked by `netdra.rules.confine` for plans, by the node for the programs that it asks for their version,
 and by the controller and `netdra doctor` for topologies that are stored.
@@ -34,7 +34,7 @@ Contracts = Mapping[str, Sequence[Contract]]
 
 
 class NamedPlugins:
-    """The plugins that policies name (`exposure.supportedCNIPlugins`), kept current at the cost of what changes."""
+    """The plugins that policies name (`exposure.supportedCNIPlugins`), kept current at the cost of the changes."""
 
     def __init__(self, policies: Iterable[DeviceExposurePolicy] = ()) -> None:
         """Begin with some policies."""
@@ -81,7 +81,7 @@ def is_allowed(kind: str, contracts: Contracts, listed: Collection[str], named: 
 
 
 def why_not(kind: str, contracts: Contracts, listed: Collection[str]) -> Finding:
-    """Why the program of a type may not be run, and what allows it."""
+    """Why the program of a type may not be run, and the setting that allows it."""
     what = f'plugin "{kind}" is not allowed'
     others = sorted(set(listed) or {DEFAULT}, key=lambda name: (name != DEFAULT, name))
     options = " ".join(f"--allow-plugin {name}" for name in (*others, kind))

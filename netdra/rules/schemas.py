@@ -50,7 +50,7 @@ def check_programs(
 ) -> tuple[Finding, ...]:
     """Parameters of plans that the programs of built-in types would ignore or not understand.
 
-    Steps in which facts stand are checked whatever their type is: only now their values are known.
+    Steps with facts are checked for any type: only now their values are known.
 
     Args:
         plans: of one pod.

@@ -1,4 +1,4 @@
-"""The plugin schemas that netdra brings along, as contracts: `schemas/<type>.yaml` of this package.
+"""The built-in plugin schemas, as contracts: `schemas/<type>.yaml` of this package.
 
 A program that has the name of a built-in type has `schemas/<type>-binary.yaml` (decision D28).
 

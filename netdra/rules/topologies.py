@@ -117,7 +117,7 @@ def check_unwise(topology: NetworkTopology) -> Iterator[Finding]:
 
 
 def check_together(topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[str, Finding]]:
-    """What is wrong between topologies: DeviceClasses of one name, extended resources that two of them offer.
+    """Conflicts between topologies: DeviceClasses of one name, extended resources that two of them offer.
 
     Yields:
         the name of the later topology, and the errors in it.
@@ -211,7 +211,7 @@ def _of_ports(compiled: Graph) -> Iterator[Finding]:
 
 
 def _of_masters(compiled: Graph) -> Iterator[Finding]:
-    """Root steps that name an interface of the node: they get the allocated one, whatever it is called there."""
+    """Root steps that name an interface of the node: they get the allocated one, which may have another name."""
     for step in compiled.roots:
         master = step.config.get("master")
         assert step.selector is not None

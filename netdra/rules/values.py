@@ -1,8 +1,8 @@
-"""Values that a step would refuse beyond what its plugin's schema states: values that do not go together.
+"""Values that a step would reject although its plugin's schema accepts them: values that do not go together.
 
 Called by `pod` with the plans of a pod. It asks the same rules as the steps themselves (`netdra.model.texts`), so
 that a step which begins has a config that can be carried out. A value with a reference passes, unless the step would
-refuse it whatever the reference becomes.
+reject it with any value of the reference.
 """
 
 from __future__ import annotations
@@ -298,7 +298,7 @@ def _route(path: Path, entry: Mapping[str, Any], places: dict[str, int]) -> Iter
 
 
 def _route_key(network: str, gateway: str, source: str, entry: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What the kernel tells the routes of one interface apart by."""
+    """The key by which the kernel distinguishes the routes of one interface."""
     metric = entry.get("metric") if entry.get("metric") is not None else entry.get("priority")
     scope = entry.get("scope")
     if scope is None:

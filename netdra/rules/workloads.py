@@ -39,7 +39,7 @@ class Wrong(msgspec.Struct, frozen=True):
 
     Attributes:
         certain: whether the API server, Kubernetes or netdra refuses it; else it is hardly meant so.
-        quotes: whether its text has values of a claim, which not everybody may read.
+        quotes: whether its text has values of a claim, which not every user may read.
     """
 
     finding: Finding
@@ -251,7 +251,7 @@ def _field_of(claim: Claim) -> str:
 
 
 def _pods(workload: Workload, entry: PodClaim, claim: Claim, place: Path, objects: Objects) -> Iterator[Wrong]:
-    """What comes of several pods: one claim for all of them, too few values, an address that each of them gets."""
+    """The errors of several pods: one claim for all of them, too few values, an address that each of them gets."""
     called, topologies = f'{workload.called}, claim "{entry.name}"', objects.asked(claim)
     is_several = workload.pods is None or workload.pods > 1
     yield from _by_name(workload, entry, claim, place, topologies)

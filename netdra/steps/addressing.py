@@ -59,7 +59,7 @@ def checked_address(text: str, where: str, if_name: str = "") -> str:
         if_name: the interface that is to have it.
 
     Raises:
-        InvalidInputError: it is none, has no prefix length, or no interface can have it.
+        InvalidInputError: it is not valid, has no prefix length, or no interface can have it.
     """
     try:
         written = texts.cidr(text)

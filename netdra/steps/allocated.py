@@ -1,4 +1,4 @@
-"""An allocated device as it is before a plugin gets it, and how it becomes that again, whatever the plugin did (D27).
+"""An allocated device as it is before a plugin gets it, and how it is restored after any plugin (D27).
 
 Built-in steps record what they change and give it back. A binary only reports that it does so. `netdra.chain.execute`
 therefore has the binary's device inspected before ADD and after DEL: differences are restored here, without the plugin.
@@ -69,7 +69,7 @@ class Allocated(Record, frozen=True, kw_only=True):
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """How a device differs from what it was, in words; `matters` if not to the host alone, but to its next user.
+    """How a device differs from its former state, in words; `matters` if not to the host alone, but to its next user.
 
     `benign` is what others may do to a shared device at any time: plugins bring it up, routing daemons change routes.
     """
@@ -80,7 +80,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 class Returned(msgspec.Struct, frozen=True):
-    """What became of a device: what was restored, and what could not be restored and concerns the host alone."""
+    """The outcome of a device: restored settings, and those not restored, which concern the host alone."""
 
     restored: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -118,7 +118,7 @@ def observe(device: PlannedDevice, if_name: str, site: Site) -> Allocated | None
 def check_unused(called: str, device: PlannedDevice, site: Site) -> Link | None:
     """Refuse a program that takes a device which the host uses just now, as `moving.check_unused` refuses steps.
 
-    Returns the device's netdev, None if it has none on the host.
+    Returns the device's netdev, None without one on the host.
 
     Args:
         called: the step as messages call it.
@@ -138,7 +138,7 @@ def check_unused(called: str, device: PlannedDevice, site: Site) -> Link | None:
 
 
 def changes(record: Allocated, site: Site) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """How a shared device differs from what it was: what nobody may do to it, and what others do at any time."""
+    """How a shared device differs from its former state: forbidden changes, and changes that others may make."""
     differences = tuple(_differences(record, site))
     return (
         tuple(difference.text for difference in differences if not difference.benign),

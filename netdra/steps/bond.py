@@ -81,7 +81,7 @@ class BondParams(Params, frozen=True, kw_only=True):
 
 
 class BondMember(msgspec.Struct, frozen=True, kw_only=True):
-    """What a member was before it became one."""
+    """The state of a link before it became a bond's member."""
 
     name: str
     device: DeviceIdentity

@@ -1,4 +1,4 @@
-"""The built-in steps by type, and what they all have in common: typed parameters, IPAM, rates, records as plain JSON.
+"""The built-in steps by type, and their common parts: typed parameters, IPAM, rates, records as plain JSON.
 
 Called by `netdra.chain`, which writes the record that `observe` returns before it calls `apply`, and calls `undo` with
 the record.
@@ -43,7 +43,7 @@ TYPES: Mapping[str, Builtin[Any, Any]] = {
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
-    """A step whose config is sound: only `prepare` makes one."""
+    """A step with a valid config: only `prepare` makes one."""
 
     order: Order
     step: Builtin[Any, Any]
@@ -68,7 +68,7 @@ def prepare(order: Order, plugins: PluginPath, timeout: float) -> Prepared:
 
 
 def observe(prepared: Prepared, site: Site) -> dict[str, Any]:
-    """What undoing the step will need, as plain JSON. Changes nothing.
+    """The record for undoing the step, as plain JSON. Changes nothing.
 
     Raises:
         NetdraError: the step cannot be done as things stand.
@@ -196,7 +196,7 @@ def check(prepared: Prepared, final: StepResult, site: Site) -> tuple[str, ...]:
 
 
 def check_vf(order: Order, site: Site) -> tuple[str, ...]:
-    """How the VF of a program's step differs from what it was set to, in words.
+    """How the VF of a program's step differs from its settings, in words.
 
     Raises:
         NetdraError: the kernel refused, or the device is not a VF any more.
@@ -205,7 +205,7 @@ def check_vf(order: Order, site: Site) -> tuple[str, ...]:
 
 
 def repair_vf(order: Order, site: Site) -> tuple[str, ...]:
-    """Restore what a reset has taken from a step's VF, whoever carries the step out; return what was done, in words.
+    """Restore the settings that a step's VF has lost by a reset, for any executor; return the changes in words.
 
     Raises:
         KernelError: the kernel or a driver refused.

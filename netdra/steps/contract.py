@@ -1,4 +1,4 @@
-"""What a built-in step is given and must be able to do. Implemented by each step's module, used by `builtin`."""
+"""The inputs and duties of a built-in step. Implemented by each step's module, used by `builtin`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ R = TypeVar("R", bound="Record")
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What every step's config may hold; a step's own parameters come on top, and anything else is refused.
+    """The parameters of every step's config; a step has its own parameters as well, and others are rejected.
 
     `name` is the interface's and was settled when the plan was made. Runtimes give `runtimeConfig`, `deviceID`, `args`
     and `cniVersion` to plugins; here they mean something only where a step states so.
@@ -46,7 +46,7 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What undoing a step needs, written down before it acts."""
+    """The data for undoing a step, recorded before it acts."""
 
     @property
     def holds(self) -> tuple[str, ...]:
@@ -192,8 +192,8 @@ class Builtin(Generic[P, R]):
         record: what it writes down before it acts.
         prepare: check the parameters beyond their types, against the order alone.
         observe: find what is to be changed, refuse what cannot be changed, and record how it is now. Changes nothing.
-        apply: act, and return the result: the previous result with what the step made or changed.
-        undo: give back what `observe` saw, also if `apply` was cut off or never ran, also twice; return what could
+        apply: act, and return the result: the previous result with the step's changes.
+        undo: restore the state of `observe`, also if `apply` was cut off or never ran, also twice; return what could
             not be returned and does not matter for the device's next user. Works without the pod's namespace.
         check: the step's drift, in words. It is given the result of all steps that build on this one: what those
             changed is not a drift, nor what the order's `later` steps changed.

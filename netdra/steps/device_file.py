@@ -1,8 +1,8 @@
 """The device-file step: a pod's containers get a character device of the node that is not a network interface.
 
-Changes nothing on the node: the result tells of the file, which reaches containers through CDI. The step asks again
-whether the node's operator allows the file. The pod is given the device by its numbers, so another file that comes to
-be in its place later is not given.
+Changes nothing on the node: the result names the file, which reaches containers through CDI. The step asks again
+whether the node's operator allows the file. The pod is given the device by its numbers, so another file that takes
+its place later is not given.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ def netdev_for(sock: Socket, sysfs: Sysfs, device: PlannedDevice) -> Link | None
     """The netdev of an allocated device on the host; None if it is not there.
 
     A device is recognised by its identity, under any name. Without one (from slices, or in records of an older netdra)
-    the name alone tells several netdevs of a PCI function apart.
+    only the name distinguishes several netdevs of a PCI function.
 
     Raises:
         KernelError: the kernel refused.
@@ -69,7 +69,7 @@ def netdevs_at(sock: Socket, sysfs: Sysfs, address: str) -> list[Link]:
 
 
 def netdev_of(sock: Socket, sysfs: Sysfs, address: str) -> Link | None:
-    """The netdev on the host of a PCI function, not of its representors; None if it has none there.
+    """The netdev on the host of a PCI function, not of its representors; None without one.
 
     Raises:
         KernelError: the kernel refused.
@@ -123,7 +123,7 @@ def device_nodes(address: str, sysfs: Sysfs) -> tuple[str, ...]:
 def is_open(address: str, sysfs: Sysfs) -> bool:
     """Whether a program has the IOMMU group of a PCI device open just now.
 
-    vfio lets a group be opened once (drivers/vfio/group.c), so opening it tells. Taking a device from vfio-pci while it
+    vfio lets a group be opened once (drivers/vfio/group.c), so opening it shows. Taking a device from vfio-pci while it
     is open would wait for that program without an end, and nothing could interrupt it.
     """
     try:

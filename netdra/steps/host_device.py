@@ -24,7 +24,7 @@ from netdra.steps.moving import Moved
 
 
 class HostDeviceParams(Params, frozen=True, kw_only=True):
-    """Which device, and what it is to be in the pod; MTU and MAC stay as they are if they are not given."""
+    """Which device, and its settings in the pod; MTU and MAC do not change if they are not set."""
 
     device: str = ""
     pci_bus_id: str = msgspec.field(default="", name="pciBusID")

@@ -88,14 +88,14 @@ def is_port(netdev: Link, device: DeviceIdentity, sysfs: Sysfs) -> bool | None:
 def await_return(
     host: Namespace, sysfs: Sysfs, device: DeviceIdentity, find: Callable[[], Link | None], deadline: float
 ) -> Link | None:
-    """A device that the kernel is about to give back to the host, or None if that does not happen in time.
+    """A device that the kernel is about to return to the host, or None if that does not happen in time.
 
     The kernel cleans a dead namespace up in the background, so right after its end its devices are nowhere.
 
     Args:
         host: where it comes back.
         sysfs: the host's.
-        device: what it is recognised by: other links that come meanwhile, perhaps hundreds a second, are no reason to
+        device: its identity: other links that come meanwhile, perhaps hundreds a second, cause no
             search for it.
         find: finds the device there.
         deadline: until when to wait, on the monotonic clock.

@@ -27,7 +27,7 @@ MIN_TIMEOUT = 0.5
 
 
 class IpamLease(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What releasing a lease needs; `added` is known once the plugin has answered."""
+    """The data for releasing a lease; `added` is known once the plugin has answered."""
 
     plugin: str
     network: str
@@ -56,8 +56,8 @@ def find(lease: IpamLease, plugins: PluginPath, timeout: float, lock: int = -1) 
     """The lease's plugin.
 
     Raises:
-        InvalidInputError: its name is none.
-        PluginError: it is not there or cannot be spoken to.
+        InvalidInputError: its name is not valid.
+        PluginError: it is missing or does not answer.
     """
     return protocol.find(lease.plugin, plugins, timeout=timeout, lock=lock)
 

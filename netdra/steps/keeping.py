@@ -1,10 +1,10 @@
-"""What a moved netdev keeps of its configuration on the node: addresses, routes, rules and permanent neighbours.
+"""The configuration that a moved netdev keeps in the pod: addresses, routes, rules and permanent neighbours.
 
 Called by `builtin` for the step types that move a netdev. The kernel forgets addresses and routes when a netdev changes
 its namespace (`moving`), so they are taken from the step's record and given to the interface in the pod. Policy rules
 belong to a namespace and not to a netdev: those of the node stay there, and the pod gets its own.
 
-Addresses that a DHCP client or a router gave become permanent in the pod: nobody there renews them.
+Addresses that a DHCP client or a router gave become permanent in the pod: no client there renews them.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _FIRST_METRICS = {False: 0, True: 1024}
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the interface gets in the pod; routes have no index, and rules name the interface as the pod does.
+    """The interface's configuration in the pod; routes have no index, and rules name the interface as the pod does.
 
-    `left_out` are notes on what it had on the node and is not to have in the pod.
+    `left_out` are notes on its configuration on the node that the pod does not get.
     """
 
     addresses: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def observe(order: Order, moved: Moved | None, site: Site) -> Kept | None:
-    """What the step's device keeps; None where it keeps nothing beyond what moves along with it.
+    """The configuration that the step's device keeps; None if only the parts that move with it.
 
     Args:
         order: the step.
@@ -75,7 +75,7 @@ def observe(order: Order, moved: Moved | None, site: Site) -> Kept | None:
 
 
 def of_record(moved: Moved, keep: Collection[Keep], *, default_route: bool) -> Kept:
-    """What a netdev keeps of its own record: everything but rules."""
+    """The configuration that a netdev keeps of its own record: everything but rules."""
     addresses = tuple(entry.text for entry in moved.addresses if entry.scope == uapi.RT_SCOPE_UNIVERSE)
     left_out: list[str] = []
     if "addresses" in keep and not addresses:

@@ -59,7 +59,7 @@ class HostAddress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Moved(Record, frozen=True, kw_only=True):
-    """What a netdev was on the host, and what it is called in the pod.
+    """The state of a netdev on the host, and its name in the pod.
 
     Attributes:
         master: a name.
@@ -390,7 +390,7 @@ def _restore_settings(moved: Moved, back: Link, site: Site) -> tuple[ChangedSett
 
 
 def restore_addressing(moved: Moved, index: int, sock: Socket, attempts: Attempts) -> None:
-    """Give a link the addresses, routes and neighbours of a record; what is refused becomes a note."""
+    """Give a link the addresses, routes and neighbours of a record; each refused one becomes a note."""
     present = {entry.text for entry in address.dump(sock, index)} if moved.addresses else set()
     for former in moved.addresses:
         if former.text in present or not former.is_valid:

@@ -17,7 +17,7 @@ from netdra.model.errors import PermanentError
 
 @contextmanager
 def explained(called: str, sock: Socket, which: str | int, mtu: int | None) -> Iterator[None]:
-    """Raise for a refused MTU an error with the interface's name and what limits it.
+    """Raise for a refused MTU an error with the interface's name and the limit.
 
     Args:
         called: the step, for the message.
@@ -61,11 +61,11 @@ def member_explained(called: str, sock: Socket, bond: str, member: str, mtu: int
 
 
 def limit(netdev: Link, links: Sequence[Link], mtu: int, most: int) -> tuple[str, str]:
-    """What keeps an interface from an MTU, and what to do; both "" if nothing is known.
+    """The limit that excludes an MTU, and the next step; both "" if unknown.
 
     Args:
         links: all of its namespace.
-        mtu: what it is to have.
+        mtu: the desired one.
         most: the greatest that its driver takes, 0 if it does not report it.
     """
     for other in links:

@@ -52,7 +52,7 @@ _SHORT = {
 
 
 class EthtoolParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What ethtool(8) sets, under the names that it uses."""
+    """The settings of ethtool(8), under its names."""
 
     features: Mapping[str, bool] = {}
     rings: Settings = {}
@@ -69,7 +69,7 @@ class EthtoolParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class Offloads(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Features and settings by the kernel's names: what they are, or what they are to be."""
+    """Features and settings by the kernel's names: the present or the desired ones."""
 
     features: Mapping[str, bool] = {}
     groups: Mapping[str, Mapping[str, int]] = {}
@@ -81,7 +81,7 @@ class Offloads(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def state(
     params: EthtoolParams, index: int, name: str, space: Namespace, where: str
 ) -> tuple[Offloads, Offloads, list[str]]:
-    """The parameters to be set on a device, their present values, and what the device cannot do, in words.
+    """The parameters to be set on a device, their present values, and the unsupported ones, in words.
 
     Raises:
         InvalidInputError: no such feature exists, or the device has no such setting.
@@ -168,7 +168,7 @@ def drift(wanted: Offloads, now: Offloads, called: str) -> list[str]:
 def _features(
     wanted: Mapping[str, bool], present: Mapping[str, Feature], where: str
 ) -> tuple[dict[str, bool], list[tuple[str, bool]]]:
-    """The features that can be set, by the kernel's names, and the wanted ones that cannot be had."""
+    """The features that can be set, by the kernel's names, and the wanted ones that are not available."""
     settable: dict[str, bool] = {}
     lacking = []
     for name, value in wanted.items():

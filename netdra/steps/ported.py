@@ -1,4 +1,4 @@
-"""What is different for a VF with a port in Neutron: which settings a driver may refuse, its addresses and routes.
+"""The differences of a VF with a port in Neutron: the settings that a driver may refuse, its addresses and routes.
 
 Used by `sriov`. Settings that isolate the port must be as Neutron has them: MAC, VLAN, the spoof check, a port that is
 down. If a driver refuses another setting, the step notes it and continues without.

@@ -1,7 +1,7 @@
-"""The rates of a pooled VF, which are its claim's bandwidth, whatever step takes the VF and whatever carries it out.
+"""The rates of a pooled VF, which are its claim's bandwidth, for any step that takes the VF and any executor.
 
 Called by `netdra.steps.builtin` and, for programs, by `netdra.chain.execute`, after the step itself: a driver that is
-bound to the VF, or a program, may reset its rates. The PF has the VF send at most what was allocated, and guarantees as
+bound to the VF, or a program, may reset its rates. The PF limits the VF to its allocated bandwidth, and guarantees as
 much where its driver can. A driver that can do neither fails the step: the other claims of the PF were promised their
 parts of the link, and only limits on all VFs keep these promises. Few drivers guarantee a rate, so a step continues
 without the guarantee, and notes that.
@@ -29,9 +29,9 @@ from netdra.steps.sriov import VirtualFunction
 
 
 class Rates(NamedTuple):
-    """What a VF is to have, in Mbit/s: `least` is guaranteed (0 for nothing), and `most` is never exceeded.
+    """The rates of a VF, in Mbit/s: `least` is guaranteed (0 for nothing), and `most` is never exceeded.
 
-    `must` reports that the step's config asks for the guarantee, so that there is no going on without.
+    `must` reports that the step's config asks for the guarantee, so that the step fails without it.
     """
 
     least: int
@@ -42,7 +42,7 @@ class Rates(NamedTuple):
 def wanted(order: Order) -> Rates | None:
     """The rates of a step's device; None if it is not a pooled VF, or has no bandwidth and the step sets rates itself.
 
-    What the step's config or the VF's port in Neutron states counts as far as it is less than what was allocated. The
+    A rate of the step's config or of the VF's port in Neutron counts if it is below the allocated one. The
     rules refuse a config that states more (`netdra.rules.values`).
     """
     if order.device is None or not order.device.pooled:
@@ -111,7 +111,7 @@ def apply(order: Order, site: Site) -> None:
 
 
 def check(order: Order, site: Site) -> tuple[str, ...]:
-    """What is otherwise than `apply` left it, in words.
+    """The rates that differ from those of `apply`, in words.
 
     Raises:
         PermanentError: the device is not a VF any more.

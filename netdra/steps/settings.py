@@ -145,7 +145,7 @@ def read(netdev: Link, sock: Socket) -> DeviceSettings:
 
 
 def differences(before: DeviceSettings, netdev: Link, sock: Socket) -> Iterator[ChangedSetting]:
-    """What of a netdev's settings is not as it was; `netdev` and `sock` as for `read`.
+    """The settings of a netdev that have changed; `netdev` and `sock` as for `read`.
 
     Raises:
         KernelError: as for `read`.
@@ -289,7 +289,7 @@ def _default(family: str, name: str) -> int | None:
 def _own_files(netdev: Link, ipv6: Sequence[int]) -> Iterator[tuple[str, str]]:
     """The further sysctls of a link that differ from the default; virtual links are not asked for theirs.
 
-    30 files take longer than all else together, and hardly anybody sets them for a link that does not last.
+    30 files take longer than all else together, and they are rarely set for a temporary link.
     """
     secret = link_settings.IPV6.index("addr_gen_mode")
     if secret < len(ipv6) and ipv6[secret] == _SECRET_MODE:

@@ -2,7 +2,7 @@
 
 A file below net/ belongs to the namespace of the thread that opens it, so files are opened by a thread inside.
 Settings that the kernel has once for the whole machine do not show in a pod's namespace at all, and nothing outside
-net/ is let through: a topology must not change the node.
+net/ is accepted: a topology must not change the node.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from netdra.steps.offload import EthtoolParams
 
 
 class TuningParams(Params, frozen=True, kw_only=True):
-    """What to change; what is not given stays."""
+    """The settings to change; absent ones do not change."""
 
     dev: str = ""
     mtu: Mtu | None = None
@@ -59,7 +59,7 @@ def wanted_by(order: Order, params: TuningParams) -> TuningValues:
     """The parameters, checked.
 
     Raises:
-        InvalidInputError: an address, a route, a MAC or a sysctl is none.
+        InvalidInputError: an address, a route, a MAC or a sysctl is not valid.
     """
     for_plugins = _arguments(order, params)
     mac = for_plugins.mac or params.mac
@@ -91,7 +91,7 @@ def wanted_by(order: Order, params: TuningParams) -> TuningValues:
 
 
 class _Arguments(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the runtime may give to the plugin of that name beside its config."""
+    """The arguments that the runtime may pass to the plugin of that name in addition to its config."""
 
     mac: MacText | None = None
     mtu: Mtu | None = None

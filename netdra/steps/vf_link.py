@@ -1,9 +1,9 @@
-"""A VF in the pod that has lost its link though its PF has one: it is reported, and repaired if somebody asks for that.
+"""A VF in the pod that has lost its link though its PF has one: it is reported, and repaired on request.
 
 A VF is dead after a reset (FLR) of its own, and may be so after its PF was down or was reset. Some drivers continue
 only when their netdev is set down and up (drivers/net/ethernet/intel/igbvf); the settings at the PF are all there.
 
-Called by `netdra.steps.builtin` after the step's own check, whoever carries the step out.
+Called by `netdra.steps.builtin` after the step's own check, for any executor.
 """
 
 from __future__ import annotations

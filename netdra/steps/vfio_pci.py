@@ -1,6 +1,6 @@
 """The vfio-pci step: a PCI device is bound to a userspace driver for the pod, and to its own driver again afterwards.
 
-Makes no interface: the result tells of the device's files, which reach the container through CDI. An IOMMU group is
+Makes no interface: the result names the device's files, which reach the container through CDI. An IOMMU group is
 given away whole or not at all, as vfio itself demands (drivers/vfio, vfio_dev_viable), so a device that shares its
 group with one that the host uses is refused before anything is touched.
 """
