@@ -40,7 +40,7 @@ _MAP, _OTHERS = Path("/proc/self/uid_map"), Path("/proc/sys/kernel/overflowuid")
 class RegistryClient:
     """One provider's connection. Not for several threads.
 
-    Every method raises TemporaryError if nobody answers, and PermanentError, before anything is sent, if the process
+    Every method raises TemporaryError without an answer, and PermanentError, before anything is sent, if the process
     that serves the socket is not root's.
     """
 
@@ -71,7 +71,7 @@ class RegistryClient:
         adds: bool = False,
         file: str = "",
     ) -> str:
-        """Say something of a device, or of an interface that is to be one (`adds`); returns what there is to know.
+        """Register facts of a device, or of an interface that is to be one (`adds`); returns the outcome.
 
         With a `file`, such as /dev/fpga0, the device is to be that file; `device` is then a name of its own.
 
@@ -89,12 +89,12 @@ class RegistryClient:
         return _granted(self._call("RegisterDevice" if new else "RegisterAttributes", request, gives))
 
     def deregister(self, device: str = "") -> str:
-        """Take back what was stated of a device, or all of it; raises InvalidInputError as `register`."""
+        """Delete the registration of a device, or all of them; raises InvalidInputError as `register`."""
         request = wire.DeregisterRequest(provider=self._provider, device=device)
         return _granted(self._call("Deregister", request, wire.DeregisterResponse))
 
     def registrations(self) -> list[wire.Registration]:
-        """What is stated on the node, by this provider or by all without one."""
+        """The registrations on the node, of this provider or of all without one."""
         listed: list[wire.Registration] = []
         request = wire.ListRegistrationsRequest(provider=self._provider)
         while True:

@@ -1,4 +1,4 @@
-"""What selectors may describe on netdra's devices: the table of an interface's attributes, and what others add.
+"""The names for selectors on netdra's devices: the table of an interface's attributes, and the additions of others.
 
 Policies and CustomDevices add names. Made at admission, by `netdra validate` and for topologies; `netdra.cel.analysis`
 holds selectors against it. Pure.
@@ -23,7 +23,7 @@ _ALIASES = frozenset({"netdra"})
 
 
 def of_interfaces(added: Added | None = None) -> Vocabulary:
-    """What a policy's selector may ask for: the facts alone, since what policies add comes after they have chosen."""
+    """The names for a policy's selector: the facts alone, since additions of policies come after their selection."""
     given = added or Added()
     after = msgspec.structs.replace(given, attributes={**_PLUGINS, **given.attributes})
     return Vocabulary(
@@ -32,7 +32,7 @@ def of_interfaces(added: Added | None = None) -> Vocabulary:
 
 
 def of_devices(added: Added | None = None) -> Vocabulary:
-    """What a topology's selector may ask for."""
+    """The names for a topology's selector."""
     return Vocabulary(
         driver=names.DRIVER,
         facts=_PUBLISHED,
@@ -46,7 +46,7 @@ def of_devices(added: Added | None = None) -> Vocabulary:
 
 
 def added(policies: Iterable[DeviceExposurePolicy], custom_devices: Iterable[CustomDevice] = ()) -> Added:
-    """What policies and CustomDevices add to devices."""
+    """The additions of policies and CustomDevices to devices."""
     names_of_all = AddedNames()
     for policy in policies:
         names_of_all.update(None, policy)
@@ -56,7 +56,7 @@ def added(policies: Iterable[DeviceExposurePolicy], custom_devices: Iterable[Cus
 
 
 class AddedNames:
-    """What policies and CustomDevices add to devices, kept current at the cost of what changes."""
+    """The additions of policies and CustomDevices to devices, kept current at the cost of the changes."""
 
     def __init__(self) -> None:
         self._attributes: dict[str, Counter[str]] = {}
@@ -91,7 +91,7 @@ class AddedNames:
 
 
 def _added_by(item: DeviceExposurePolicy | CustomDevice) -> Iterator[tuple[str, str | None]]:
-    """What an object adds: each attribute with "" and with its kinds, each capacity with None."""
+    """An object's additions: each attribute with "" and with its kinds, each capacity with None."""
     if isinstance(item, CustomDevice):
         for name, attribute in item.spec.attributes.items():
             kinds = (kind for field, kind in _FIELDS.items() if getattr(attribute, field) is not None)

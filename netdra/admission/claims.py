@@ -1,7 +1,7 @@
 """A ResourceClaim or a template that is about to be written, as far as it asks for devices of topologies.
 
-Any driver's users write claims, so a claim that is for none of our classes is let through before its check, and so is a
-claim that cannot be read: the API server itself judges that.
+Any driver's users write claims, so a claim for none of netdra's classes is admitted before its check, and so is a
+claim that cannot be read: the API server itself rejects that.
 """
 
 from __future__ import annotations

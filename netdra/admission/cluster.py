@@ -103,7 +103,7 @@ def read_claim(request: AdmissionRequest) -> ResourceClaim | ResourceClaimTempla
 
 
 class ClusterIndex:
-    """The objects by what reviews look them up by, kept current at the cost of what changes.
+    """The objects by the keys of reviews, kept current at the cost of the changes.
 
     Attributes:
         ranks: the policies by rank.
@@ -207,7 +207,7 @@ class ClusterIndex:
 
 
 def _hull(ranges: Iterable[Range]) -> tuple[int, int]:
-    """The lowest and the highest address of ranges, whatever their versions."""
+    """The lowest and the highest address of ranges, of both IP versions."""
     given = tuple(ranges)
     return min(handed.first for handed in given), max(handed.last for handed in given)
 
@@ -218,7 +218,7 @@ def _clashing(steps: Mapping[str, Iterable[Range]], theirs: Iterable[Range]) -> 
 
 
 class _TopologyParts(NamedTuple):
-    """What others are compared with of a topology; `names` are those of its classes, whether it is sound or not."""
+    """The parts of a topology to compare with others; `names` are those of its classes, also if it has errors."""
 
     plugins: frozenset[str] = frozenset()
     resources: frozenset[str] = frozenset()
@@ -251,7 +251,7 @@ def _move(index: dict[K, set[str]], name: str, before: Iterable[K], after: Itera
 
 
 def subject(device: CustomDevice) -> tuple[object, ...]:
-    """What two CustomDevices must have in common to be about one device."""
+    """The key that CustomDevices for one device have in common."""
     return device.spec.provider, device.spec.device, msgspec.json.encode(device.spec.selector, order="deterministic")
 
 
@@ -315,7 +315,7 @@ def _of_schema(request: AdmissionRequest, cluster: Cluster, index: ClusterIndex)
 
 
 def _of_policy(request: AdmissionRequest, cluster: Cluster, index: ClusterIndex) -> Cluster:
-    """The policies that stand on interfaces that nodes report: no other one has a part in what the new one does."""
+    """The policies that stand on interfaces that nodes report: no other one affects the new one."""
     new = _policy.decode(request.object)
     standing = {name for seen in cluster.reported.seen for name in seen.standings}
     return Cluster(

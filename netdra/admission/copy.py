@@ -110,9 +110,9 @@ class Use(NamedTuple):
 
 
 class Uses:
-    """The claims that use topologies, listed when somebody asks: one list at a time, with a rest as long between two.
+    """The claims that use topologies, listed on request: one list at a time, with a pause as long between two.
 
-    Whoever asks while a list is read waits for the next one, and shares it with all who come until it begins.
+    A caller during a list waits for the next one, and shares it with all callers until it begins.
     """
 
     def __init__(self, client: Client) -> None:

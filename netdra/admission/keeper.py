@@ -115,7 +115,7 @@ class Keeper:
     _work: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> None:
-        """Go on until cancelled; a request that the API server refuses is tried again."""
+        """Continue until cancelled; a request that the API server refuses is tried again."""
         chosen = Selection(namespace=self.namespace, field_selector=f"metadata.name={self.name}")
         self._trusting = tuple(Store() for _ in self.configurations)
         with ExitStack() as following:
@@ -294,7 +294,7 @@ def _data(made: Certificate) -> dict[str, str]:
 
 
 def _time(text: str) -> datetime | None:
-    """The time of an annotation; None if its text is no time with a zone."""
+    """The time of an annotation; None if its text is not a time with a zone."""
     with suppress(ValueError):
         moment = datetime.fromisoformat(text)
         return moment if moment.tzinfo is not None else None

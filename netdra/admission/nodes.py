@@ -2,7 +2,7 @@
 
 Part of `netdra.admission.copy`; `netdra.admission.server` sends the counts to a worker with the policy. Most interfaces
 of a cluster have the same values of all attributes that one selector asks for, so they are counted together: 50 nodes
-of 400 interfaces come to a few dozen entries. A node's counts are used until the node reports again.
+of 400 interfaces become a few dozen entries. A node's counts are used until the node reports again.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class Nodes:
 
         Args:
             asked: the attributes that matter, by qualified name.
-            named: whether the nodes' names may be told.
+            named: whether the nodes' names may be shown.
         """
         kinds = await self._by_kind()
         nodes: list[NodeOffer] = []

@@ -2,7 +2,7 @@
 
 Made by `netdra.admission.nodes` of NodeNetworks, which the webhook keeps in any case: slices are a hundred times as
 large. Read by `netdra.admission.searches`. A report has the interfaces that are alike as one entry, so the devices that
-a selector cannot tell apart are one entry here, with their number.
+a selector cannot distinguish are one entry here, with their number.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _OF_ONE_VF = frozenset((*map(names.qualified, SINGLE), names.STANDARD_PCI_BUS_ID
 
 
 class SimilarDevices(msgspec.Struct, frozen=True):
-    """Devices of a node that selectors cannot tell apart.
+    """Devices of a node that selectors cannot distinguish.
 
     Attributes:
         facts: the attributes that are asked for and known, by qualified name.
@@ -38,14 +38,14 @@ class SimilarDevices(msgspec.Struct, frozen=True):
 
 
 class NodeOffer(msgspec.Struct, frozen=True):
-    """A node's devices; its name is "" where it must not be told."""
+    """A node's devices; its name is "" where it must not be shown."""
 
     node: str = ""
     devices: tuple[SimilarDevices, ...] = ()
 
 
 class Offers(msgspec.Struct, frozen=True):
-    """One node of each kind; `are_all` is whether there is no other kind of node."""
+    """One node of each kind; `are_all` is whether no other kind of node exists."""
 
     nodes: tuple[NodeOffer, ...] = ()
     are_all: bool = True
@@ -92,7 +92,7 @@ def _pooled_by(policy: str, pool: InterfaceGroup, groups: Iterable[InterfaceGrou
 
 
 def _of_pooled(vfs: InterfaceGroup) -> dict[str, AttributeValue]:
-    """What a pool carries: what its VFs have in common, the rest as if it did not apply (`exposure.pooling`)."""
+    """The facts of a pool: those that its VFs have in common, the rest as if it did not apply (`exposure.pooling`)."""
     common, _ = vfs.facts()
     return DEFAULTS | {name: value for name, value in common.items() if name not in _OF_ONE_VF}
 

@@ -1,6 +1,7 @@
-"""Pods, and all that makes pods of a template, that are about to be written: warnings for whoever writes them.
+"""Pods, and workloads with a pod template, that are about to be written: warnings for their authors.
 
-None is ever refused: pods are everybody's. Called by `netdra.admission.server`, which reads the claims that they name.
+None is ever rejected: every user may write pods. Called by `netdra.admission.server`, which reads the claims that they
+name.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MAX_WARNINGS = 8
 
 
 def read(request: AdmissionRequest) -> Workload | None:
-    """The workload that is written; None if it is none that is inspected.
+    """The written workload; None for a kind that is not checked.
 
     Raises:
         msgspec.DecodeError, UnicodeDecodeError: it cannot be read.

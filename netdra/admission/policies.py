@@ -98,7 +98,7 @@ def effect(
     reported: InterfaceReports,
     in_time: Callable[[], bool],
 ) -> str:
-    """The effect of a policy in one sentence; "" if it has none, or no node reports.
+    """The effect of a policy in one sentence; "" without any effect, or if no node reports.
 
     Args:
         policies: the present policies.

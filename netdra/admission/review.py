@@ -87,8 +87,8 @@ def _judged(of_kind: Callable[..., Verdict], request: AdmissionRequest, cluster:
 def _class(request: AdmissionRequest) -> Verdict:
     """The errors of a DeviceClass, as far as it has configuration for netdra.
 
-    Classes are every driver's, so a class that cannot be read, or is larger than the API server takes, is let through:
-    the API server itself judges that.
+    Classes are every driver's, so a class that cannot be read, or is larger than the API server takes, is admitted:
+    the API server itself rejects that.
     """
     try:
         device_class = _read(request.object, DeviceClass)

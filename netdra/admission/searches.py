@@ -1,9 +1,9 @@
 """Warnings of claims and topologies that kube-scheduler may leave Pending although devices are free (decision D56).
 
 Called by the reviews of topologies and claims. The webhook keeps no slices: the devices are those that nodes report
-(`netdra.admission.offers`), with what their policies state of them, and the estimate is that of `netdra simulate` and
-`netdra doctor` (`netdra.slices.allocator.worst_case`). What registries and CustomDevices add to devices, capacities and
-counters are not in the reports: a selector that asks for them matches nothing here, so that nothing is warned of.
+(`netdra.admission.offers`), with facts of their policies, and the estimate is that of `netdra simulate` and
+`netdra doctor` (`netdra.slices.allocator.worst_case`). Additions of registries and CustomDevices to devices, capacities
+and counters are not in the reports: a selector that asks for them matches nothing here, so that nothing is warned of.
 Pure.
 """
 
@@ -65,7 +65,7 @@ def asked_by_claim(claim: ResourceClaim | ResourceClaimTemplate, classes: Classe
 
 
 def concerns(claim: ResourceClaim | ResourceClaimTemplate, classes: Classes) -> bool:
-    """Whether a claim is for the driver's devices, and somebody has written it: nobody sees warnings of a pod's own."""
+    """Whether a claim is for the driver's devices, and a user has written it: nothing shows warnings of a pod's own."""
     wanted, _ = device_claim(claim)
     if isinstance(claim, ResourceClaim) and claim.metadata.owner_references:
         return False
@@ -74,7 +74,7 @@ def concerns(claim: ResourceClaim | ResourceClaimTemplate, classes: Classes) -> 
 
 
 def may_be_long(claim: ResourceClaim | ResourceClaimTemplate, devices: int) -> bool:
-    """Whether a claim may have a finding here, whatever its selectors are, with so many devices of a node at most."""
+    """Whether a claim may have a finding here, with any selectors, if a node has at most so many devices."""
     wanted, _ = device_claim(claim)
     counts = [
         [0 if choice.allocation_mode == "All" else choice.count or 1 for choice in choices(request)]

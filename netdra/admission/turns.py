@@ -1,6 +1,6 @@
 """Fair turns for clients: one address uses little while others wait, and a costly one leaves room to the others.
 
-Used by `netdra.admission.server` for what is reviewed in its own process, and by `netdra.admission.workers`. One event
+Used by `netdra.admission.server` for reviews in its own process, and by `netdra.admission.workers`. One event
 loop's.
 """
 
@@ -33,7 +33,7 @@ class NoTurnError(TemporaryError):
 
 
 class _Task:
-    """What a client wants to do: the bytes that it keeps meanwhile, its turn, and when that began."""
+    """A client's task: the bytes that it keeps meanwhile, its turn, and when that began."""
 
     def __init__(self, client: str, size: int) -> None:
         self.client, self.size = client, size
@@ -77,7 +77,7 @@ class ClientTurns:
             size: bytes that are kept while the client waits.
 
         Raises:
-            NoTurnError: there is no room in time.
+            NoTurnError: no turn is free in time.
         """
         self._reserved = self._reserved or not client
         task = _Task(client, size)

@@ -36,7 +36,7 @@ _verdict = msgspec.json.Decoder(Verdict)
 
 
 def busy(request: AdmissionRequest) -> Verdict:
-    """The refusal of an object that nobody has time for."""
+    """The refusal of an object when no worker is free in time."""
     return Verdict((f'{request.kind.kind} "{request.name}": netdra\'s webhook is busy; try again',))
 
 

@@ -40,7 +40,7 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
 
 class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A plugin's own configuration, with what the runtime adds for a device that was allocated.
+    """A plugin's own configuration, with the runtime's additions for an allocated device.
 
     Attributes:
         network: the network's name, `name` on the wire.
@@ -77,10 +77,10 @@ def check_attachment(attachment: Attachment) -> None:
 
 
 def check_network_name(name: str) -> None:
-    """Refuse what the specification does not allow as a network's name; IPAM plugins name folders by it.
+    """Reject network names that the specification does not allow; IPAM plugins name folders by them.
 
     Raises:
-        InvalidInputError: it is none.
+        InvalidInputError: the name is not valid.
     """
     if len(name) > MAX_NETWORK_NAME or not _IDENTIFIER.match(name):
         raise InvalidInputError(

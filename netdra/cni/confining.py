@@ -8,7 +8,7 @@ thread. It knows nothing but the standard library, because it starts again whene
 Each request has a socket. The number that is sent there is the program's status; a text that begins with its error
 number states why it was not run. When the other end is closed, the program is ended with all that it started: its
 parent ends, which is the first process of its namespace (pid_namespaces(7)). That one has no rights either; it cannot
-be killed from inside, nor traced, and nobody needs CAP_KILL.
+be killed from inside, nor traced, and no process needs CAP_KILL.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def main(control: socket.socket) -> None:
 
 
 def _guard(control: socket.socket, taken: int, user: int) -> NoReturn:
-    """Take one request, give up all rights, run its program, and end it when nobody waits for it any more."""
+    """Take one request, drop all rights, run its program, and end it when no caller waits for it any more."""
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _sacrifice()

@@ -1,4 +1,4 @@
-"""What can go wrong with a CNI plugin, as one record and the two errors that carry it.
+"""A failure of a CNI plugin, as one record and the two errors that carry it.
 
 Raised by `netdra.cni.protocol` and `netdra.cni.plugins`; `netdra.chain` puts the record into its reports.
 """
@@ -44,7 +44,7 @@ Kind = Literal["missing", "version", "error", "timeout", "stopped", "signal", "r
 
 
 class PluginFailure(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One plugin call that went wrong.
+    """One failed plugin call.
 
     Attributes:
         plugin: the plugin's name.
@@ -55,7 +55,7 @@ class PluginFailure(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
         message: what happened, in words; the plugin's own `msg` where it gave one.
         code: the CNI error code, 0 where none exists.
         details: the plugin's `details`.
-        stderr: the end of what it wrote there.
+        stderr: the end of its output there.
         waited: of a `timeout`, the seconds that it had.
     """
 
@@ -77,7 +77,7 @@ class PluginFailure(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     def is_unimplemented(self) -> bool:
         """Whether the plugin only reports that it does not have the verb.
 
-        There is no code for that: libcni's skeleton states 1 for a protocol version without the verb and 4 for a verb
+        No code exists for that: libcni's skeleton returns 1 for a protocol version without the verb and 4 for a verb
         that the plugin does not know (pkg/skel/skel.go), others state it in words.
         """
         if self.kind != "error":
@@ -104,7 +104,7 @@ def stderr_lines(stderr: str) -> list[str]:
 
 
 def coded(code: int) -> str:
-    """An error code behind a message, with what it means where all plugins mean the same by it; "" for 0."""
+    """An error code behind a message, with its meaning where all plugins share it; "" for 0."""
     meaning = _MEANINGS.get(code, "")
     return f" (code {code}{': ' if meaning else ''}{meaning})" if code else ""
 

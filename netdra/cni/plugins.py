@@ -47,7 +47,7 @@ class PluginPath(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Binary(msgspec.Struct, frozen=True, kw_only=True):
-    """A plugin's executable file: its path inside the root, and what tells it from the file that replaces it."""
+    """A plugin's executable file: its path inside the root, and the identity that a replacing file does not have."""
 
     name: str
     path: str

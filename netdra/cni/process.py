@@ -26,13 +26,13 @@ _KILL_GRACE_MS = 500
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True):
-    """How a program ended and what it printed.
+    """How a program ended, and its output.
 
     Attributes:
         status: its exit status, or minus the signal that ended it.
         stdout: all that it printed, at most `MAX_STDOUT` bytes.
-        stderr: the end of what it wrote there.
-        timed_out: it was killed because its time was up.
+        stderr: the end of its output there.
+        timed_out: it was killed because its time was over.
         stopped: it was killed because the caller asked for that.
         overflowed: it was killed because it printed more than `MAX_STDOUT`.
     """
@@ -73,13 +73,13 @@ def run(
 ) -> Finished:
     """Run a program in a process group of its own, and end the whole group if it fails or its time is up.
 
-    What a program that succeeded leaves running is its own business: some plugins start a daemon. An exception that
+    Processes that a successful program leaves running are not ended: some plugins start a daemon. An exception that
     comes from outside, such as KeyboardInterrupt, ends the group too.
 
     Args:
         argv: the absolute path of the program, and its arguments.
         environment: all of its environment.
-        stdin: what it reads.
+        stdin: its input.
         timeout: seconds that it may take.
         inherited: a descriptor that it gets as its fourth, or -1.
         stop: a descriptor that becomes readable when the program is to be ended at once, or -1.
@@ -102,7 +102,7 @@ def watch(
 
     Args:
         start: starts it with these streams; what it puts on the stack is closed when the program has ended.
-        stdin: what it reads.
+        stdin: its input.
         timeout: seconds that it may take.
         stop: a descriptor that becomes readable when the program is to be ended at once, or -1.
 

@@ -61,7 +61,7 @@ def find(
 ) -> ReadyPlugin:
     """Find a plugin and agree on a protocol version with it: the highest that both have, or the one asked for.
 
-    With `confined` it is asked without any rights, as when nobody has called for it yet.
+    With `confined` it runs without any rights, as before its first use.
 
     Raises:
         InvalidInputError: the name is not a plugin name, or the version none that is spoken here.
@@ -231,7 +231,7 @@ def _execute(
 
 
 def _finished(binary: Binary, verb: str, run: Callable[[], process.Finished], timeout: float) -> bytes:
-    """What a program printed that was run to its good end."""
+    """The output of a successful program."""
     try:
         finished = run()
     except OSError as problem:

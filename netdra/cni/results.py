@@ -27,7 +27,7 @@ _LONGEST = {"name": 256, "mac": 128, "sandbox": 4096, "socket_path": 4096, "pci_
 
 
 class _Printed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What plugins print; Go programs write null where they mean nothing."""
+    """The output of plugins; Go programs write null for absent values."""
 
     cni_version: str = ""
     interfaces: tuple[CNIInterface, ...] | None = None
@@ -49,7 +49,7 @@ def parse(printed: bytes) -> StepResult:
     """The result that a plugin printed on ADD.
 
     Raises:
-        ValueError: it is not a result: not JSON, of another shape or version, with addresses that are none or that
+        ValueError: it is not a result: not JSON, of another shape or version, with addresses that are not valid or that
             point to an interface that is not in it.
     """
     if not printed.strip():
@@ -96,7 +96,7 @@ def _only(entry: Mapping[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _check_interface(interface: CNIInterface) -> None:
-    """What is longer than any name, address or path is none, and would fill statuses and checkpoints."""
+    """A text longer than any name, address or path is not one, and would fill statuses and checkpoints."""
     for field, most in _LONGEST.items():
         if len(getattr(interface, field)) > most:
             raise ValueError(f"the plugin's result contains an interface whose {field} has more than {most} characters")

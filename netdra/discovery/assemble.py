@@ -256,10 +256,10 @@ def _netdev_of(facts: MachineFacts, pf: str) -> int | None:
 
 
 def _representor(facts: MachineFacts, pf: str, number: int) -> str:
-    """The name of a VF's representor, "" if it has none here.
+    """The name of a VF's representor, "" without one here.
 
     Before Linux 5.8 representors hang on no function. They share the switch with their PF, and the PF's number on it
-    tells the representors of two PFs apart.
+    distinguishes the representors of two PFs.
     """
     there = [facts.links[index] for index in facts.by_address.get(pf, ())]
     ports = [link for link in there if link.port is not None]

@@ -28,10 +28,10 @@ def to_text(inventory: Inventory) -> str:
 
 
 def anonymize(inventory: Inventory) -> Inventory:
-    """The same inventory without what its owner or its hardware could be recognized by.
+    """The same inventory without texts that identify its owner or its hardware.
 
     One value becomes one pseudonym everywhere: equal values stay equal, others stay different, and relations by name
-    stay. Numbers stay. A text stays if the kernel, a driver or systemd makes it for everybody (docs/discovery.md).
+    stay. Numbers stay. A text stays if the kernel, a driver or systemd makes it on every machine (docs/discovery.md).
     """
     pseudonyms = Pseudonyms(inventory)
     interfaces = tuple(_interface(pseudonyms, interface) for interface in inventory.interfaces)
@@ -73,7 +73,7 @@ def _interface(pseudonyms: Pseudonyms, interface: Interface) -> Interface:
 
 
 def _unknown(field: str) -> _TextOf:
-    """What becomes of a field that the table below lacks."""
+    """The replacement of a field that the table below lacks."""
     return lambda pseudonyms, text: pseudonyms.other(field, text)
 
 

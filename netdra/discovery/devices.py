@@ -31,7 +31,7 @@ T = TypeVar("T", bound=str | int)
 
 
 def behind_link(sysfs: Sysfs, name: str) -> SysfsDevice | None:
-    """The device of an interface by the interface's name; None if it has none (it is virtual).
+    """The device of an interface by the interface's name; None for a virtual one.
 
     Where the link to the device is missing, as in some recorded trees, the interface's own folder is in the device's.
     """
@@ -176,7 +176,7 @@ def _pci_ancestor(parts: list[str]) -> int:
 
 
 def _port(sysfs: Sysfs, folder: Folder, netdev: str) -> int:
-    """Several netdevs of one function are told apart by `dev_port`, in older drivers by `dev_id`.
+    """Several netdevs of one function are distinguished by `dev_port`, in older drivers by `dev_id`.
 
     A netdev's folder is below its device's, which is the shorter way; `class` leads to it in every tree.
     """

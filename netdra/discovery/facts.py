@@ -67,7 +67,7 @@ class MachineFacts:
         stacked: index of a link -> indexes of the links that stand on it.
         addresses: index of a link -> its IP addresses.
         speeds: index of a link -> Mbit/s.
-        routes: the routes that somebody made, default ones included.
+        routes: the routes that an administrator or a program made, default ones included.
         default_links: the links that default routes leave through; set by `note_routes`, as `routed_links`.
         links_for_all: those of them through which one leaves that needs no policy rule; set by `note_routes`.
         routed_links: the links that any of the routes leaves through.
@@ -85,7 +85,7 @@ class MachineFacts:
         gone: the interfaces that are listed but cannot be read.
         moved: indexes of links that continued in another namespace; emptied by the reader.
         stale: the kinds of facts that could not be read whole of one moment ("links", "addresses", "speeds", "routes",
-            "pods"): what was known before and what could be read one by one is in their place.
+            "pods"): the former facts and those that could be read one by one are in their place.
         pods: the ids of the namespaces of pods that pairs of links lead to (`netdra.kernel.pod_namespaces`).
         wired: physical networks by NIC, which cannot be read from the machine (`netdra.model.inventory.InventoryNode`).
     """

@@ -37,7 +37,7 @@ class Kernel:
         """Open the sockets.
 
         Raises:
-            KernelError: there is no rtnetlink.
+            KernelError: rtnetlink is not available.
         """
         self.sysfs = sysfs or Sysfs()
         self.ovs_database = ovs_database
@@ -173,7 +173,7 @@ def read_routes_through(kernel: Kernel, facts: MachineFacts, index: int) -> None
 
 
 def read_routes_of(kernel: Kernel, facts: MachineFacts, keys: Collection[bytes]) -> None:
-    """The routes of some keys, after a change of which the kernel's messages do not tell which one it was."""
+    """The routes of some keys, after a change that the kernel's messages do not identify."""
     try:
         facts.routes.reorder(keys, route.dump_made(kernel.route))
     except KernelError:

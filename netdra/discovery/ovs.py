@@ -1,7 +1,7 @@
 """The ports of each Open vSwitch bridge, asked of its database over its unix socket.
 
 The kernel has one datapath for all bridges, and a bridge's own interface looks like any other internal port: the
-database alone tells them apart. Follows RFC 7047 (`transact`) and ovs-vswitchd.conf.db(5). Called by `live`, only on
+database alone distinguishes them. Follows RFC 7047 (`transact`) and ovs-vswitchd.conf.db(5). Called by `live`, only on
 machines that have such interfaces.
 """
 

@@ -1,7 +1,7 @@
 """Pseudonyms for the texts of one inventory, one method for each kind of text. Called by `netdra.discovery.capture`.
 
-A text stays only if it is one that the kernel, a driver or systemd makes for everybody. All others are replaced, also
-those that no rule here foresees: it is the unknown text that somebody could be recognized by.
+A text stays only if the kernel, a driver or systemd makes it on every machine. All others are replaced, also
+those that no rule here foresees: an unknown text could identify its owner.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class Pseudonyms:
         }
 
     def resources(self, resources: Mapping[str, str]) -> dict[str, str]:
-        """What a node has to allocate: Kubernetes' own resources stay, and so do three digits of amounts."""
+        """The allocatable resources of a node: Kubernetes' own resources stay, and so do three digits of amounts."""
         return {
             key if _RESOURCE.fullmatch(key) else f"example.com/{self._numbered('resource', key)}": _rounded(value)
             for key, value in resources.items()

@@ -45,7 +45,7 @@ _BLANK = Link(0, "", 0, 0, "", "", b"", "", "", 0, "unknown", 0, -1, 0, "", (), 
 
 
 def read(sysfs: Sysfs) -> MachineFacts:
-    """All facts of a tree; never an exception, whatever is in it."""
+    """All facts of a tree; never an exception, with any content."""
     facts = MachineFacts()
     facts.note(EVERY_LINK, _NOT_IN_SYSFS, NOT_RECORDED)
     facts.rdma = by_owner(rdma.devices(sysfs))

@@ -211,7 +211,7 @@ class Watcher:
         self._next_rescan = time.monotonic() + min(self._retry_seconds or self._rescan_every, self._rescan_every)
 
     def _refresh(self, concerned: set[Key]) -> InterfaceChanges:
-        """Make the concerned interfaces again, and those that became uplinks or are none any more."""
+        """Make the concerned interfaces again, and those that became or ceased to be uplinks."""
         facts = self._facts
         uplinks = assemble.host_uplinks(facts)
         before: dict[Key, Interface] = {}

@@ -1,4 +1,4 @@
-"""What a cluster, its cloud and a node lack to run netdra.
+"""Checks whether a cluster, its cloud and a node can run netdra.
 
-Called by `netdra doctor`. Facts are gathered at the edge (`…_look`); what they mean is decided purely (`…_verdicts`).
+Called by `netdra doctor`. Facts are gathered at the edge (`…_look`); pure functions judge them (`…_verdicts`).
 """

@@ -1,6 +1,6 @@
-"""Inspects a cluster through the API server. Writes nothing: what has to be tried is tried as a dry run.
+"""Inspects a cluster through the API server. Writes nothing: requests to try are dry runs.
 
-Called by `netdra doctor`. What the one who asks may not see is left as `Unseen`, and the rest continues. Of Kubernetes'
+Called by `netdra doctor`. Objects that the user may not see are `Unseen`, and the rest continues. Of Kubernetes'
 objects as much is modelled here as is read.
 """
 
@@ -91,7 +91,7 @@ class ContainersSpec(Wire, frozen=True):
 
 
 class ComponentPod(BareObject, frozen=True):
-    """A pod of netdra's, and what it is started with."""
+    """A pod of netdra's, and its arguments."""
 
     spec: ContainersSpec = ContainersSpec()
 
@@ -211,7 +211,7 @@ async def _definition(client: Client, kind: crd.CustomKind) -> Definition:
 
 
 def differing(wanted: Any, served: Any, path: str = "spec") -> Iterator[str]:
-    """The paths of what is not as it should be; what the API server adds by itself does not count."""
+    """The paths of values that are not as they should be; additions of the API server do not count."""
     if isinstance(wanted, Mapping) and isinstance(served, Mapping):
         for name, value in wanted.items():
             below = f"{path}.{name}"
@@ -315,7 +315,7 @@ def trusted_until(configuration: WebhookConfiguration) -> datetime | None:
 
 
 async def _answer(client: Client) -> str:
-    """Have the API server ask the webhook about what it refuses.
+    """Have the API server call the webhook for an object that the webhook rejects.
 
     Raises:
         NetdraError: it refuses at once: the user has not the right, or no such kind exists.
@@ -336,7 +336,7 @@ async def _answer(client: Client) -> str:
 
 
 async def _lacking(client: Client, namespace: str, installation: str) -> dict[str, tuple[str, ...]]:
-    """What the processes may not do: all processes where that may be asked, else the asking one."""
+    """The rights that the processes lack: all processes where that may be asked, else the asking one."""
     asked = await client.create(WHO_AM_I, Review())
     name = asked.status.get("userInfo", {}).get("username", "")
     prefix = f"system:serviceaccount:{namespace}:{installation}-"

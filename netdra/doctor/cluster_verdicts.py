@@ -1,4 +1,4 @@
-"""What is inspected in a cluster, and what it means: one finding a check, with what to do. Pure.
+"""The checks of a cluster: one finding each, with the next step. Pure.
 
 The facts are filled by `cluster_look`; `verdicts` is called by `netdra doctor`.
 """
@@ -35,7 +35,7 @@ _finding = partial(Diagnosis, "cluster")
 
 
 class Definition(msgspec.Struct, frozen=True):
-    """A CustomResourceDefinition: whether it is there, served, and what of netdra's schema it lacks."""
+    """A CustomResourceDefinition: whether it exists, is served, and which parts of netdra's schema it lacks."""
 
     name: str
     there: bool = False
@@ -62,7 +62,7 @@ class Component(msgspec.Struct, frozen=True):
 
     Attributes:
         pod: its name.
-        part, version: as its labels say, or "".
+        part, version: from its labels, or "".
         has_cloud: whether it knows a cloud.
         allow_plugins: its list of plugins that topologies may run.
     """
@@ -75,7 +75,7 @@ class Component(msgspec.Struct, frozen=True):
 
 
 class ReportFacts(msgspec.Struct, frozen=True):
-    """A node's NodeNetwork: how many problems it tells of, and the policies that it follows in an older form."""
+    """A node's NodeNetwork: how many problems it reports, and the policies that it follows in an older form."""
 
     node: str
     problems: int = 0
@@ -101,11 +101,11 @@ class SummaryFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A cluster. Each part is what was seen, or why it was not.
+    """A cluster. Each part is the seen state, or the reason why it is unknown.
 
     Attributes:
         server: the API server's version, `v1.37.1`.
-        namespace, name: where netdra is, and what its objects are called.
+        namespace, name: netdra's namespace, and the name of its objects.
         dra: the versions of resource.k8s.io that it serves, the preferred one first.
         features: what it keeps of a slice.
         definitions: netdra's kinds.
@@ -134,7 +134,7 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shortcoming(msgspec.Struct, frozen=True):
-    """What a container runtime's versions, from one on and before another, cannot do, or only if they are told to."""
+    """What a container runtime's versions, from one on and before another, cannot do, or only if it is enabled."""
 
     runtime: str
     since: tuple[int, ...]
@@ -205,7 +205,7 @@ def unreachable(why: str) -> list[Diagnosis]:
 
 
 def not_looked_at(why: str, fix: str = "specify a kubeconfig with --kubeconfig") -> list[Diagnosis]:
-    """The finding where there is no cluster to inspect, or nothing to look with."""
+    """The finding without a cluster, or without access to it."""
     return [_finding("API server", "warning", f"not checked: {why}", fix)]
 
 
@@ -343,7 +343,7 @@ def _nodes(nodes: Sequence[ClusterNode]) -> Iterator[Diagnosis]:
 
 
 def _runtimes(runtimes: Sequence[tuple[str, str]]) -> Iterator[Diagnosis]:
-    """What is known of the runtimes, by node; of one that is not known, nothing is stated."""
+    """The facts of the runtimes, by node; unknown runtimes are left out."""
     for shortcoming in SHORTCOMINGS:
         bad = [f"{name} {runtime}" for name, runtime in runtimes if shortcoming.is_of(runtime)]
         if bad:

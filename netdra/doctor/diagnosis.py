@@ -1,4 +1,4 @@
-"""What one check found, as it is printed. Made by the verdicts, shown by `netdra doctor`."""
+"""The result of one check, as it is printed. Made by the verdicts, shown by `netdra doctor`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Diagnosis(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         where: cluster, node, or the cloud's Neutron.
-        check: what was inspected.
+        check: the subject.
         level: ok; warning: something that netdra can do will not work, or could not be seen; error: netdra itself
             will not work.
         seen: what is there.
@@ -32,7 +32,7 @@ class Diagnosis(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Unseen(msgspec.Struct, frozen=True):
-    """What could not be inspected, and why."""
+    """A subject that could not be checked, and why."""
 
     why: str
 

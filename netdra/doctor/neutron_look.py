@@ -1,6 +1,6 @@
 """Inspects VFs' ports of Neutron: in a cluster through the API server, and in a cloud. Writes nothing, makes no port.
 
-Called by `netdra doctor`. What the one who asks may not see is left as what it is, and the rest continues.
+Called by `netdra doctor`. Objects that the user may not see are left out, and the rest continues.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ CLAIMS = Resource(WATCHED_CLAIMS.group_version, WATCHED_CLAIMS.plural, DatedClai
 
 
 async def look_at_ports(client: Client, components: Sequence[Component] | Unseen) -> PortFacts:
-    """What a cluster states of its NeutronPorts.
+    """The facts of a cluster's NeutronPorts.
 
     Args:
         client: the way to it.
@@ -93,7 +93,7 @@ async def look_at_nodes(client: Client) -> tuple[WiredNode, ...] | Unseen:
 
 
 async def look_at_cloud(neutron: Neutron, defaults: Mapping[str, PhysnetDefault]) -> CloudFacts:
-    """What a cloud states.
+    """The facts of a cloud.
 
     Args:
         neutron: the way to it.
@@ -185,7 +185,7 @@ def wires(slices: Iterable[ResourceSlice]) -> dict[str, dict[str, frozenset[str]
 
 
 def interfaces_of(report: NodeInterfaces | None) -> frozenset[str] | None:
-    """The names of a node's hardware, and of what else it reports by name; None where it does not report."""
+    """The names of a node's hardware, and of other interfaces in its report; None without a report."""
     if report is None or report.status is None:
         return None
     return frozenset(name for group in report.status.interfaces if group.type != "vf" for name in group.names)

@@ -1,4 +1,4 @@
-"""What VFs' ports of Neutron lack, in the cluster and in the cloud: one finding a check, with what to do. Pure.
+"""The checks of VFs' ports of Neutron, in the cluster and in the cloud: one finding each, with the next step. Pure.
 
 The facts are filled by `neutron_look`; `of_ports` and `of_cloud` are called by `netdra doctor`.
 """
@@ -37,12 +37,12 @@ _finding = partial(Diagnosis, "neutron")
 
 
 class PortFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a cluster states of its VFs' ports. Each part is what was seen, or why it was not.
+    """The facts of a cluster's VFs' ports. Each part is the seen state, or the reason why it is unknown.
 
     Attributes:
         topologies: those with `neutron`, by name.
         ports: all NeutronPorts.
-        waiting: allocated claims of these topologies that have none, and since when (RFC 3339).
+        waiting: allocated claims of these topologies without ports, and since when (RFC 3339).
         controllers: by pod of netdra's controller, whether it is started with a cloud.
     """
 
@@ -53,7 +53,7 @@ class PortFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """What was not to be had of a cloud: the error's word, why, and the next step."""
+    """A part of a cloud that could not be read: the error's word, why, and the next step."""
 
     reason: str
     what: str
@@ -61,7 +61,7 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is logged in: names, the roles of the token, and the URL of Neutron. Nobody logs in where `user` is ""."""
+    """The user of the login: names, the roles of the token, and the URL of Neutron. `user` is "" without a login."""
 
     user: str
     project: str
@@ -70,14 +70,14 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CloudFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a cloud states. Each part is what was seen, or why it was not.
+    """The facts of a cloud. Each part is the seen state, or the reason why it is unknown.
 
     Attributes:
         account: who is logged in.
         extensions: the aliases of the extensions of Neutron's API.
         ports: the ports that netdra has made, of any cluster.
         agents: the NIC switch agents that the user sees.
-        sees_agents: whether he sees any agent of whatever kind.
+        sees_agents: whether the user sees any agent, of any kind.
         networks: all networks that netdra may use.
         defaults: by physical network, the network that the controller's map gives it.
     """
@@ -194,7 +194,7 @@ class _PortTrouble(NamedTuple):
 
 
 def _troubles(port: NeutronPort, is_running: str, now: datetime) -> Iterator[_PortTrouble]:
-    """The troubles of a port, as its conditions tell them."""
+    """The troubles of a port, from its conditions."""
     bound, current, deleted = port.bound, port.current, port.metadata.deletion_timestamp
     if deleted:
         if _age(deleted, now) >= PATIENCE:
@@ -366,7 +366,7 @@ _MISMATCHES: Mapping[str, tuple[Level, str, str]] = {
 
 
 def _mappings(check: str, agents: Sequence[Agent], nodes: Sequence[WiredNode]) -> Iterator[Diagnosis]:
-    """What living agents have for which physical network, compared with what nodes publish."""
+    """The physical networks of living agents, compared with those that nodes publish."""
     by_host = {agent.host: agent for agent in agents if agent.alive}
     mismatches = [one for node in nodes if node.host in by_host for one in _mismatches(node, by_host[node.host])]
     for kind, (level, seen, fix) in _MISMATCHES.items():
@@ -375,7 +375,7 @@ def _mappings(check: str, agents: Sequence[Agent], nodes: Sequence[WiredNode]) -
 
 
 def _mismatches(node: WiredNode, agent: Agent) -> Iterator[tuple[str, str]]:
-    """What a node and its agent state otherwise: the kind of mismatch, and where it is."""
+    """The differences of a node and its agent: the kind of mismatch, and its place."""
     mapped = {physnet: frozenset(devices) for physnet, devices in agent.devices.items()}
     for physnet, nics in sorted(node.physnets.items()):
         for nic in sorted(nics - mapped.get(physnet, frozenset())):

@@ -1,4 +1,4 @@
-"""Inspects a node: what the kernel has, and what the kubelet and the runtime have put where. Changes nothing.
+"""Inspects a node: the kernel, and the files and sockets of the kubelet and the runtime. Changes nothing.
 
 Called by `netdra doctor`. Asked as root, the kernel is asked for each kind of link in a network namespace that is gone
 again at once (it may load the kind's module for that, as it would for a pod); otherwise its module lists are read.
@@ -111,7 +111,7 @@ def _interfaces() -> tuple[Interface, ...] | None:
 
 
 def _probe_kinds() -> dict[str, Presence] | None:
-    """What the kernel itself states of each kind; None if it may not be asked."""
+    """The kernel's own answer for each kind; None without the permission."""
     try:
         with Namespace.anonymous() as empty, empty.socket() as opened:
             return {kind: _probe(opened, kind) for kind in KINDS}

@@ -1,4 +1,4 @@
-"""What is inspected on a node, and what it means: one finding a check, with what to do. Pure.
+"""The checks of a node: one finding each, with the next step. Pure.
 
 The facts are filled by `node_look`; `verdicts` is called by `netdra doctor`.
 """
@@ -96,7 +96,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
         sriov: the NICs that can make VFs.
         vfio: whether there is a driver vfio-pci.
         rdma_devices: their names.
-        rdma_mode: shared, exclusive, or "" if it could not be told.
+        rdma_mode: shared, exclusive, or "" if unknown.
         nri_socket: its path.
         nri: listens; absent; or why it does not answer.
         kubelet: the folders in which drivers meet the kubelet.
@@ -106,7 +106,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
         kept_plugins: those that netdra installed.
         troubles: what this process cannot do in the container that it is in.
         cgroup: 1, 2, or 0 for none.
-        user_namespaces: how many may be made, -1 if it could not be told.
+        user_namespaces: how many may be made, -1 if unknown.
         in_user_namespace: whether this process is in one of its own.
         descriptors: those of netdra's daemon; None if it does not run, or may not be inspected.
     """
@@ -291,7 +291,7 @@ def _plugins(facts: NodeFacts) -> Iterator[Diagnosis]:
 
 
 def _kept_plugins(facts: NodeFacts) -> Iterator[Diagnosis]:
-    """Nobody removes a plugin whose CNIPlugin is gone: netdra was uninstalled by force."""
+    """A plugin whose CNIPlugin is gone is never removed: netdra was uninstalled by force."""
     for plugin in facts.kept_plugins:
         check = f"CNI plugin {plugin.name}"
         match plugin.keeper:

@@ -1,4 +1,4 @@
-"""What each of netdra's processes may do, as its work needs it: the chart's roles, told one verb at a time.
+"""The rights that each of netdra's processes needs: the chart's roles, one verb at a time.
 
 Asked about by `netdra.doctor.cluster_look`; a test holds it against the chart.
 """
@@ -140,7 +140,7 @@ _TO_INSTALL: tuple[_Row, ...] = (
 
 
 def to_keep_a_certificate(installation: str = "netdra") -> frozenset[str]:
-    """What the webhook needs where it keeps its own certificate, and has none of where that is mounted."""
+    """The webhook's rights where it keeps its own certificate; with a mounted one it does not have them."""
     own = (
         right
         for right in needed("webhook", installation)
@@ -162,7 +162,7 @@ def needed(process: str, installation: str = "netdra") -> tuple[Right, ...]:
 
 
 def of_options(process: str) -> Mapping[str, tuple[Right, ...]]:
-    """By what an installation may be without, the rights of a process that are for that alone."""
+    """By optional feature of an installation, the rights of a process for that feature alone."""
     wide = {option: (*_rights(rows, "", namespaced=False),) for option, rows in _OF_OPTIONS[process].items()}
     if process != "controller":
         return wide

@@ -1,4 +1,4 @@
-"""Reads what the scheduler goes by, and what is asked of it, through the API server. Writes nothing.
+"""Reads the scheduler's inputs, and the requests to it, through the API server. Writes nothing.
 
 Called by `netdra doctor`. Of each kind one page is read: a large cluster's slices are hundreds of megabytes, and most
 of its nodes are alike.

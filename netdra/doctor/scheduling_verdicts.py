@@ -1,7 +1,7 @@
-"""Whether the scheduler can do what topologies, claims and pods ask of it, on the slices that are published. Pure.
+"""Whether the scheduler can meet the requests of topologies, claims and pods with the published slices. Pure.
 
 The facts are filled by `scheduling_look`; called by `netdra doctor`. `netdra simulate` foresees the same of slices in
-files, and the webhook (`netdra.admission.searches`) of what nodes report.
+files, and the webhook (`netdra.admission.searches`) on nodes' reports.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class PendingPod(BareObject, frozen=True):
 
 
 class SchedulingFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the scheduler goes by, and what is asked of it.
+    """The scheduler's inputs, and the requests to it.
 
     Attributes:
         is_part: whether there are more slices, or more objects of another kind, than were read.

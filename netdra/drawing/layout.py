@@ -287,7 +287,7 @@ class Net(msgspec.Struct, frozen=True):
 
     @property
     def inclination(self) -> tuple[bool, int]:
-        """What to sort by so that nets cross little: of those that go down the lowest is first, else the highest."""
+        """The sort key for few crossings of nets: of those that go down the lowest is first, else the highest."""
         down = sum(self.arrives) * len(self.leaves) >= sum(self.leaves) * len(self.arrives)
         return down, -min(self.leaves) if down else max(self.leaves)
 

@@ -37,7 +37,7 @@ def draw(graph: Graph, interfaces: Mapping[str, str], *, width: int = 120, ascii
 
     Args:
         interfaces: the interface of each step (`interfaces.assign`).
-        width: the columns that there are; a graph that is wider is written as a list.
+        width: the available columns; a wider graph is written as a list.
         ascii_only: whether to do without the signs that a terminal without UTF-8 lacks.
     """
     layout = lay_out(graph, {step.name: labels(step.name, step.type, interfaces[step.name]) for step in graph.steps})
@@ -51,7 +51,7 @@ def labels(step: str, cni_type: str, interface: str) -> tuple[str, str]:
 
 
 def outline(graph: Graph, interfaces: Mapping[str, str]) -> str:
-    """The graph as a list of steps in the order in which they run, with what each comes after."""
+    """The graph as a list of steps in the order in which they run, each with its predecessors."""
     widest = max(len(step.name) for step in graph.steps)
     return "\n".join(
         f"{at:>2}. {step.name:<{widest}}  {step.type} · {interfaces[step.name]}"

@@ -71,12 +71,12 @@ class CredentialSource:
 
         Raises:
             InvalidInputError: the configuration does not lead to credentials.
-            UnavailableError: there are no credentials just now.
+            UnavailableError: no credentials are available just now.
         """
         return self._credentials
 
     async def renew(self, refused: Credentials) -> bool:
-        """Look for other credentials, because the server did not take these; returns whether there are some.
+        """Search for other credentials, because the server did not take these; returns whether there are some.
 
         Raises:
             InvalidInputError, UnavailableError: as `current`.

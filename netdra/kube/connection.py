@@ -118,8 +118,8 @@ class ApiConnection:
             idle_seconds: for a stream: how long it may bring no byte.
 
         Raises:
-            aiohttp.ClientError: there is no answer; `reason` states why.
-            InvalidInputError, UnavailableError: there are no credentials.
+            aiohttp.ClientError: no answer came; `reason` states why.
+            InvalidInputError, UnavailableError: no credentials are available.
         """
         session = (self._requests if idle_seconds is None else self._streams).opened()
         timeout = aiohttp.ClientTimeout(
@@ -242,7 +242,7 @@ def _socket(address: Any) -> socket.socket:
 
 
 def reason(problem: Exception) -> str:
-    """Why there was no answer, as a text without credentials and addresses of memory."""
+    """The reason for a missing answer, as a text without credentials and addresses of memory."""
     if isinstance(problem, TimeoutError):
         return _LATE
     if isinstance(problem, aiohttp.ClientConnectorCertificateError):

@@ -33,7 +33,7 @@ class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """The server's answer in place of an object. `code` is 0 if there was no answer at all."""
+    """The server's answer in place of an object. `code` is 0 without any answer."""
 
     code: int = 0
     reason: str = ""

@@ -136,7 +136,7 @@ class Book:
         return [entry for entry in self._entries.values() if entry.count > entry.written]
 
     def drop(self, entry: PendingEvent) -> None:
-        """Give an entry up."""
+        """Drop an entry."""
         self.dropped += entry.count - entry.written
         self._entries.pop(entry.occurrence, None)
 

@@ -154,7 +154,7 @@ def find_config(
 
     Args:
         kubeconfig: a kubeconfig file.
-        context: one of its contexts; the current one if none is given. With a context, a file is meant.
+        context: one of its contexts; the current one if none is given. With a context, a file is used.
         service_account: the folder in which a pod finds its token.
 
     Raises:

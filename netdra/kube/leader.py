@@ -55,7 +55,7 @@ LEASES = Resource("coordination.k8s.io/v1", "leases", Lease, namespaced=True)
 class Terms:
     """In seconds: how long a lease holds, the deadline for its renewal, and the wait between tries.
 
-    A leader that could not renew gives up before other processes may take over, so that two never work at one time.
+    A leader that could not renew stops before other processes may take over, so that two never work at one time.
     """
 
     duration: float = 15.0
@@ -111,7 +111,7 @@ class Election:
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
         """Wait to be elected, run the work while that lasts, and again; returns when the work does.
 
-        The work is cancelled when leadership is lost. The lease is given up when this ends, however it does.
+        The work is cancelled when leadership is lost. The lease is released when this ends, in any way.
         """
         try:
             while True:
@@ -225,7 +225,7 @@ class Election:
                     self._writing = True
 
     async def _is_released(self) -> bool:
-        """Give the lease up if it is ours; returns False if it was written meanwhile."""
+        """Release the lease if this process has it; returns False if it was written meanwhile."""
         if self._writing:
             await self._look()
         if self._lease is None or self._lease.spec.holder_identity != self.identity:

@@ -98,7 +98,7 @@ class Reflector(Generic[T]):
     _shown: tuple[int, int] = (0, 0)
 
     async def run(self) -> None:
-        """Go on until cancelled; no answer of the server ends it."""
+        """Continue until cancelled; no answer of the server ends it."""
         if self.vital:
             self.client.following.append(self)
         try:

@@ -1,7 +1,7 @@
 """The copy of a kind's objects that a reflector keeps, and the callbacks for its changes.
 
 Filled by `netdra.kube.reflector`, read by the daemons. Readers and writer are on one event loop, so a reader that does
-not await sees one state. A callback is called after the change is in the store; it should note that there is work and
+not await sees one state. A callback is called after the change is in the store; it should record the work and
 return.
 """
 
@@ -21,7 +21,7 @@ T = TypeVar("T", bound=KubernetesObject)
 
 @dataclass(frozen=True)
 class Change(Generic[T]):
-    """A change of one object: it came (`old` is None), changed, or went (`new` is None)."""
+    """A change of one object: it was added (`old` is None), changed, or deleted (`new` is None)."""
 
     key: str
     old: T | None

@@ -1,4 +1,4 @@
-"""What the demo tells: each thing that happened as a chapter, for people and for programs. Values in, chapters out.
+"""The demo's output: each phase as a chapter, for people and for programs. Values in, chapters out.
 
 Called by `demo`; the command line shows them.
 """
@@ -38,7 +38,7 @@ class Chapter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def machine(scenario: Scenario) -> Chapter:
-    """The machine that was made, and what will be run on it."""
+    """The machine, and the objects of the demo."""
     return Chapter(
         name="scenario",
         title="A node is made in network namespaces",
@@ -48,7 +48,7 @@ def machine(scenario: Scenario) -> Chapter:
 
 
 def discovered(inventory: Inventory) -> Chapter:
-    """What discovery found."""
+    """The result of discovery."""
     return Chapter(
         name="inventory",
         title="netdra discovers its interfaces",
@@ -70,7 +70,7 @@ def discovered(inventory: Inventory) -> Chapter:
 
 
 def exposed(result: ExposureResult) -> Chapter:
-    """What the policies made of it."""
+    """The devices that the policies expose."""
     return Chapter(
         name="decisions",
         title="Policies select the offered interfaces",
@@ -85,7 +85,7 @@ def exposed(result: ExposureResult) -> Chapter:
 
 
 def published(slices: Sequence[ResourceSlice]) -> Chapter:
-    """What the scheduler is told."""
+    """The slices for the scheduler."""
     return Chapter(
         name="slices",
         title="ResourceSlices inform the scheduler",
@@ -106,7 +106,7 @@ def published(slices: Sequence[ResourceSlice]) -> Chapter:
 
 
 def allocated(claim: ResourceClaim) -> Chapter:
-    """What the claim was given."""
+    """The devices of the claim."""
     assert claim.status.allocation is not None
     return Chapter(
         name="allocation",
@@ -138,7 +138,7 @@ def bound(scenario: Scenario, plans: Sequence[Plan]) -> Chapter:
 
 
 def attached(report: AttachReport, plugins: str) -> Chapter:
-    """What each step did; `plugins` is where binaries are from."""
+    """The result of each step; `plugins` is the folder of binaries."""
     return Chapter(
         name="steps",
         title=f"The pod's network is built ({1000 * report.seconds:.0f} ms)",
@@ -159,7 +159,7 @@ def attached(report: AttachReport, plugins: str) -> Chapter:
 
 
 def inside(seen: Sequence[PodInterface]) -> Chapter:
-    """What the pod sees, once `ip` has been found to agree."""
+    """The network inside the pod, after `ip` has confirmed it."""
     return Chapter(
         name="pod",
         title="The pod's interfaces",
@@ -181,7 +181,7 @@ def inside(seen: Sequence[PodInterface]) -> Chapter:
 
 
 def detached(report: DetachReport) -> Chapter:
-    """What was undone."""
+    """The undone steps."""
     return Chapter(
         name="detach",
         title=f"The pod ends, and its network is undone ({1000 * report.seconds:.0f} ms)",
@@ -204,7 +204,7 @@ def restored(after: node.Snapshot) -> Chapter:
 
 
 def epilogue(left: Traces, seconds: float) -> Chapter:
-    """The last one, told from outside of the lab's namespaces: whether anything is left on this machine."""
+    """The last one, from outside of the lab's namespaces: whether anything is left on this machine."""
     nothing = left == Traces()
     return Chapter(
         name="outside",

@@ -45,7 +45,7 @@ def run(emit: Emit) -> None:
     """Build the machine, run the whole path on it, take all of it down again.
 
     Raises:
-        NetdraError: a part of the path failed; what was attached is undone.
+        NetdraError: a part of the path failed; attached networks are undone.
     """
     with node.built() as sock:
         scenario = choose(node.probe(sock, WANTED_KINDS))
@@ -70,7 +70,7 @@ def run(emit: Emit) -> None:
 
 
 def traces() -> Traces:
-    """What of the demo can be seen from outside of its namespaces."""
+    """The traces of the demo outside of its namespaces."""
     return isolation.traces(node.LINKS, (SANDBOX,), str(_STATE))
 
 

@@ -1,6 +1,6 @@
 """Run something in a child process that has network and mount namespaces of its own, root or not.
 
-Everything that the child makes dies with it, whatever happens to it. The parent stays outside, so it can state what the
+Everything that the child makes ends with it, in any case. The parent stays outside, so it can state what the
 machine looked like before and after. Called by the command line.
 """
 
@@ -32,7 +32,7 @@ class Failure(msgspec.Struct, frozen=True, tag="failure"):
 
 
 class Traces(msgspec.Struct, frozen=True):
-    """What there is on this machine that bears names of the lab's, and children of this process.
+    """The objects on this machine with names of the lab, and the children of this process.
 
     Only these: while the lab runs, others may well change the machine.
     """
@@ -44,7 +44,7 @@ class Traces(msgspec.Struct, frozen=True):
 
 
 def traces(links: Collection[str], namespaces: Collection[str], folder: str) -> Traces:
-    """Look for traces of the lab from outside of it.
+    """Search for traces of the lab from outside of it.
 
     Args:
         links: the names of its links.

@@ -32,7 +32,7 @@ class Kinds(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """What a network namespace holds, without what changes by itself (indexes, link-local addresses)."""
+    """The content of a network namespace, without values that change by themselves (indexes, link-local addresses)."""
 
     links: tuple[str, ...]
     addresses: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""A pod of the lab: a network namespace with a path, and what is seen inside it, by netlink and by `ip`.
+"""A pod of the lab: a network namespace with a path, and its content as read by netlink and by `ip`.
 
 Called by `demo`.
 """
@@ -35,7 +35,7 @@ class PodInterface(msgspec.Struct, frozen=True, rename="camel"):
 
 @contextmanager
 def created(name: str) -> Iterator[netns.Namespace]:
-    """A pod's namespace, deleted with what is left in it at the end."""
+    """A pod's namespace, deleted with its remaining content at the end."""
     with netns.Namespace.create(name) as pod:
         try:
             with pod.socket() as sock:
@@ -79,7 +79,7 @@ def agrees_with_ip(pod: netns.Namespace, own: tuple[PodInterface, ...]) -> bool:
     """Whether iproute2, an independent reader, sees the same interfaces, MTUs, MACs, masters and addresses.
 
     Raises:
-        PermanentError: there is no `ip` here, or it fails.
+        PermanentError: `ip` is not installed, or it fails.
     """
     theirs = {
         netdev["ifname"]: (

@@ -1,4 +1,4 @@
-"""What the lab runs: policies, a topology and a claim, chosen by what the kernel can do.
+"""The lab's objects: policies, a topology and a claim, chosen by the kernel's abilities.
 
 The files are under `scenarios/`, a folder each, so they can be read, copied and changed by users. Called by `demo`.
 """

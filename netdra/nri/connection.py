@@ -94,7 +94,7 @@ class RuntimeConnection:
         Raises:
             CallError: it answered with an error.
             ConnectionLostError: the connection ended first.
-            TimeoutError: there was no answer within `seconds`.
+            TimeoutError: no answer came within `seconds`.
         """
         if self._writer.is_closing():
             raise ConnectionLostError(f"no connection for {method}")

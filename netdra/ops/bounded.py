@@ -1,7 +1,7 @@
-"""A server whose peers are not trusted: how many connections there may be, of whom, for how long, holding how much.
+"""A server whose peers are not trusted: limits for connections by number, peer, time and memory.
 
 Used by `netdra.ops.http` for health and the webhook, and by `netdra.node.registry.connections`. They state how a
-connection reads its peer's protocol (`BoundedConnection`). What a connection costs before its first request is here:
+connection reads its peer's protocol (`BoundedConnection`). The cost of a connection before its first request is here:
 the accepted socket, the TLS handshake, and the room that it takes from others.
 """
 
@@ -54,7 +54,7 @@ class ConnectionLimits(NamedTuple):
 
 
 class BoundedConnection(asyncio.Protocol):
-    """One connection, between the transport and the handler of what comes.
+    """One connection, between the transport and the handler of its data.
 
     Attributes:
         peer: who has the other end.
@@ -96,7 +96,7 @@ class BoundedConnection(asyncio.Protocol):
             self.transport.abort()
 
     def wait(self, seconds: float | None) -> None:
-        """How long the peer may take for what it has to do now; None if it has to do nothing."""
+        """How long the peer may take for its next action; None without one."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, self.expire)
@@ -267,7 +267,7 @@ class BoundedServer:
         task.add_done_callback(self._tasks.discard)
 
     def accept(self, accepted: socket.socket, address: Any) -> None:
-        """Take a connection; if there is no room, it is refused or the peer with most connections gives way."""
+        """Take a connection; at the limit, it is refused or the peer with most connections loses one."""
         limits, peer = self.limits, self._peer_of(accepted, address)
         if limits.of_peer is not None and (
             len(self.connections) >= limits.connections or self._peers[peer] >= limits.of_peer
@@ -311,7 +311,7 @@ class BoundedServer:
                 del self._peers[connection.peer]
 
     def _make_room(self, reason: str, share: Callable[[BoundedConnection], int]) -> None:
-        """End the largest connection of the peer that uses most, and of equal ones that which is quiet longest."""
+        """End the largest connection of the peer that uses most, and of equal ones the one that is quiet longest."""
         candidates = [
             connection
             for connection in self.connections

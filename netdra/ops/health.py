@@ -14,7 +14,7 @@ import msgspec
 
 
 class CheckResult(NamedTuple):
-    """What a check saw: whether that is well, and what it is."""
+    """The result of a check: whether it passed, and its text."""
 
     ok: bool
     detail: str = ""
@@ -39,7 +39,7 @@ class Report(msgspec.Struct, frozen=True):
 
     @property
     def trouble(self) -> str:
-        """What is not well, in one line; "" if all is."""
+        """The failed checks in one line; "" if all pass."""
         return "; ".join(f"{check.name}: {check.detail or 'not yet'}" for check in self.checks if not check.ok)
 
 
@@ -47,7 +47,7 @@ class ProcessHealth:
     """The checks of one process.
 
     Attributes:
-        stopping: told to stop; not ready from then on, whatever the checks state.
+        stopping: asked to stop; not ready from then on, even if the checks pass.
     """
 
     def __init__(self) -> None:
@@ -85,8 +85,8 @@ def met(condition: Callable[[], bool], yet: str, then: str = "") -> Check:
 
     Args:
         condition: asked each time.
-        yet: what is stated while it does not hold.
-        then: what is stated when it does.
+        yet: the text while it does not hold.
+        then: the text when it does.
     """
 
     def check() -> CheckResult:

@@ -1,8 +1,9 @@
 """A server of HTTP/1.1: requests in, answers out, bounded in size, time and number.
 
-Used by `netdra.ops.server` for what is asked about a process, by `netdra.admission.server` and by
-`netdra.console.server`. HTTP is aiohttp's; what it leaves open, how many connections there may be and how long each may
-take, is `netdra.ops.bounded`'s. Of aiohttp the server alone is imported, without its framework of routes and files.
+Used by `netdra.ops.server` for questions about a process, by `netdra.admission.server` and by
+`netdra.console.server`. HTTP is aiohttp's; the limits that it leaves open, how many connections there may be and how
+long each may take, is `netdra.ops.bounded`'s. Of aiohttp the server alone is imported, without its framework of routes
+and files.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _TEXT = "text/plain; charset=utf-8"
 
 
 class Answer(NamedTuple):
-    """What is answered to a request.
+    """The answer to a request.
 
     Attributes:
         headers: further headers.
@@ -98,7 +99,7 @@ async def listening(
 
     Args:
         where: host ("" for all addresses) and port, or a unix socket, which replaces one that is there.
-        respond: states what is answered.
+        respond: returns the answer.
         limits: how much clients may use; `LIMITS` unless given.
         posts: the paths of POST requests; all others take GET and HEAD alone.
         max_body: bytes of a request's body.

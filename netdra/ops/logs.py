@@ -1,8 +1,8 @@
 """A daemon's log on stderr: one line an event, as text for people or as JSON for a collector.
 
-Set up by `netdra.cli.daemons`. Whoever logs uses the standard library: `log.info("what", extra=fields(pod=...))`,
-or `with about(sandbox=...):` around work whose every line, in whatever module, is about the same thing. Secrets that an
-error or a library brings along are blotted out. A warning that repeats is told once a minute, with how often it came.
+Set up by `netdra.cli.daemons`. All modules log by the standard library: `log.info("what", extra=fields(pod=...))`,
+or `with about(sandbox=...):` around work whose every line, in any module, has the same subject. Secrets in the text of
+an error or a library are removed. A repeated warning is logged once a minute, with the number of repetitions.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class Fields(TypedDict, total=False):
-    """What a line may be about: the same name for the same thing in every process."""
+    """The subjects of a line: the same name for the same thing in every process."""
 
     pod: str
     claim: str
@@ -60,13 +60,13 @@ _about: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar("abou
 
 
 def fields(**given: Unpack[Fields]) -> dict[str, Any]:
-    """What one line is about, to be given as `extra`."""
+    """The subject of one line, to be given as `extra`."""
     return {_KEY: dict(given)}
 
 
 @contextmanager
 def about(**given: Unpack[Fields]) -> Iterator[None]:
-    """What every line is about that is logged in the body, and in tasks and `asyncio.to_thread` begun there."""
+    """Set the subject of every line logged in the body, and in tasks and `asyncio.to_thread` begun there."""
     token = _about.set({**_about.get(), **given})
     try:
         yield
@@ -87,7 +87,7 @@ def set_up(
         form: one of `FORMATS`.
         level: one of `LEVELS`.
         stream: another place than stderr.
-        count: told the level of each line, of those that are kept back too.
+        count: called with the level of each line, also of lines that are not printed.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(Json() if form == "json" else Text())
@@ -160,7 +160,7 @@ class Repeats(logging.Filter):
 
 
 def clean(text: str) -> str:
-    """The text without the secrets that can be told by their looks, and not longer than a line may be."""
+    """The text without secrets of a known form, and not longer than a line may be."""
     cleaned = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} … ({len(text)} characters)"
     for pattern, instead in _SECRETS:
         cleaned = pattern.sub(instead, cleaned)
@@ -181,7 +181,7 @@ def _when(record: logging.LogRecord) -> str:
 
 
 def _one_line(text: str) -> str:
-    """What an error states in several lines, or somebody's name with a line break in it, as one line."""
+    """An error of several lines, or a name with a line break, as one line."""
     return _CONTROL.sub(lambda match: match[0].encode("unicode-escape").decode(), text.replace("\n", "; "))
 
 

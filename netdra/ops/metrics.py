@@ -1,7 +1,7 @@
-"""What a metric is here, and how many are exposed together.
+"""Metrics, and how they are exposed together.
 
-The modules called `metrics` declare a `Catalogue` each and nothing else; the code beside them counts on what they
-declare; `netdra.ops.server` exposes a process's catalogues, and docs/metrics.md is written from them. Names follow
+The modules called `metrics` declare a `Catalogue` each and nothing else; the code beside them sets these
+metrics; `netdra.ops.server` exposes a process's catalogues, and docs/metrics.md is written from them. Names follow
 the Prometheus conventions: base units, `_total` on counters. A label takes few values, never a pod's or claim's name.
 """
 
@@ -58,7 +58,7 @@ class Catalogue:
 
     Attributes:
         title: what they are about, as the heading of their table.
-        families: what is declared, in its order.
+        families: the declared families, in their order.
     """
 
     def __init__(self, title: str) -> None:
@@ -89,7 +89,7 @@ class Catalogue:
 
 
 def exposition(catalogues: Iterable[Catalogue]) -> bytes:
-    """What is scraped, in the text format."""
+    """The scraped page, in the text format."""
     return b"".join(generate_latest(catalogue.registry) for catalogue in catalogues)
 
 
@@ -128,7 +128,7 @@ def counted(counter: Counter, *labels: str) -> AbstractContextManager[None]:
 
 @contextmanager
 def _ending(tell: Callable[[str], None]) -> Iterator[None]:
-    """Tell how the body ended."""
+    """Record how the body ended."""
     outcome = "ok"
     try:
         yield

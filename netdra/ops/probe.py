@@ -16,7 +16,7 @@ _USAGE = 2
 
 
 def asked(path: str, where: str) -> tuple[bool, str]:
-    """Whether the process states yes, and what it states.
+    """Whether the process answers yes, and its text.
 
     Args:
         path: of `PATHS`.

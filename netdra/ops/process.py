@@ -1,6 +1,6 @@
-"""One process's life: what it has in hand, and how it ends when it is told to.
+"""One process's life: its work in progress, and how it ends when it is asked to stop.
 
-Made by `netdra.cli.daemons` and given to each daemon, whose parts add their checks and state what they have in hand. On
+Made by `netdra.cli.daemons` and given to each daemon, whose parts add their checks and their work in progress. On
 SIGTERM or SIGINT it stops being ready first; what has begun is finished within a bound; then the work is cancelled,
 which gives leadership and connections back. A second signal ends the process at once.
 """
@@ -33,7 +33,7 @@ class Bounds:
     """How long an end may take, in seconds.
 
     Attributes:
-        drain: how long it continues as before, not ready any more, so that nobody is sent here who could be.
+        drain: how long it continues as before, no longer ready, so that no further clients are sent here.
         finish: how long what has begun may take, and after it the end itself.
     """
 
@@ -42,7 +42,7 @@ class Bounds:
 
 
 class Process:
-    """What the parts of one process share. One event loop's.
+    """The shared objects of one process's parts. One event loop's.
 
     Attributes:
         name: controller, webhook or node.
@@ -61,7 +61,7 @@ class Process:
 
     @property
     def stopping(self) -> bool:
-        """Whether it was told to stop."""
+        """Whether it was asked to stop."""
         return self._stop.is_set()
 
     @contextmanager
@@ -83,11 +83,11 @@ class Process:
         self._on_stop()
 
     async def run(self, work: Callable[[], Awaitable[None]], bounds: Bounds = Bounds()) -> None:
-        """Work until told to stop (SIGTERM, SIGINT or `stop`), or until the work ends.
+        """Work until asked to stop (SIGTERM, SIGINT or `stop`), or until the work ends.
 
         Raises:
             TemporaryError: the work did not end in time and was left behind.
-            BaseException: whatever the work raises.
+            BaseException: any exception of the work.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -117,7 +117,7 @@ class Process:
         log.info("ended")
 
     async def _idle(self, seconds: float) -> bool:
-        """Wait until nothing is in hand; whether that came about in time."""
+        """Wait until nothing is in progress; whether that happened in time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self._in_flight:
@@ -147,9 +147,9 @@ def spare_what_is_loaded() -> None:
     """Take everything that is in memory by now out of the garbage collector's sight; called once all is imported.
 
     It stays as long as the process anyway, and a full collection of it takes 30 to 60 ms in which nothing else is done.
-    What the start needed and nothing holds any more goes back to the kernel. So does the code of libraries: most of
-    what the start ran (10 MiB of the CEL engine, TLS and Python itself) never runs again, and what does is mapped again
-    from the kernel's cache of files when it is called.
+    Memory that only the start needed is returned to the kernel. So is the code of libraries: most of the code of the
+    start (10 MiB of the CEL engine, TLS and Python itself) never runs again, and the rest is mapped again from the
+    kernel's cache of files when it is called.
     """
     gc.collect()
     gc.freeze()

@@ -1,7 +1,7 @@
-"""What every process tells over HTTP about how it is: /metrics, /healthz and /readyz.
+"""The status of every process over HTTP: /metrics, /healthz and /readyz.
 
 Started by `netdra.cli.daemons` for every daemon; the webhook gives the same answers on its own port. It answers GET
-alone, has no secret to tell, and is not authenticated: who may reach it is stated by the address it listens on. On a
+alone, has no secrets, and is not authenticated: the address it listens on decides which clients reach it. On a
 unix socket it is asked by `netdra.ops.probe`.
 """
 
@@ -35,7 +35,7 @@ def address(text: str) -> tuple[str, int] | None:
     """Where to listen: `:8080`, `127.0.0.1:8080`, `[::1]:8080`; None for "", which is nowhere.
 
     Raises:
-        InvalidInputError: it is none of these.
+        InvalidInputError: the text has another form.
     """
     if not text:
         return None
@@ -46,7 +46,7 @@ def address(text: str) -> tuple[str, int] | None:
 
 
 def probed(health: ProcessHealth, request: HTTPRequest) -> Answer:
-    """The answer to one of `PROBES`: `ok` or what is not; with `?verbose` every check, as JSON."""
+    """The answer to one of `PROBES`: `ok` or the failed checks; with `?verbose` every check, as JSON."""
     report: Report = health.liveness() if request.path == "/healthz" else health.readiness()
     status = HTTPStatus.OK if report.ok else HTTPStatus.SERVICE_UNAVAILABLE
     if "verbose" in parse_qs(request.query, keep_blank_values=True):
@@ -56,11 +56,11 @@ def probed(health: ProcessHealth, request: HTTPRequest) -> Answer:
 
 @dataclass(frozen=True)
 class Told:
-    """What is told of a process.
+    """The status of a process that the server shows.
 
     Attributes:
         health: its checks.
-        catalogues: what it measures.
+        catalogues: its metrics.
         instance: its pod's uid, or "": another process may have the same address later.
     """
 

@@ -1,4 +1,4 @@
-"""What netdra adds to a step's configuration: the allocated device, or that the step's interfaces are in the pod.
+"""netdra's additions to a step's configuration: the allocated device, or the place of the step's interfaces in the pod.
 
 A topology's author does not know which device the scheduler will give, nor how much of its PF's link. Plugins that
 take a PCI address get it as `deviceID`, if the device is the claim's alone: to them it means "move this device"
@@ -71,8 +71,8 @@ def completed(graph: Graph, step: Step, device: PlannedDevice | None) -> Mapping
     """The step's configuration with the places of its interfaces, which its author need not, or must not, write.
 
     A root step gets the interface of its allocated device. A derived step gets the interface of the only step before
-    it. The program of a derived step is also told that its interfaces are in the pod, or which device came into it.
-    Parameters that a program reads otherwise than netdra are translated.
+    it. The program of a derived step also gets the place of its interfaces in the pod, or the device that came into it.
+    Parameters that a program reads differently from netdra are translated.
 
     Raises:
         InvalidInputError: the configuration names another interface than the allocated one.

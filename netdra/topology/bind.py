@@ -1,7 +1,7 @@
-"""Allocated claims and topologies -> plans: what is run in a pod, with the device of each root step.
+"""Allocated claims and topologies -> plans: the steps to run in a pod, with the device of each root step.
 
 Called at Prepare for a claim and at the pod's start for all of its claims, by the lab and by `netdra render`. Plans are
-complete: running and undoing one needs no further question to anybody (decision D13).
+complete: running and undoing one needs no further input (decision D13).
 """
 
 from __future__ import annotations
@@ -420,7 +420,7 @@ def _plain(claim: ResourceClaim, result: DeviceRequestAllocationResult, known: _
 
 
 def _keep(graph: Graph, step: Step, device: PlannedDevice | None) -> tuple[Keep, ...] | None:
-    """What a step's device keeps; None for what its policy states. A bond's member has no addresses of its own."""
+    """The parts that a step's device keeps; None for its policy's choice. A bond's member has no addresses."""
     by_policy = step.keep is None and device is not None and device.keep
     if by_policy and any(step.name in other.depend_on for other in graph.steps if other.type == _BOND):
         return ()

@@ -95,7 +95,7 @@ def is_key(root: str, key: str) -> bool:
 
 
 def near(root: str, field: str) -> str:
-    """A hint at the fact that may be meant by a word of a root that is none of its facts, or at all facts."""
+    """A hint for an unknown word of a root: the most similar fact, or all facts."""
     own = sorted(entry for place, entry in (*_PLAIN, *_KEYED) if place == root)
     if root == DEVICE and names.qualified(field) in DEFAULTS:
         return f'did you mean "{{{{ device.attributes.{field} }}}}"?'

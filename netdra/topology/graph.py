@@ -24,7 +24,7 @@ References = tuple[tuple[Path, Reference], ...]
 
 
 class Graph(msgspec.Struct, frozen=True, kw_only=True):
-    """A topology whose structure is sound; only `compile_topology` makes one.
+    """A topology with a valid structure; only `compile_topology` makes one.
 
     Attributes:
         topology: the topology's name.

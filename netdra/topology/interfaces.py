@@ -81,7 +81,7 @@ class _PlanSteps:
 def compose(plans: Sequence[Plan]) -> tuple[Plan, ...]:
     """The plans of all claims of one pod, with interfaces that are numbered over all of them.
 
-    Each claim was bound alone, so its devices are net1, net2 … whatever other claims the pod has.
+    Each claim was bound alone, so its devices are net1, net2 …, independent of other claims of the pod.
 
     Raises:
         InvalidInputError: interfaces of two claims have one name.
@@ -231,7 +231,7 @@ def is_open(name: str) -> bool:
 
 
 def _never_fits(text: str) -> str:
-    """Why a name with facts cannot be an interface's, whatever these are, or ""."""
+    """Why a name with facts cannot be an interface's, with any values of these, or ""."""
     literal = "".join(part if isinstance(part, str) else "1" for part in references.parse(text))
     if len(literal.encode(errors="replace")) > MAX_IF_NAME:
         return f"interface name {quoted(text)} is longer than {MAX_IF_NAME} bytes with any value; shorten config.name"

@@ -1,7 +1,7 @@
 """Which programs a topology's steps run beside those that a device's `supportedCNIs` describes (decision D45).
 
 A device lists the plugins that can attach it, so a class asks for its root step's type. Later steps and IPAM plugins
-run on the node, whatever the device: nodes reports which of them they lack, and classes skip those nodes' devices.
+run on the node, for any device: nodes report which of them they lack, and classes skip those nodes' devices.
 Pure; called by `classes` for a topology, and by the node for all of the cluster.
 """
 
@@ -23,7 +23,7 @@ _IPAM_TYPE: Path = ("config", "ipam", "type")
 def run_by(step: Step) -> Iterator[tuple[str, Path]]:
     """The programs that a step runs, each with the place in the step that names it.
 
-    What is not a plugin's name, or known only with a claim's parameters, is left out.
+    Names that are not plugins', or are known only with a claim's parameters, are left out.
     """
     if not step.is_builtin and is_plugin_name(step.type):
         yield step.type, ("type",)

@@ -170,7 +170,7 @@ def together(configs: Iterable[ParameterValues], ordinal: int | None) -> dict[st
 
     Args:
         configs: the configurations.
-        ordinal: the pod's in its StatefulSet; None if it has none.
+        ordinal: the pod's in its StatefulSet; None outside of one.
 
     Raises:
         InvalidInputError: a value is given twice, or none exists for the pod.
@@ -217,7 +217,7 @@ def _of_pod(name: str, values: Sequence[Any], ordinal: int | None) -> Any:
 
 
 def _declaration(parameter: DeclaredParameter) -> Iterator[tuple[str, str, str]]:
-    """The errors of one declaration, each with the field, the error, and what to do."""
+    """The errors of one declaration, each with the field, the error, and the next step."""
     kind, form = parameter.type, parameter.format
     is_text, is_list, is_number = "string" in kind, kind == "[]string", kind == "integer"
     for field, value, suits in (

@@ -61,7 +61,7 @@ def parameters(opaque: OpaqueDeviceConfiguration | None, origin: str) -> DeviceP
 
 
 def only(configs: Iterable[OpaqueDeviceConfiguration | None], origin: str) -> DeviceParameters | None:
-    """The only `DeviceParameters` of a class's opaque configurations; None if they have none.
+    """The only `DeviceParameters` of a class's opaque configurations; None without any.
 
     Args:
         configs: from a class or an allocation.

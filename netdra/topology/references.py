@@ -95,7 +95,7 @@ class Reference(msgspec.Struct, frozen=True):
 
     @property
     def described(self) -> str:
-        """What its value is, in words."""
+        """Its value, in words."""
         if (fact := self.fact) is not None:
             return fact.described
         return _SAMPLES.get(self.field, ("", "a list"))[1]
@@ -139,7 +139,7 @@ _SAMPLES: Mapping[str, tuple[str, str]] = {
 
 
 def samples(parts: Sequence[str | Reference]) -> tuple[str, ...]:
-    """Examples of what a text with references may become, in the right form; more than one only with facts."""
+    """Examples of the values of a text with references, in the right form; more than one only with facts."""
     known = [part.fact if isinstance(part, Reference) else None for part in parts]
     count = max((len(fact.samples) for fact in known if fact is not None), default=1)
     return tuple(
@@ -344,7 +344,7 @@ _LIKE_PARAMETERS = 0.8
 
 
 def _rewritten(inside: str) -> str:
-    """A hint at the reference that may be meant by a text that is none."""
+    """A hint for a text that is not a reference: the most similar one."""
     for root in facts.ROOTS:
         if re.search(rf"\b{root}s?\.", inside):
             return f"write one of {', '.join(facts.of_root(root))}, and nothing else between the braces"

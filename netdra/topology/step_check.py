@@ -66,7 +66,7 @@ def examine_step(topology: str, at: int, step: Step) -> Iterator[Finding]:
 
 
 def _keep(step: Step) -> Iterator[Finding]:
-    """The errors in what the device is to keep of its configuration on the node; paths begin in the step."""
+    """The errors in the choice of configuration that the device keeps; paths begin in the step."""
     keep = step.keep
     if keep is None:
         return

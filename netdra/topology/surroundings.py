@@ -56,7 +56,7 @@ class _UnknownError(TemporaryError):
 
 
 def published(slices: Iterable[ResourceSlice], key: DeviceKey) -> Mapping[str, DeviceAttribute] | None:
-    """The attributes of one of the driver's devices, from the newest generation of its pool; None if it has none."""
+    """The attributes of one of the driver's devices, from the newest generation of its pool; None if absent."""
     pool, device = key
     current = newest(entry for entry in slices if entry.spec.driver == names.DRIVER and entry.spec.pool.name == pool)
     devices = (entry for part in current.get(pool, ()) for entry in part.spec.devices)

@@ -1,7 +1,8 @@
 """The users of a topology: the claims that were allocated through its DeviceClasses.
 
-A claim keeps the configuration of its classes from the moment of its allocation, so it names its topology whatever
-becomes of the classes later. Asked at admission, before a topology is changed, and by the controller for its status.
+A claim keeps the configuration of its classes from the moment of its allocation, so it names its topology independent
+of what becomes of the classes later. Asked at admission, before a topology is changed, and by the controller for its
+status.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class ConfigError(InvalidInputError):
 
 
 class _Budget:
-    """What is left of a walk's limits."""
+    """The rest of a walk's limits."""
 
     __slots__ = ("characters", "values")
 

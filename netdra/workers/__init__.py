@@ -1,5 +1,5 @@
-"""Processes for what is untrusted and costly, in time and memory that are limited.
+"""Processes for untrusted and costly work, with limits of time and memory.
 
 `process` is what such a process does · `pool` keeps a few of them and asks. The webhook and the controller each state
-what is asked and answered, in a module of their own that the pool starts.
+the question and the answer, in a module of their own that the pool starts.
 """

@@ -1,4 +1,4 @@
-"""A process gives up what it does not need any more: to open, connect, start, or signal anything.
+"""A process drops the rights that it no longer needs: to open, connect, start, or signal anything.
 
 Called by `netdra.workers.process` when all that a worker needs is loaded. From then on it reads tasks, computes, and
 writes answers; an attacker who takes it over by a task has nothing else either: not the token of its pod, nor its
@@ -102,7 +102,7 @@ class _Program(ctypes.Structure):
 
 
 def confine() -> str:
-    """Give everything up that is not computing; why that is not possible here, or "".
+    """Drop all rights except computing; the reason why that is not possible here, or "".
 
     Without the filter, where the kernel or the machine has none, what limits can hold is held anyway.
     """

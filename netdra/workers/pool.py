@@ -107,9 +107,9 @@ class WorkerPool:
 
         Raises:
             BusyError: no worker became free in time.
-            LateError: there is no answer in time.
+            LateError: no answer came in time.
             EndedError: the worker ended.
-            KilledError: somebody killed it.
+            KilledError: it was killed.
         """
         try:
             async with asyncio.timeout(PATIENCE):
@@ -197,7 +197,7 @@ class WorkerPool:
 
 
 async def _is_killed(process: Process) -> bool:
-    """Whether a process was ended by SIGKILL; one that is still there was not."""
+    """Whether a process was ended by SIGKILL; a running one was not."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_END_SECONDS):
             await process.wait()
@@ -209,7 +209,7 @@ async def _ask(process: Process, task: object) -> bytes:
 
     Raises:
         OSError, asyncio.IncompleteReadError: the worker ended.
-        ValueError: its answer is none.
+        ValueError: its answer is not valid.
     """
     assert process.stdin is not None
     assert process.stdout is not None

@@ -1,10 +1,10 @@
-"""What a worker process does: one task after the other, in memory that is limited.
+"""A worker process: one task after the other, in limited memory.
 
 Called by the modules that are started as workers (`netdra.admission.worker`, `netdra.controller.worker`). Tasks come by
 standard input, answers go to standard output, each as four bytes of length and JSON. A worker states first that it is
 ready, and ends when its input does. It has no connection to anything else, and none can be made (`confine`): a task
-that ends it, or keeps it too long, costs one answer. It ends by itself when an allocation failed: what is left of such
-a process is nothing to trust another answer to.
+that ends it, or keeps it too long, costs one answer. It ends by itself when an allocation failed: such
+a process cannot be trusted with another task.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def main(
 
     Args:
         answer: a task, as JSON, to its answer.
-        samples: tasks that are done before the first one comes, for what is made once makes that one wait: the CEL
-            engine alone takes 40 to 80 ms. Of what is in memory then the garbage collector inspects nothing again.
-        load: loads what would be loaded when a task needs it first: then it can open nothing any more.
+        samples: tasks that are done before the first one comes, so that it does not wait for one-time work: the CEL
+            engine alone takes 40 to 80 ms. The garbage collector does not inspect that memory again.
+        load: loads modules that a task would load first: later it can no longer open files.
     """
     resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY, MAX_MEMORY))
     load()
