@@ -44,9 +44,9 @@ DEVICES = NODE.gauge("netdra_published_devices", "Devices that this node publish
 TAINTED = NODE.gauge("netdra_published_tainted_devices", "Devices that are published with a taint of netdra.")
 LEFT_OUT = NODE.gauge(
     "netdra_devices_left_out",
-    "Devices that are not published; reason is feature-gate (disabled), limit (of the API), name-taken, in-use (allocated "
-    "devices use their counters), refused (by the API server), policy-failed (one for each interface on which an "
-    "expression fails), policy-invalid (one for each error of a policy).",
+    "Devices that are not published; reason is feature-gate (disabled), limit (of the API), name-taken, in-use "
+    "(allocated devices use their counters), refused (by the API server), policy-failed (one for each interface "
+    "on which an expression fails), policy-invalid (one for each error of a policy).",
     "reason",
 )
 SLICE_WRITES = NODE.counter(

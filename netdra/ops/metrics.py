@@ -156,9 +156,7 @@ class Values:
 
 PROCESS = Catalogue("Every process")
 INFO = PROCESS.gauge("netdra_build_info", "1; the labels contain the version of netdra.", "version", "process")
-LOOP_DELAY = PROCESS.histogram(
-    "netdra_event_loop_delay_seconds", "Delay of the event loop, measured once a second."
-)
+LOOP_DELAY = PROCESS.histogram("netdra_event_loop_delay_seconds", "Delay of the event loop, measured once a second.")
 IN_FLIGHT = PROCESS.gauge("netdra_in_flight", "Requests and other work in progress.")
 LOG_LINES = PROCESS.counter("netdra_log_lines_total", "Lines logged, including suppressed repeats.", "level")
 
