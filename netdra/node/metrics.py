@@ -23,16 +23,16 @@ NODE = Catalogue("Node")
 # Discovery.
 READ_SECONDS = NODE.histogram(
     "netdra_discovery_read_duration_seconds",
-    "Reading the kernel; trigger is event (what a change concerns) or scan (everything).",
+    "Reading the kernel; trigger is event (changed interfaces) or scan (all interfaces).",
     "trigger",
 )
-KERNEL_EVENTS = NODE.counter("netdra_discovery_events_total", "Events of the kernel that were taken in.")
+KERNEL_EVENTS = NODE.counter("netdra_discovery_events_total", "Events received from the kernel.")
 SCANS = NODE.counter("netdra_discovery_scans_total", "Full readings of the kernel.")
 OVERFLOWS = NODE.counter("netdra_discovery_overflows_total", "How often the kernel dropped events; a scan follows.")
 STALE = NODE.gauge(
     "netdra_discovery_stale",
-    "1 while the last full reading of the kernel failed, links changed during it, or events were lost since, else 0: "
-    "events are followed, but something may be missing until a reading succeeds.",
+    "1 if the last full reading of the kernel failed, links changed during it, or events were lost since then, else 0. "
+    "Events are still processed, but interfaces may be missing until a reading succeeds.",
 )
 INTERFACES = NODE.gauge("netdra_discovery_interfaces", "Interfaces and VFs of this node.", "type")
 UNREADABLE_FACTS = NODE.gauge("netdra_discovery_unreadable_facts", "Facts of interfaces that could not be read.")
@@ -44,30 +44,30 @@ DEVICES = NODE.gauge("netdra_published_devices", "Devices that this node publish
 TAINTED = NODE.gauge("netdra_published_tainted_devices", "Devices that are published with a taint of netdra.")
 LEFT_OUT = NODE.gauge(
     "netdra_devices_left_out",
-    "Devices that are not published; reason is feature-gate (off), limit (of the API), name-taken, in-use (what claims "
-    "hold leaves them no counters), refused (by the API server), policy-failed (once an interface that its expression "
-    "fails on), policy-invalid (once an error of it).",
+    "Devices that are not published; reason is feature-gate (disabled), limit (of the API), name-taken, in-use "
+    "(allocated devices use their counters), refused (by the API server), policy-failed (one for each interface "
+    "on which an expression fails), policy-invalid (one for each error of a policy).",
     "reason",
 )
 SLICE_WRITES = NODE.counter(
     "netdra_publisher_writes_total", "ResourceSlices written; verb is create, update, delete.", "verb"
 )
-PUBLISHER_ROUNDS = NODE.counter("netdra_publisher_rounds_total", "Comparisons of wanted and present slices.", OUTCOME)
+PUBLISHER_ROUNDS = NODE.counter("netdra_publisher_rounds_total", "Comparisons of desired and stored slices.", OUTCOME)
 OVERTAKEN = NODE.counter("netdra_publisher_overtaken_total", "Pools that another client changed before the write.")
 DROPPED = NODE.counter(
     "netdra_publisher_dropped_fields_total", "Fields that the API server did not keep, by its feature gate.", "gate"
 )
 REGISTRY_CALLS = NODE.counter(
     "netdra_registry_calls_total",
-    "Registrations by the device registry's socket; outcome is granted or refused.",
+    "Registrations through the device registry's socket; outcome is granted or refused.",
     "outcome",
 )
-REGISTRY_REGISTRATIONS = NODE.gauge("netdra_registry_registrations", "Registrations of the device registry that hold.")
+REGISTRY_REGISTRATIONS = NODE.gauge("netdra_registry_registrations", "Valid registrations of the device registry.")
 REPORTS = NODE.counter("netdra_reports_total", "Writes of this node's NodeNetwork.")
 REPORT_FAILURES = NODE.counter("netdra_report_failures_total", "Writes of this node's NodeNetwork that failed.")
 PUBLISH_SECONDS = NODE.histogram(
     "netdra_publish_delay_seconds",
-    "From reading a change of the kernel until the API server has all that came of it.",
+    "Time from reading a change of the kernel until the API server has stored all resulting slices.",
     buckets=SLOW,
 )
 
@@ -79,20 +79,20 @@ UNPREPARE_SECONDS = NODE.histogram(
     "netdra_claim_unprepare_duration_seconds", "Unpreparing one claim.", OUTCOME, buckets=SLOW
 )
 PREPARED = NODE.gauge("netdra_claims_prepared", "Claims that are prepared on this node.")
-REGISTERED = NODE.gauge("netdra_kubelet_registered", "1 while the kubelet has this driver registered, else 0.")
+REGISTERED = NODE.gauge("netdra_kubelet_registered", "1 while this driver is registered with the kubelet, else 0.")
 REGISTRATIONS = NODE.counter("netdra_kubelet_registrations_total", "Registrations with the kubelet.", OUTCOME)
 STATUS_WRITES = NODE.counter("netdra_claim_status_writes_total", "Device statuses written to claims.", OUTCOME)
 
 # Sandboxes and the runtime.
 HOOK_SECONDS = NODE.histogram(
     "netdra_nri_hook_duration_seconds",
-    "Answering the runtime; hook is run, stop, remove or synchronize.",
+    "Duration of a call of the container runtime; hook is run, stop, remove or synchronize.",
     "hook",
     OUTCOME,
     buckets=FAST,
 )
-NRI_CONNECTED = NODE.gauge("netdra_nri_connected", "1 while the runtime has this plugin connected, else 0.")
-NRI_CONNECTIONS = NODE.counter("netdra_nri_connections_total", "Connections to the runtime that were made.")
+NRI_CONNECTED = NODE.gauge("netdra_nri_connected", "1 while this plugin is connected to the container runtime, else 0.")
+NRI_CONNECTIONS = NODE.counter("netdra_nri_connections_total", "Connections to the container runtime.")
 ATTACH_SECONDS = NODE.histogram(
     "netdra_attach_duration_seconds", "Attaching all networks of a pod, including the undo after a failure.", OUTCOME
 )
@@ -100,7 +100,7 @@ DETACH_SECONDS = NODE.histogram("netdra_detach_duration_seconds", "Detaching a p
 ATTACHMENTS = NODE.gauge("netdra_attachments", "Sandboxes that have networks of netdra.")
 HELD_NAMESPACES = NODE.gauge(
     "netdra_held_namespaces",
-    "Network namespaces of sandboxes that are held so that none ends with a device of the node in it.",
+    "Network namespaces of sandboxes that netdra keeps open until the node's devices are out of them.",
 )
 REPAIRS = NODE.counter(
     "netdra_attachments_repaired_total", "Sandboxes that Synchronize found without their network.", OUTCOME
@@ -113,35 +113,35 @@ ORPHANS = NODE.counter(
 )
 UNKNOWN = NODE.counter(
     "netdra_sandbox_looks_unknown_total",
-    "Looks at whether a sandbox's network namespace exists that the kernel did not answer, such as for want of file "
-    "descriptors; nothing is undone, and it is looked at again.",
+    "Checks whether a sandbox's network namespace exists that the kernel did not answer, e.g. without free file "
+    "descriptors; nothing is undone, and the check is repeated.",
 )
-HELD = NODE.gauge("netdra_held_devices", "Devices that claims of this node have; each pooled VF counts.")
+HELD = NODE.gauge("netdra_held_devices", "Devices that are in use by claims of this node; each pooled VF counts.")
 STUCK = NODE.gauge("netdra_held_devices_in_trouble", "Devices that could not be released yet; each pooled VF counts.")
 
 CIRCUITS_OPEN = NODE.gauge(
     "netdra_plugin_left_alone",
-    "1 for a CNI plugin that did not answer in time: its pods are refused at once until it is tried again, else 0.",
+    "1 for a CNI plugin that did not answer in time: its pods are rejected at once until the next try, else 0.",
     "type",
 )
 
 # Chains.
 STEP_SECONDS = NODE.histogram(
     "netdra_chain_step_duration_seconds",
-    "One step of a chain that was done; action is add or del, type the step's CNI type.",
+    "Duration of one successful step; action is add or del, type is the step's CNI type.",
     "type",
     "action",
 )
 STEP_FAILURES = NODE.counter(
     "netdra_chain_step_failures_total",
-    "Steps that were not done; reason is permanent, temporary or defect, and undo-failed or undo-left in taking down.",
+    "Failed steps; reason is permanent, temporary or defect, and undo-failed or undo-left for an undo.",
     "type",
     "reason",
 )
 RESTORED = NODE.counter(
     "netdra_chain_devices_restored_total",
-    "Devices that a step's plugin left otherwise than they were; outcome is ok (netdra restored it) or permanent (it "
-    "could not, and nobody else gets the device).",
+    "Devices that a step's plugin did not restore; outcome is ok (netdra restored the device) or permanent (netdra "
+    "could not restore it, and no other pod gets the device).",
     "type",
     OUTCOME,
 )

@@ -156,11 +156,9 @@ class Values:
 
 PROCESS = Catalogue("Every process")
 INFO = PROCESS.gauge("netdra_build_info", "1; the labels contain the version of netdra.", "version", "process")
-LOOP_DELAY = PROCESS.histogram(
-    "netdra_event_loop_delay_seconds", "By how much the event loop is late, looked at once a second."
-)
-IN_FLIGHT = PROCESS.gauge("netdra_in_flight", "Requests and pieces of work that have begun and not ended.")
-LOG_LINES = PROCESS.counter("netdra_log_lines_total", "Lines logged, suppressed repeats included.", "level")
+LOOP_DELAY = PROCESS.histogram("netdra_event_loop_delay_seconds", "Delay of the event loop, measured once a second.")
+IN_FLIGHT = PROCESS.gauge("netdra_in_flight", "Requests and other work in progress.")
+LOG_LINES = PROCESS.counter("netdra_log_lines_total", "Lines logged, including suppressed repeats.", "level")
 
 # RSS, CPU, descriptors, start time (process_*) and Python's own (python_*).
 for _collector in (ProcessCollector, PlatformCollector, GCCollector):
