@@ -23,7 +23,7 @@ MAX_FAILURE = 1024
 
 
 class CELDeviceSelector(Wire, frozen=True):
-    """A CEL expression that is true for the devices that are meant."""
+    """A CEL expression that is true for the selected devices."""
 
     expression: str
 
@@ -51,7 +51,7 @@ class CapacityRequirements(Wire, frozen=True):
 
 
 class ExactDeviceRequest(Wire, frozen=True):
-    """Devices of one class: `count` of them, or all that there are."""
+    """Devices of one class: `count` of them, or all."""
 
     device_class_name: str
     selectors: tuple[DeviceSelector, ...] = ()
@@ -75,7 +75,7 @@ class DeviceSubRequest(Wire, frozen=True):
 
 
 class DeviceRequest(Wire, frozen=True):
-    """One named wish of a claim: exactly this, or the first of several that can be had."""
+    """One named request of a claim: exactly this, or the first available of several."""
 
     name: str
     exactly: ExactDeviceRequest | None = None
@@ -83,7 +83,7 @@ class DeviceRequest(Wire, frozen=True):
 
 
 class DeviceConstraint(Wire, frozen=True):
-    """What the devices of several requests must have in common, or must not; no requests means all of the claim."""
+    """A constraint on the devices of several requests, to be equal or distinct; no requests means all of the claim."""
 
     requests: tuple[str, ...] = ()
     match_attribute: str | None = None
@@ -105,7 +105,7 @@ class DeviceClaimConfiguration(Wire, frozen=True):
 
 
 class DeviceClaim(Wire, frozen=True):
-    """What a claim asks for."""
+    """The requests of a claim."""
 
     requests: tuple[DeviceRequest, ...] = ()
     constraints: tuple[DeviceConstraint, ...] = ()
@@ -157,7 +157,7 @@ class AllocationResult(Wire, frozen=True):
 
 
 class ResourceClaimConsumerReference(Wire, frozen=True):
-    """Who uses the claim: a pod as a rule."""
+    """The user of the claim: usually a pod."""
 
     resource: str
     name: str
@@ -166,7 +166,7 @@ class ResourceClaimConsumerReference(Wire, frozen=True):
 
 
 class NetworkDeviceData(Wire, frozen=True):
-    """What a network device became inside the pod; addresses in CIDR notation."""
+    """A network device inside the pod; addresses in CIDR notation."""
 
     interface_name: str = ""
     ips: tuple[str, ...] = ()
@@ -174,7 +174,7 @@ class NetworkDeviceData(Wire, frozen=True):
 
 
 class AllocatedDeviceStatus(Wire, frozen=True):
-    """What the driver states of one allocated device. The API server writes `conditions: null` where none exist."""
+    """The driver's status of one allocated device. The API server writes `conditions: null` where none exist."""
 
     driver: str
     pool: str
@@ -186,7 +186,7 @@ class AllocatedDeviceStatus(Wire, frozen=True):
 
 
 class ResourceClaimStatus(Wire, frozen=True):
-    """The allocation, who uses it, and what the drivers report."""
+    """The allocation, its users, and the reports of drivers."""
 
     allocation: AllocationResult | None = None
     reserved_for: tuple[ResourceClaimConsumerReference, ...] = ()
@@ -204,7 +204,7 @@ class ResourceClaim(Wire, frozen=True, omit_defaults=False):
 
     @property
     def reference(self) -> ClaimReference:
-        """What it is called."""
+        """The full name."""
         return ClaimReference(namespace=self.metadata.namespace, name=self.metadata.name, uid=self.metadata.uid)
 
 
@@ -250,7 +250,7 @@ class ClaimUseStatus(Wire, frozen=True):
 
 
 class ClaimUse(Wire, frozen=True):
-    """As much of a ResourceClaim as tells what it uses: a cluster has many, and most are other drivers'."""
+    """The part of a ResourceClaim with the devices that it uses: a cluster has many, and most are other drivers'."""
 
     metadata: ObjectMeta
     status: ClaimUseStatus = ClaimUseStatus()
@@ -272,7 +272,7 @@ class DeviceData(Wire, frozen=True):
 
 
 class DeviceReadiness(Wire, frozen=True):
-    """As much of a driver's report on an allocated device as tells whether the device is ready."""
+    """The part of a driver's report on an allocated device with its readiness."""
 
     driver: str = ""
     pool: str = ""
@@ -316,7 +316,7 @@ def _failed(device: DeviceReadiness, failure: DeviceCondition) -> DeviceReadines
 class WatchedClaimMeta(ObjectMeta, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A claim's metadata without labels, annotations and finalizers, which a controller of many claims does not read.
 
-    No field of Kubernetes begins with a dash, so these are never in what is read.
+    No field of Kubernetes begins with a dash, so these are never read.
     """
 
     labels: Mapping[str, str] = msgspec.field(default=_NOTHING, name="-labels")
@@ -325,20 +325,20 @@ class WatchedClaimMeta(ObjectMeta, frozen=True, kw_only=True, rename="camel", om
 
 
 class WatchedClaim(ClaimUse, frozen=True):
-    """As much of a ResourceClaim as tells what it uses, and which of its devices are not ready."""
+    """The part of a ResourceClaim with the devices that it uses, and which of them are not ready."""
 
     metadata: WatchedClaimMeta
     status: WatchedClaimStatus = WatchedClaimStatus()
 
 
 class ClaimStateStatus(ClaimUseStatus, frozen=True):
-    """Whether the claim is allocated, and what drivers state of its devices."""
+    """Whether the claim is allocated, and the drivers' statuses of its devices."""
 
     devices: tuple[AllocatedDeviceStatus, ...] = ()
 
 
 class ClaimState(ClaimUse, frozen=True):
-    """As much of a ResourceClaim as tells what it uses, and whether a pod has it."""
+    """The part of a ResourceClaim with the devices that it uses, and whether a pod has it."""
 
     status: ClaimStateStatus = ClaimStateStatus()
 
@@ -366,7 +366,7 @@ class DeviceClassConfiguration(Wire, frozen=True):
 
 
 class DeviceClassSpec(Wire, frozen=True):
-    """Which devices the class is of, and what they carry."""
+    """The devices of the class, and their configuration."""
 
     selectors: tuple[DeviceSelector, ...] = ()
     config: tuple[DeviceClassConfiguration, ...] = ()

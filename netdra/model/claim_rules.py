@@ -1,4 +1,4 @@
-"""What the API server rejects in the claims, templates and DeviceClasses of files.
+"""The API server's rules for the claims, templates and DeviceClasses of files.
 
 Called by `netdra.model.documents`. The rules are those of Kubernetes 1.37 (pkg/apis/resource/validation). An object
 that comes from the API server has passed them. CEL expressions are compiled by `netdra.topology.selectors`.
@@ -166,7 +166,7 @@ def _too_many(entries: Sequence[object], noun: str, hint: str, path: Path) -> It
 
 
 def _names_of(request: DeviceRequest) -> list[str]:
-    """By what constraints and configurations can name a request."""
+    """The names of a request in constraints and configurations."""
     return [request.name, *(f"{request.name}/{choice.name}" for choice in request.first_available)]
 
 

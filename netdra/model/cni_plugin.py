@@ -1,7 +1,7 @@
 """CNIPlugin (networking.dra.io/v1alpha1, cluster-scoped): a CNI plugin that netdra installs on the nodes from an image.
 
 Written by the platform team, carried out by the controller: a DaemonSet that installs the binary, and the
-CNIPluginSchema that the image holds beside it. The object's name is the plugin's, so that there is one of each type.
+CNIPluginSchema that the image holds beside it. The object's name is the plugin's, so that each type has one object.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class CNIPlugin(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
 
 class DescribedPlugin(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What an image's binary is, as a node tells the controller in the termination message of a container.
+    """An image's binary, as a node reports it to the controller in the termination message of a container.
 
     Attributes:
         digest: the binary's SHA-256.
@@ -167,7 +167,7 @@ class DescribedPlugin(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
 
     @classmethod
     def of_text(cls, text: str) -> DescribedPlugin | None:
-        """What a container told; None if it is something else."""
+        """The report of a container; None for another text."""
         return _described(text)
 
 

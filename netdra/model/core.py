@@ -105,7 +105,7 @@ class NodeTaint(Wire, frozen=True):
 
 
 class NodeState(Wire, frozen=True):
-    """What a node's kubelet and its administrators state of it."""
+    """A node's state, from its kubelet and its administrators."""
 
     conditions: tuple[NodeCondition, ...] = ()
 

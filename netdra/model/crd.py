@@ -33,14 +33,14 @@ AGE = Column(name="Age", type="date", path=".metadata.creationTimestamp")
 
 
 class CustomKind(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind as Kubernetes is to know it.
+    """One kind in its form for Kubernetes.
 
     Attributes:
         type: the type of its objects; its name is the kind.
         plural: the name in URLs and on the command line.
         short_names: what to type instead.
         columns: what `kubectl get` shows.
-        extensions: path in the schema -> what is added there. `a.b` is a property, `[]` a list's items, `*` a map's
+        extensions: path in the schema -> the additions there. `a.b` is a property, `[]` a list's items, `*` a map's
             values; nothing is the object itself.
         group: the API group.
         namespaced: whether its objects are in namespaces.
@@ -70,7 +70,7 @@ def rule(expression: str, message: str) -> Mapping[str, str]:
 
 
 def rules(*several: Mapping[str, str]) -> Extension:
-    """What must hold of the value at hand."""
+    """The rules for the present value."""
     return {"x-kubernetes-validations": [dict(one) for one in several]}
 
 

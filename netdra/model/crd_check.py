@@ -1,7 +1,7 @@
 """A plain object against its kind's CustomResourceDefinition: values that the API server refuses by the schema alone.
 
-Called by `netdra validate`. Pure. Types and fields are `netdra.model.reasons`' business, and what a schema states in
-CEL is that of the kind's own check. Patterns are RE2's: they know ASCII alone, and `$` is the end of the text.
+Called by `netdra validate`. Pure. Types and fields are `netdra.model.reasons`' business, and the CEL rules of a schema
+are those of the kind's own check. Patterns are RE2's: they know ASCII alone, and `$` is the end of the text.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def findings(value: Any) -> list[Finding]:
 
 
 def _of_plugin(value: dict[str, Any]) -> Iterator[Finding]:
-    """What the definition of CNIPlugins states in CEL."""
+    """The CEL rules in the definition of CNIPlugins."""
     spec, metadata = value.get("spec"), value.get("metadata")
     if value["kind"] != kinds.CNI_PLUGIN.type.__name__ or not isinstance(spec, dict) or not isinstance(metadata, dict):
         return
@@ -126,7 +126,7 @@ def _out_of_range(value: float, schema: Schema) -> str:
 
 
 def _described(field: str | int, schema: Schema) -> str:
-    """What a field is for: the first sentence of its description."""
+    """The purpose of a field: the first sentence of its description."""
     description = schema.get("description", "")
     return f"{field}: {_SENTENCE.split(description)[0].removesuffix('.')}" if description else ""
 

@@ -1,4 +1,4 @@
-"""CustomDevice (networking.dra.io/v1alpha1, cluster-scoped): what a provider adds to what the kernel states of devices.
+"""CustomDevice (networking.dra.io/v1alpha1, cluster-scoped): a provider's additions to the kernel's facts of devices.
 
 The same as a call of the node's device registry, but as an object: written by the devices' provider, applied
 by the node daemon. Its attributes and capacities are published as `<provider>/<name>`, so they never stand in

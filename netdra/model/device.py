@@ -1,6 +1,6 @@
-"""What exposure decides: the devices to offer, the counters that keep them apart, and the reason for each decision.
+"""The decisions of exposure: the devices to offer, their counters for exclusion, and the reason for each decision.
 
-Made by `netdra.exposure`, packed into ResourceSlices by `netdra.slices`, told to the user by `netdra explain`.
+Made by `netdra.exposure`, packed into ResourceSlices by `netdra.slices`, shown to the user by `netdra explain`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from netdra.model.resource import DeviceAttribute, DeviceCapacity, DeviceTaint
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):
-    """What the API server takes (decisions D1, D6); the defaults are those of Kubernetes 1.37.
+    """The features of the API server (decisions D1, D6); the defaults are those of Kubernetes 1.37.
 
     Attributes:
         partitionable_devices: shared counters (gate DRAPartitionableDevices).
@@ -36,7 +36,7 @@ DEFAULT_FEATURES = Features()
 
 
 class Lane(msgspec.Struct, frozen=True, kw_only=True):
-    """What a device of pooled VFs stands for (decision D53).
+    """The VFs behind a device of pooled VFs (decision D53).
 
     Attributes:
         interface: the facts that its VFs share, under the device's name.
@@ -95,12 +95,13 @@ Outcome = Literal["wins", "excludes", "outranked", "overruled", "no-match", "oth
 
 
 class PolicyVerdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """What one policy states about one interface.
+    """The verdict of one policy on one interface.
 
     Attributes:
         outcome: `wins` (it makes a device), `excludes`, `outranked` (by a policy of the same suffix), `overruled`
-            (an exclude stands against it, or the built-in protection of what the host needs), `no-match`, `other-node`,
-            `failed` (its expression failed on this interface), `invalid` (the policy itself cannot be used).
+            (an exclude stands against it, or the built-in protection of the host's interfaces), `no-match`,
+            `other-node`, `failed` (its expression failed on this interface), `invalid` (the policy itself cannot be
+            used).
         detail: the reason in words, with expression and position where CEL failed.
         by: of one that is outranked, the policy that makes the device instead.
     """
@@ -147,7 +148,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
         interface: the interface's identity; `if_name` and `device_name` are how it is called.
         exposed: the names of the devices that it became; none means hidden.
         reason: the decision in one sentence.
-        hidden: why there are no devices, as one word for programs; None if there are some.
+        hidden: the reason for no devices, as one word for programs; None with devices.
         verdicts: every policy, in the order of their names.
         pooled: the devices of pooled VFs that it is one VF of: a claim of one of them may get it, or another VF.
     """
@@ -172,7 +173,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Something an administrator should fix: a policy that fails or cannot be used, a device left out.
 
     Attributes:
-        policy: whose it is, "" if nobody's.
+        policy: the policy concerned, "" without one.
         message: what is wrong, in words.
         interface: the identity of the interface that it is about, "" if it is about none.
         left_out: why there are devices less; None if nothing is left out for it.
@@ -189,10 +190,10 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ExposureResult(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a node offers, and why. Devices are in the order in which they are published.
+    """The devices that a node offers, and why. Devices are in the order in which they are published.
 
     Attributes:
-        outcomes: what became of what providers state of these devices.
+        outcomes: the outcomes of providers' registrations for these devices.
     """
 
     devices: tuple[ExposedDevice, ...] = ()

@@ -21,7 +21,7 @@ class DeviceStep(
 
     Attributes:
         type: the CNI plugin.
-        config: its configuration; there are no other steps that it could refer to.
+        config: its configuration; it cannot refer to other steps.
         execution: `Binary` runs the plugin's binary even where netdra has the type built in.
     """
 
@@ -31,7 +31,7 @@ class DeviceStep(
 
 
 class DeviceParameters(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What a DeviceClass states of its devices."""
+    """The parameters of a DeviceClass for its devices."""
 
     step: DeviceStep
     api_version: Literal["networking.dra.io/v1alpha1"]

@@ -125,9 +125,9 @@ def decode(value: Any, origin: str, *, strict: bool = True) -> Document:
 
 
 def examine(value: Any, origin: str, *, strict: bool = True) -> tuple[Document | None, tuple[Finding, ...]]:
-    """One object of a known kind, and all that is wrong with how it is written.
+    """One object of a known kind, and all errors in its fields.
 
-    There are both where the names of fields are wrong: the object as it is probably meant, for what else is wrong.
+    Both are returned where names of fields are wrong: the object as it was probably intended, for further errors.
 
     Args:
         origin: where it is from, for errors.
@@ -175,7 +175,7 @@ def _missing(what: str) -> tuple[str, ...]:
 
 
 def _rejected(value: dict[str, Any], document: Document) -> Iterator[Finding]:
-    """What the API server rejects in an object of a file, beyond the types of its fields."""
+    """The API server's rules for an object of a file, beyond the types of its fields."""
     if "apiVersion" not in value:
         yield Finding('the field "apiVersion" is missing', f"write apiVersion: {document.api_version}", ("apiVersion",))
     if document.kind in WRITTEN_BY_DRIVERS:
@@ -266,7 +266,7 @@ def inventory(text: str, origin: str) -> Inventory:
 
 
 def is_inventory(value: object) -> bool:
-    """Whether a plain value is meant to be an inventory: it has interfaces, and no kind."""
+    """Whether a plain value is an inventory: it has interfaces, and no kind."""
     return isinstance(value, dict) and "interfaces" in value and "kind" not in value
 
 
@@ -299,7 +299,7 @@ def examine_inventory(value: Any) -> tuple[Finding, ...]:
 
 
 def plans(text: str, origin: str) -> list[Plan]:
-    """Plans as they are printed in JSON or YAML, one or several a document; a NetworkTopology is none.
+    """Plans as they are printed in JSON or YAML, one or several a document; a NetworkTopology is not a plan.
 
     Raises:
         InvalidInputError: it is neither, or breaks the schema.
@@ -343,7 +343,7 @@ def list_items(value: Any) -> list[Any] | None:
     """The items of a `List` kind, or None for any other value.
 
     Raises:
-        InvalidInputError: it is a list by its kind, and its items are none.
+        InvalidInputError: it is a list by its kind, and its items are not a list.
     """
     kind = value.get("kind") if isinstance(value, dict) else None
     if not isinstance(kind, str) or not kind.endswith("List"):

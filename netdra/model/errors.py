@@ -23,11 +23,11 @@ def sentence(what: str, hint: str) -> str:
 
 
 class NetdraError(Exception):
-    """What went wrong with which object, and what to do about it.
+    """An error of an object, and the next step.
 
     Attributes:
         what: the object and the errors in it, e.g. `NetworkTopology "x", step "bond0": mode "7" is unknown`.
-        hint: the next thing to do, or "" where `what` states it all.
+        hint: the next thing to do, or "" where `what` is sufficient.
     """
 
     def __init__(self, what: str, *, hint: str = "") -> None:
@@ -49,7 +49,7 @@ class InvalidInputError(NetdraError):
 
 
 class PermanentError(NetdraError):
-    """The machine or the cluster cannot do what was asked; trying again changes nothing."""
+    """The machine or the cluster cannot do it; trying again changes nothing."""
 
 
 class TemporaryError(NetdraError):

@@ -1,6 +1,7 @@
-"""How the packages of one of netdra's extras are installed: from what netdra itself was installed from.
+"""How the packages of one of netdra's extras are installed: from the same source as netdra itself.
 
-netdra is not on PyPI. A name there may be anybody's, so no text tells a user to fetch `netdra` by its name.
+netdra is not on PyPI. A name there may belong to another project, so no text advises a user to install `netdra` by its
+name.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class DeviceIdentity(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
         address: its address on the bus; "parent" in records.
         port: which of several netdevs of the device it is: its `dev_port` if that is not 0, the port name of a
             representor, "" for the first or only one; None if it could not be read, as in a pod.
-        permanent_mac: the address burnt in, the serial number of network devices; "" if it has none.
+        permanent_mac: the address burnt in, the serial number of network devices; "" without one.
         kind: that of a virtual device ("veth", "bridge").
         mac: the MAC of a virtual device.
     """

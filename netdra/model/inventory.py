@@ -1,4 +1,4 @@
-"""What a node's network interfaces are: one `Interface` a device, with every fact that the kernel gives about it.
+"""A node's network interfaces: one `Interface` a device, with every fact that the kernel reports.
 
 Made by `netdra.discovery` (from the kernel, a recorded sysfs tree or a capture), read by `netdra.exposure`. A fact that
 does not apply has its neutral value ("" , 0, False, -1 for an index or a NUMA node); a fact that could not be read is
@@ -39,7 +39,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     unreadable, it is what is known of it. `representor` is the name of the netdev that stands for a VF on its NIC's
     switch; `port_name` is which port of that switch this one is.
     `uplink_by_rules` is true of hardware through which default routes leave, and none of them without a policy rule.
-    `no_carrier` is true of one that is set up and has no carrier: its cable or what it stands on is away.
+    `no_carrier` is true of one that is set up and has no carrier: its cable or its lower device is disconnected.
     `registered_by` is the provider that registered it as a device, which the kernel does not know.
     VFs that are offered together are an interface of the type `vf` with the name of their device in `called`.
     A device that is only a character device has the type `device-file`, the path in `device_file`, the name that its
@@ -127,7 +127,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
     @property
     def device_name(self) -> str:
-        """The name that the device is published under: `<pf>v<index>` for a VF, whatever its netdev is called."""
+        """The name that the device is published under: `<pf>v<index>` for a VF, independent of its netdev's name."""
         if self.type == "vf" and self.pf_name and self.vf_index >= 0:
             return f"{self.pf_name}v{self.vf_index}"
         return self.if_name or self.called or self.identity
@@ -144,7 +144,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
     @property
     def uses(self) -> tuple[str, ...]:
-        """What the host uses the device for, as far as is known; an older capture tells less of it."""
+        """The host's uses of the device, as far as known; an older capture has fewer."""
         if self.host_use or not (self.master or self.upper_devices):
             return self.host_use
         ports = (f"port {self.master}",) if self.master else ()
@@ -165,9 +165,9 @@ told of it, or by policies alone."""
 
 
 class Attribute(NamedTuple):
-    """One attribute of a device: what it is called, which field it is of, of which type it is, and who can read it.
+    """One attribute of a device: its name, its field, its type, and the source that can read it.
 
-    One that is listed is told as a text, its entries joined by commas: the API's list attributes are behind a gate.
+    A list is shown as a text, its entries joined by commas: the API's list attributes are behind a gate.
     """
 
     name: str
@@ -285,7 +285,7 @@ def wired_to(wired: Mapping[str, str], kind: str, *nics: str) -> str:
 
     Args:
         wired: physical network by NIC (`InventoryNode.wired`).
-        kind: the interface's type. What represents a function on a NIC's switch is wired to nothing.
+        kind: the interface's type. A representor of a function on a NIC's switch is wired to nothing.
         nics: the names and PCI addresses of the interface and its PF, the interface's own first.
     """
     if kind == "representor":

@@ -1,4 +1,4 @@
-"""What of a device's configuration on the node its pod can keep: the words of policies and steps, and their rules.
+"""The parts of a device's configuration that its pod can keep: the words of policies and steps, and their rules.
 
 A device that moves into a pod loses its addresses and routes (`netdra.steps.moving`); it gets them back on the node
 afterwards. With `keep`, the pod has them meanwhile (`netdra.steps.keeping`).

@@ -1,6 +1,6 @@
-"""netdra's own kinds as Kubernetes is to know them: names, columns, list keys, and rules for what one object can show.
+"""netdra's own kinds in their form for Kubernetes: names, columns, list keys, and rules within one object.
 
-Read by `netdra crds` and by `netdra.kube`. What a value may be stands at the types; what needs other objects, a walk of
+Read by `netdra crds` and by `netdra.kube`. The types define the valid values; rules that need other objects, a walk of
 the graph or a CEL compiler is the webhook's.
 """
 
@@ -44,7 +44,7 @@ _QUALIFIED_RULE = f"{_PLAIN_RULE}; a DNS domain and a slash may stand before the
 
 
 def _node_selector(path: str) -> Mapping[str, Extension]:
-    """What every label selector must hold, so that the API server states what the daemons would."""
+    """The rules of every label selector, so that the API server rejects the same ones as the daemons."""
     operands = rules(
         rule(
             "self.operator in ['In', 'NotIn'] ? has(self.values) && size(self.values) > 0 : !has(self.values)",

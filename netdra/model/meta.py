@@ -23,7 +23,7 @@ class OwnerReference(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
 
 
 class ObjectMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """An object's name, where it is, and what hangs on it. Fields that netdra does not use are dropped on reading."""
+    """An object's name, namespace, and further metadata. Fields that netdra does not use are dropped on reading."""
 
     name: str = ""
     generate_name: str = ""

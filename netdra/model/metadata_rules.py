@@ -1,4 +1,4 @@
-"""What the API server rejects in the metadata of an object that a file has: names, labels, annotations.
+"""The API server's rules for the metadata of an object in a file: names, labels, annotations.
 
 Called by `netdra.model.documents`. Follows ValidateObjectMeta of k8s.io/apimachinery (pkg/api/validation, 1.37).
 """

@@ -54,7 +54,7 @@ _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-
 
 
 def qualified(name: str) -> str:
-    """An attribute's or capacity's name with its domain: ours if it has none (`mtu` is `dra.networking/mtu`)."""
+    """An attribute's or capacity's name with its domain: netdra's by default (`mtu` is `dra.networking/mtu`)."""
     return name if "/" in name else f"{DRIVER}/{name}"
 
 
@@ -107,7 +107,7 @@ def is_attribute_domain(domain: str) -> bool:
 
 
 def label_value(text: str) -> str:
-    """A text as the value of a label or a taint: its letters and digits, cut to what these take."""
+    """A text as the value of a label or a taint: its letters and digits, cut to the allowed length."""
     return re.sub(r"[^A-Za-z0-9._]+", "-", text)[:MAX_LABEL].strip("-._")
 
 

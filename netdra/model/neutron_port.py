@@ -2,7 +2,7 @@
 
 Made by netdra's controller for each device of a claim whose topology step has `neutron`, and kept in step with Neutron
 by it alone (decision D50). Read by the node that has the VF: what stands in the status is needed before a pod begins.
-Of pooled VFs the node chooses one when it prepares the claim, and writes it into `chosenVF`: nobody else knows it.
+Of pooled VFs the node chooses one when it prepares the claim, and writes it into `chosenVF`: no other process knows it.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class PortRoute(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PortSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What the VF gets of the port.
+    """The settings of the VF from the port.
 
     Attributes:
         mac: The MAC address, e.g. `fa:16:3e:00:00:01`.
@@ -142,7 +142,7 @@ class PortSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 
 
 class NeutronPortStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What Neutron gave.
+    """The port as Neutron returned it.
 
     Attributes:
         port_id: The port's id in Neutron, e.g. `f2a9d7c4-1e3b-46d8-a5c0-7b8e9d6f4a21`. If
@@ -193,7 +193,7 @@ class NeutronPort(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
     @property
     def bound(self) -> Condition | None:
-        """Whether Neutron has bound it to its VF, and why not; None if nobody has looked since the VF was chosen."""
+        """Whether Neutron has bound it to its VF, and why not; None if it was not checked since the VF was chosen."""
         condition = self._condition(BOUND)
         if condition is None or self.chosen_vf is None:
             return condition
@@ -202,12 +202,12 @@ class NeutronPort(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
     @property
     def current(self) -> Condition | None:
-        """What was changed in Neutron since the VF was given its settings; None if nothing was."""
+        """The changes in Neutron since the VF got its settings; None without any."""
         return self._condition(CURRENT)
 
     @property
     def enforced(self) -> Condition | None:
-        """What of the port no VF can be set up for; None if there is nothing of it."""
+        """The settings of the port that no VF can enforce; None without any."""
         return self._condition(ENFORCED)
 
     def _condition(self, kind: str) -> Condition | None:
@@ -216,10 +216,10 @@ class NeutronPort(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
 
 def name_of(claim_uid: str, pool: str, device: str, share_id: str = "") -> str:
-    """What the NeutronPort of a claim's device, or of its share of one, is called.
+    """The name of the NeutronPort of a claim's device, or of its share of one.
 
     A device is once in an allocation, or once for each share. The uid of the claim, so that one that is made again has
-    others, and a digest of what could be too long.
+    others, and a digest of the parts that could be too long.
     """
     named = f"{pool}/{device}/{share_id}" if share_id else f"{pool}/{device}"
     digest = hashlib.sha256(named.encode()).hexdigest()[:8]

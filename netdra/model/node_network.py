@@ -52,7 +52,7 @@ DEFAULTS = attributes(Interface(type=""))
 
 
 class NodeNetworkSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the columns of `kubectl get nodenetworks` show.
+    """The values of the columns of `kubectl get nodenetworks`.
 
     Attributes:
         interfaces: The number of the node's network interfaces, e.g. `70`; a virtual function without a netdev counts
@@ -159,7 +159,7 @@ class InterfaceGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
 
         Returns:
             Attributes by qualified name, as `netdra.model.inventory.attributes` gives them; and the names of those
-            that the interface has with a value that is not told here. What could not be read is in neither.
+            that the interface has with a value that is not reported here. Unreadable facts are in neither.
         """
         values: dict[str, AttributeValue] = {**DEFAULTS, qualified("type"): self.type}
         values |= {qualified(key): value for key, value in self.attributes.items()}
@@ -173,14 +173,14 @@ class InterfaceGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     def _own(
         self, name: str, common: dict[str, AttributeValue], unknown: set[str]
     ) -> tuple[dict[str, AttributeValue], set[str]]:
-        """What is common, with what an interface's name tells beside."""
+        """The common facts, with those that follow from an interface's name."""
         own = self.derived_from(name, common, unknown)
         return {**common, **own}, unknown - own.keys()
 
     def derived_from(
         self, name: str, common: Mapping[str, AttributeValue], unknown: AbstractSet[str]
     ) -> dict[str, AttributeValue]:
-        """What an interface's name tells of what is not common to the group."""
+        """The facts outside the group's common ones that follow from an interface's name."""
         own: dict[str, AttributeValue] = {}
         index = name.removeprefix(f"{common.get(_PF_NAME, '')}v") if _PF_NAME not in unknown else ""
         if self.type == "vf" and index.isdecimal():
@@ -191,7 +191,7 @@ class InterfaceGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
         return own
 
     def published(self) -> Iterator[tuple[str, PublishedDevice]]:
-        """Each device of the group: its name, and what is stated of it."""
+        """Each device of the group: its name, and its report."""
         for name in self.names:
             for device in self.devices:
                 yield device.called(name), device
@@ -384,7 +384,7 @@ class NodeNetworkReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportedInterfaces(msgspec.Struct, frozen=True, kw_only=True):
-    """As much of a NodeNetwork's status as tells what policies would change; see `NodeNetworkStatus`."""
+    """The part of a NodeNetwork's status that forecasts of policies need; see `NodeNetworkStatus`."""
 
     interfaces: tuple[InterfaceGroup, ...] = ()
 
@@ -397,7 +397,7 @@ class NodeInterfaces(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PolicyAtNode(msgspec.Struct, frozen=True):
-    """What a node states of one policy."""
+    """A node's report on one policy."""
 
     report: PolicyReport
     problems: tuple[NodeProblem, ...] = ()

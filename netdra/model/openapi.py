@@ -2,7 +2,7 @@
 
 Called by `netdra.model.crd`. Bounds, enums and defaults come from the types, descriptions from `msgspec.Meta` or from
 the `Attributes:` section of the type's docstring, so that `kubectl explain` states what the code states. A field that
-nobody described is an error: the schema is documentation.
+without a description is an error: the schema is documentation.
 
 Follows the rules for structural schemas of k8s.io/apiextensions-apiserver: no `$ref`, a type at every level, no union
 but of integer and string.
@@ -31,7 +31,7 @@ def schema_of(kind: type) -> Schema:
     """The schema of an object of that type.
 
     Raises:
-        TypeError: the type holds something that a structural schema cannot say, or a field without a description.
+        TypeError: the type has a part that a structural schema cannot express, or a field without a description.
     """
     return _schema(mi.type_info(kind))
 

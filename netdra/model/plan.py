@@ -1,4 +1,4 @@
-"""What is run for one pod: the topology's steps in order, each with the device that it was allocated.
+"""The steps to run for one pod: the topology's steps in order, each with its allocated device.
 
 Made by `netdra.topology.bind` from a claim and a topology, kept whole in the checkpoint, run and undone by
 `netdra.chain`. It holds all that undoing needs, so teardown asks no API server (decision D13).
@@ -34,10 +34,10 @@ class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     """The allocated device of a root step, as the scheduler names it and as the kernel knows it.
 
     `allow_host_use` reports that its policy lets it be taken from the host while the host uses it,
-    `allow_host_addresses` that addresses and routes on it are no reason to refuse, `keep` what of them the pod keeps.
-    Of a `pooled` device, the facts are those of the VF that the node chose for the claim, which has the VF for itself.
-    `identity` is None in plans of an older netdra, and where only the slices are known. `policy` names the policy that
-    offers the device, "" where that is not known.
+    `allow_host_addresses` that addresses and routes on it do not prevent it, `keep` which of them the pod keeps.
+    Of a `pooled` device, the facts are those of the VF that the node chose for the claim, which uses the VF
+    exclusively. `identity` is None in plans of an older netdra, and where only the slices are known. `policy` names the
+    policy that offers the device, "" if unknown.
     """
 
     request: str
@@ -102,7 +102,7 @@ class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
     @property
     def consumed(self) -> dict[str, Decimal]:
-        """What the claim consumes of the device's capacities, by qualified name; a pooled VF's bandwidth as set."""
+        """The claim's consumption of the device's capacities, by qualified name; a pooled VF's bandwidth as set."""
         bandwidth = {names.qualified(names.BANDWIDTH): Decimal(self.bandwidth)} if self.pooled else {}
         return self._amounts | bandwidth
 
@@ -117,7 +117,7 @@ class PlannedPort(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     Attributes:
         port_id: the port's id in Neutron.
         settings: what the VF gets of it.
-        assign_addresses: whether the VF is given the addresses and routes, or the step's result tells of them alone.
+        assign_addresses: whether the VF is given the addresses and routes, or only the step's result has them.
     """
 
     port_id: str = msgspec.field(name="portID")
@@ -128,12 +128,12 @@ class PlannedPort(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
 
 class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One step, ready but for the references in `config`, which are resolved when its ancestors have run.
+    """One step, complete except for the references in `config`, which are resolved when its ancestors have run.
 
     `if_name` is CNI_IFNAME; `network` is the `name` in the CNI configuration. With `neutron`, the device's port in
     Neutron states what `config` does not; `port` is that port, which the claim's record has. `pod_network` is the
-    PodNetwork that the addresses in `config` come from: `ipam` has them since the claim was prepared. `keep` is None
-    where the device's policy states what it keeps.
+    PodNetwork of the addresses in `config`: they are in `ipam` since the claim was prepared. `keep` is None
+    where the device's policy defines it.
     """
 
     name: str
@@ -152,7 +152,7 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
     @property
     def kept(self) -> tuple[Keep, ...]:
-        """What of its configuration on the node the step's device keeps: what the step states, or else its policy.
+        """The parts of its configuration that the step's device keeps: as the step, or else its policy, defines.
 
         A policy describes many steps: where one gives the interface addresses itself, the policy does not count.
         """
@@ -169,7 +169,7 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
     @property
     def plugin(self) -> str:
-        """By what its schema is looked up."""
+        """The key of its schema."""
         return described(self.type, is_builtin=self.execution == "Builtin")
 
 
@@ -189,9 +189,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
 
 
 class PlainDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """An allocated device that nothing is run for.
+    """An allocated device without a step.
 
-    With `admin_access` its owner is somebody else and keeps it; without, nothing states how it could be attached.
+    With `admin_access` it belongs to another owner, who keeps it; without, no configuration states how to attach it.
     """
 
     claim: ClaimReference

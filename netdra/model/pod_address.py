@@ -137,7 +137,7 @@ class PodAddress(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 class WatchedAddressMeta(ObjectMeta, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A PodAddress's metadata without what a controller of many does not read.
 
-    No field of Kubernetes begins with a dash, so these are never in what is read.
+    No field of Kubernetes begins with a dash, so these are never read.
     """
 
     uid: str = msgspec.field(default="", name="-uid")
@@ -170,7 +170,7 @@ def family_of(address: str) -> Family:
 
 
 def object_name(network: str, address: str) -> str:
-    """The name of the PodAddress of an address without prefix length: one for each address, whatever its spelling.
+    """The name of the PodAddress of an address without prefix length: one for each address, in any spelling.
 
     The API server takes no colon in names of custom resources, so groups of IPv6 are separated by dashes, all eight of
     them: a name must not begin or end with a dash.

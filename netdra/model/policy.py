@@ -1,6 +1,6 @@
 """DeviceExposurePolicy (networking.dra.io/v1alpha1, cluster-scoped): which devices a node offers, and how.
 
-Written by administrators, read by `netdra.exposure`; what the fields mean is told in docs/policies.md.
+Written by administrators, read by `netdra.exposure`; docs/policies.md explains the fields.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ class Exposure(
             for best-effort traffic. Without it, a device takes its capacity `bandwidth` from its NIC's link, so that
             all devices together never lend more.
         allow_host_uplink: Whether the interface is offered even if the node's own traffic depends on it, e.g. `true`
-            for macvlan on the only NIC. Without it, an uplink and the interfaces below and above it are hidden whatever
-            the policies state.
+            for macvlan on the only NIC. Without it, an uplink and the interfaces below and above it are hidden,
+            even if other policies match them.
         allow_host_use: Whether the interface is offered whole even if the host itself uses it, e.g. `true` for a NIC
             whose address nobody needs: it is a port of a bridge or a bond, or has an address, a route or a VLAN.
             Without it, only shares of it are offered meanwhile.
@@ -178,7 +178,7 @@ class PolicySelector(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class DeviceExposurePolicySpec(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """The devices that the policy describes, and what it states of them.
+    """The devices that the policy selects, and how it offers them.
 
     Attributes:
         selector: The interfaces of a node that the policy applies to, e.g. `{cel:
@@ -220,7 +220,7 @@ class DeviceExposurePolicy(msgspec.Struct, frozen=True, kw_only=True, rename="ca
     `action: exclude` always wins over `expose`; what no policy matches is hidden.
 
     Attributes:
-        spec: The devices that the policy describes, and what it states of them.
+        spec: The devices that the policy selects, and how it offers them.
         status: Whether the policy can be used; written by netdra.
     """
 

@@ -1,7 +1,7 @@
-"""Why a value does not fit a type of the model: all reasons, each with its place and what would fit.
+"""Why a value does not fit a type of the model: all reasons, each with its place and the valid values.
 
-Called where users' objects are read: by `netdra.model.documents` and by the webhook's reviews. Pure. msgspec tells the
-first thing that it meets; here an unknown field is told with the field that is meant, and does not hide other problems.
+Called where users' objects are read: by `netdra.model.documents` and by the webhook's reviews. Pure. msgspec reports
+the first error; here an unknown field is reported with the most similar one, and does not hide other problems.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _STEP = re.compile(r"\.(?P<field>[^.\[]+)|\[(?:\.\.\.|\d+)\]")
 
 
 def fitted(value: Any, kind: type[T], *, strict: bool = False) -> tuple[T | None, tuple[Finding, ...]]:
-    """A plain value as a type of the model, and all that is wrong with it.
+    """A plain value as a type of the model, and all errors in it.
 
-    Unknown fields are skipped; a misspelt name is taken for the field that is meant, if that is missing. So there
-    may be both an object, which can be checked further, and reasons not to take it.
+    Unknown fields are skipped; a misspelt name is taken for the most similar field, if that is missing. So the result
+    may have both an object, which can be checked further, and reasons to reject it.
 
     Args:
         value: the plain value.
@@ -125,7 +125,7 @@ def _inside(info: mi.StructType, name: str) -> str:
 
 
 def _finding(problem: msgspec.MsgspecError, kind: type, value: Any) -> Finding:
-    """What msgspec objects to in a value."""
+    """The error of msgspec in a value."""
     text, words = str(problem), list(_few(problem, kind))
     place = _PLACE.match(text)
     what, where = (place["what"], place["path"]) if place else (text, "")
@@ -146,7 +146,7 @@ def _finding(problem: msgspec.MsgspecError, kind: type, value: Any) -> Finding:
 
 
 def _path(where: str, value: Any, found: str) -> Path:
-    """A path as msgspec writes it. It does not write which value of a map is meant: the first of the wrong type."""
+    """A path as msgspec writes it. It does not name the value of a map: the first of the wrong type is taken."""
     first, *others = where.split("[...]")
     path = _parts(first)
     for text in others:
@@ -208,7 +208,7 @@ _SIGNS = {">=": "at least", "<=": "at most"}
 
 
 def _in_words(what: str, value: Any) -> str:
-    """What msgspec states of a value, for who does not know it."""
+    """The message of msgspec about a value, for users who do not know it."""
     if parts := _LENGTH.match(what):
         length = f", found {len(value)}" if isinstance(value, list | dict | str) else ""
         noun = _COUNTED[parts["kind"]][parts["bound"] == "1"]
@@ -230,7 +230,7 @@ def _in_words(what: str, value: Any) -> str:
 
 
 def _at_path(value: Any, path: Path) -> Any:
-    """What is at a path of a value; None if there is nothing."""
+    """The value at a path; None if absent."""
     for part in path:
         try:
             value = value[part]
@@ -256,17 +256,17 @@ def _without(value: Any, path: Path) -> bool:
 
 
 def _few(problem: msgspec.MsgspecError, kind: type) -> Iterator[str]:
-    """The words that fit, where one is none of a few."""
+    """The valid words, where a word is not one of a few."""
     parts = _NO_MEMBER.match(str(problem))
     if parts is not None:
         yield from dict.fromkeys(word for member in _at(_info(kind), parts["path"] or "") for word in _words(member))
 
 
 def reason(problem: msgspec.MsgspecError, kind: type) -> str:
-    """What a reader objects to; where a word is none of a few, these too.
+    """The error of a reader; where a word is not one of a few, with these.
 
     Args:
-        problem: what msgspec raised.
+        problem: the exception of msgspec.
         kind: the type that was read.
     """
     words = list(_few(problem, kind))
@@ -302,7 +302,7 @@ def _plain(kind: mi.Type) -> Iterator[mi.Type]:
 
 
 def _inner(kind: mi.Type, field: str | None) -> Iterator[mi.Type]:
-    """What is in a type: a struct's field, or the elements of the others."""
+    """The inner types of a type: a struct's field, or the elements of the others."""
     if isinstance(kind, mi.StructType):
         yield from (member.type for member in kind.fields if member.encode_name == field)
     elif isinstance(kind, mi.DictType):

@@ -1,4 +1,4 @@
-"""What providers outside of netdra state of a node's devices: from the device registry's socket or from CustomDevices.
+"""Facts of providers outside of netdra for a node's devices: from the device registry's socket or from CustomDevices.
 
 Made by `netdra.node.registry` and `netdra.exposure.registered`, published by `netdra.exposure`. A provider's names are
 published as `<provider>/<name>`, so they never stand in for netdra's own (decision D47).
@@ -20,16 +20,16 @@ _FILE = re.compile(r"[A-Za-z0-9._:@+,=-]+\Z", re.ASCII)
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """What one provider states of one device.
+    """The facts of one provider for one device.
 
     Attributes:
         provider: the domain of the names below.
         device: the name of a device, or of an interface: then it is about each device of that.
-        adds: the interface is to be a device though nobody lists it: policies find it by `registeredBy`.
+        adds: the interface is to be a device though no policy selects it otherwise: policies find it by `registeredBy`.
         device_file: the device is this character device, e.g. /dev/fpga0, and no interface; `device` is its own name.
         pool: the pool that the device must be in, "" for any.
         attributes, capacity: by name without a domain.
-        custom_device: the CustomDevice that states so, "" if the registry's socket was told.
+        custom_device: the CustomDevice with these facts, "" for the registry's socket.
     """
 
     provider: str
@@ -43,18 +43,18 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     @property
     def source(self) -> str:
-        """Who states so, for people."""
+        """The source, for people."""
         return f'CustomDevice "{self.custom_device}"' if self.custom_device else "the registry's socket"
 
 
 class RegistrationOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """What became of a registration on one device of the node, or on an interface that is none.
+    """The outcome of a registration on one device of the node, or on an interface that is not one.
 
     Attributes:
         device: the published device, or the interface.
         meant: the name that was registered, the device's or the interface's.
-        attributes, capacity: the names under which the device has what was stated.
-        problem: why not all of it is published; "" if it is.
+        attributes, capacity: the names under which the device has the registered facts.
+        problem: why some of it is not published; "" if all is.
     """
 
     provider: str
@@ -67,12 +67,12 @@ class RegistrationOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
 
 
 class DeviceFile(msgspec.Struct, frozen=True):
-    """What there is at the path of a device file, as far as the node's operator lets it be given to pods.
+    """The file at the path of a device file, as far as the node's operator allows it for pods.
 
     Attributes:
         number: major and minor of the character device; None if it is not given.
         problem: why it is not given, with the rule; "" if it is.
-        hint: what to do about that.
+        hint: the next step.
         missing: it is not there now, and is taken when it comes.
     """
 
@@ -83,12 +83,12 @@ class DeviceFile(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The problem with what to do about it."""
+        """The problem with the next step."""
         return sentence(self.problem, self.hint)
 
 
 def path_error(path: str) -> str:
-    """The errors in the path of a device file, whatever is there; "" if nothing is."""
+    """The errors in the path of a device file, without reading the file; "" if it is valid."""
     quoted = path if len(path) <= MAX_STRING else f"{path[:MAX_STRING]}…"
     if len(path) > MAX_STRING:
         return f'"{quoted}" is longer than the {MAX_STRING} characters that can be published'

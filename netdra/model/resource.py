@@ -1,6 +1,6 @@
 """The objects of resource.k8s.io/v1 (Kubernetes 1.37) that netdra reads and writes, field for field.
 
-ResourceSlice and what is in it; claims, templates, classes and allocations are in `netdra.model.claim`. Limits are the
+ResourceSlice and its parts; claims, templates, classes and allocations are in `netdra.model.claim`. Limits are the
 API server's (k8s.io/api/resource/v1/types.go).
 """
 
@@ -34,7 +34,7 @@ QuantityText = Annotated[
 
 
 class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What all of them share: camelCase on the wire, defaults left out."""
+    """The common settings: camelCase on the wire, defaults left out."""
 
 
 class CapacityRequestPolicyRange(Wire, frozen=True):
@@ -53,7 +53,7 @@ class CapacityRequestPolicyRange(Wire, frozen=True):
 
 
 class CapacityRequestPolicy(Wire, frozen=True):
-    """What a claim consumes of a shared device's capacity: `default`, or what it asks for, rounded up.
+    """A claim's consumption of a shared device's capacity: `default`, or the requested amount, rounded up.
 
     Attributes:
         default: The amount that a claim consumes if it names none, e.g. `1`. If absent, the whole capacity.
@@ -107,7 +107,7 @@ class DeviceAttribute(Wire, frozen=True):
 
     @property
     def value(self) -> bool | int | str | tuple[int, ...] | tuple[bool, ...] | tuple[str, ...] | None:
-        """The one value that is set, whatever its type."""
+        """The one value that is set, of any type."""
         for field in (self.bool_, self.int_, self.string, self.version, self.strings, self.ints, self.bools):
             if field is not None:
                 return field
@@ -128,7 +128,7 @@ class CounterSet(Wire, frozen=True):
 
 
 class DeviceCounterConsumption(Wire, frozen=True):
-    """What a device takes from one counter set while it is allocated at all (once, however often it is shared)."""
+    """A device's consumption of one counter set while it is allocated (once, however often it is shared)."""
 
     counter_set: str
     counters: Mapping[str, Counter]

@@ -1,4 +1,4 @@
-"""What a step yields: the CNI 1.1 ADD result, and beside it the devices of steps that make no interface.
+"""The output of a step: the CNI 1.1 ADD result, and the devices of steps that make no interface.
 
 Follows the CNI specification 1.1 ("ADD Success"); `pciID`, `mtu`, `socketPath` and the route fields are 1.1's. Merged
 along the graph by `netdra.topology`, made by `netdra.steps` and `netdra.cni`, kept in the checkpoint.
@@ -54,7 +54,8 @@ class CNIDNS(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class StepDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A device that a step hands to the pod as files instead of an interface (vfio-pci, rdma, device-file).
 
-    `number` is the major and minor of its one file, where the pod is to have that device whatever is at its path later.
+    `number` is the major and minor of its one file, where the pod is to have that device even if its path changes
+    later.
     """
 
     pci_address: str = ""
@@ -65,7 +66,7 @@ class StepDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
 
 class StepResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A step's result: what its CNI plugin printed, or what a built-in step states in the same form."""
+    """A step's result: the output of its CNI plugin, or of a built-in step in the same form."""
 
     interfaces: tuple[CNIInterface, ...] = ()
     ips: tuple[CNIAddress, ...] = ()

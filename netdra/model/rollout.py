@@ -1,4 +1,4 @@
-"""What the cluster reports of an object, in an object of its own that no node watches (decision D54).
+"""The cluster's report on an object, in an object of its own that no node watches (decision D54).
 
 NetworkTopologyUsage, DeviceExposurePolicyRollout and CustomDeviceRollout (networking.dra.io/v1alpha1, cluster-scoped):
 one for each NetworkTopology, DeviceExposurePolicy and CustomDevice, with its name, and deleted with it. The controller

@@ -1,6 +1,6 @@
-"""CNIPluginSchema (cni.networking.k8s.io/v1alpha1, cluster-scoped): what a CNI plugin takes, needs and makes.
+"""CNIPluginSchema (cni.networking.k8s.io/v1alpha1, cluster-scoped): the parameters, inputs and outputs of a CNI plugin.
 
-Written by plugins' vendors beside their programs; netdra brings its own along for the plugins that everybody has,
+Written by plugins' vendors beside their programs; netdra has built-in ones for the common plugins,
 which are not objects of the cluster (decision D35). Compiled by
 `netdra.rules.contract`; with it a NetworkTopology's mistakes are found when it is written, not when a pod starts.
 """
@@ -41,7 +41,7 @@ NAMING = frozenset({
 
 
 class Property(_Wire, frozen=True, kw_only=True):
-    """What a value may be. Attributes that do not apply to its type have no meaning and are refused.
+    """The valid values. Attributes that do not apply to the type have no meaning and are rejected.
 
     Attributes:
         type: `string`, `integer`, `number`, `boolean`, `object` or `any`. With `[]` before it, a list of them; with
@@ -133,7 +133,7 @@ class PartInput(_Wire, frozen=True, kw_only=True):
 
 
 class PrevResult(_Wire, frozen=True, kw_only=True):
-    """What the plugin needs of the results before it.
+    """The parts of earlier results that the plugin needs.
 
     Attributes:
         required: Whether it must come after another step, e.g. `true` for a plugin that changes an interface.
@@ -149,7 +149,7 @@ class PrevResult(_Wire, frozen=True, kw_only=True):
 
 
 class PluginInput(_Wire, frozen=True, kw_only=True):
-    """What the plugin needs.
+    """The inputs of the plugin.
 
     Attributes:
         prev_result: The part of earlier results that it needs, e.g. `{required: true, interfaces: {minItems: 1}}`. If
@@ -160,7 +160,7 @@ class PluginInput(_Wire, frozen=True, kw_only=True):
 
 
 class InterfaceOutput(_Wire, frozen=True, kw_only=True):
-    """What becomes of the interfaces.
+    """The plugin's effect on the interfaces.
 
     Attributes:
         appends: The number of interfaces that the plugin adds, e.g. `1`.
@@ -177,7 +177,7 @@ class InterfaceOutput(_Wire, frozen=True, kw_only=True):
 
 
 class PartOutput(_Wire, frozen=True, kw_only=True):
-    """What becomes of the addresses or routes.
+    """The plugin's effect on the addresses or routes.
 
     Attributes:
         appends: Whether the plugin may add some, e.g. `true` for a plugin with `ipam`.
@@ -189,7 +189,7 @@ class PartOutput(_Wire, frozen=True, kw_only=True):
 
 
 class DeviceOutput(_Wire, frozen=True, kw_only=True):
-    """What the plugin hands to the pod as device files.
+    """The device files that the plugin hands to the pod.
 
     Attributes:
         appends: Whether it creates device files, e.g. `true` for vfio-pci.
@@ -202,7 +202,7 @@ class DeviceOutput(_Wire, frozen=True, kw_only=True):
 
 
 class PluginOutput(_Wire, frozen=True, kw_only=True):
-    """What the plugin makes.
+    """The outputs of the plugin.
 
     Attributes:
         interfaces: The effect on the interfaces, e.g. `{appends: 1}`. If absent, the plugin adds none and returns none.
@@ -242,7 +242,7 @@ class CNIPluginSchemaSpec(_Wire, frozen=True, kw_only=True):
 
     @property
     def plugin(self) -> str:
-        """What steps are looked up by that it describes (`netdra.model.topology.Step.plugin`)."""
+        """The key of the steps that it describes (`netdra.model.topology.Step.plugin`)."""
         return described(self.cni_type, is_builtin=self.execution == "Auto")
 
 

@@ -11,7 +11,7 @@ LISTED = 10
 
 
 def closest(word: str, words: Iterable[str], cutoff: float = 0.65) -> str:
-    """The most similar of some words, whatever the case of letters and what separates the parts; "" if none is.
+    """The most similar of some words, without regard to case and separators; "" if none is similar.
 
     Words that differ in their numbers alone are different things: `net1`, `net2`.
     """
@@ -24,13 +24,13 @@ def closest(word: str, words: Iterable[str], cutoff: float = 0.65) -> str:
 
 
 def hint(word: str, words: Iterable[str], there_are: str = "known:", *, others: Mapping[str, str] | None = None) -> str:
-    """`did you mean "…"?` for a word that is not known, or the known ones where none is like it.
+    """`did you mean "…"?` for an unknown word, or the known ones where none is similar.
 
     Args:
         word: what was written.
         words: what there is.
-        there_are: how the list of what there is begins.
-        others: words that people use for some of what there is.
+        there_are: the beginning of the list of known words.
+        others: words that people use for some of the known ones.
     """
     names = list(dict.fromkeys(words))
     synonym = (others or {}).get(_flat(word), "")

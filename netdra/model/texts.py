@@ -1,7 +1,7 @@
-"""What a text of a plugin's configuration must be: an address, a MAC address, an interface's name, a sysctl, a route.
+"""The formats of texts in a plugin's configuration: an address, a MAC address, an interface's name, a sysctl, a route.
 
 The one place of these rules: the checks of topologies (`netdra.topology`) and the built-in steps (`netdra.steps`) ask
-it, so that what a step would refuse is refused when it is written. Pure.
+it, so that a text that a step would reject is rejected when it is written. Pure.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def cidr(text: str) -> str:
     As Go's net.ParseCIDR, which CNI plugins use, it takes no zone and no netmask.
 
     Raises:
-        ValueError: it is none, or has no prefix length.
+        ValueError: it is not an address, or has no prefix length.
     """
     if "%" in text or _PREFIX.search(text) is None:
         raise ValueError(text)
@@ -68,7 +68,7 @@ def ip(text: str) -> str:
     """An address without a prefix length, in one spelling of the many that it may have.
 
     Raises:
-        ValueError: it is none, or has a zone.
+        ValueError: it is not an address, or has a zone.
     """
     if "%" in text:
         raise ValueError(text)
@@ -80,7 +80,7 @@ def of_no_interface(text: str, if_name: str = "") -> str:
     """Why no interface can have an address as its own, in a word; "" if one can.
 
     The kernel refuses some of these addresses and skips others. It takes IPv4 multicast and 255.255.255.255, by
-    which nobody is reached.
+    which no host is reached.
 
     Args:
         text: the address, with a prefix length or without.
@@ -104,7 +104,7 @@ def fits(text: str, form: str) -> bool:
 
 
 def instead(text: str, form: str) -> str:
-    """What may be meant by a text that is not of a format, as a hint; "" if nothing is likely."""
+    """The likely intention of a text that does not have a format, as a hint; "" if none is likely."""
     try:
         if form in {"cidr", "ip"}:
             text = _ZONE.sub("", text)
@@ -148,7 +148,7 @@ def network(destination: str, *routers: str) -> str:
 
 
 def route_fault(destination: str, gateway: str, source: str, scope: int | str | None) -> tuple[str, str]:
-    """What the kernel has against a route whose texts are addresses each: the error and the next step, or two "".
+    """Why the kernel rejects a route whose texts are addresses each: the error and the next step, or two "".
 
     Args:
         destination: as `network` gives it.

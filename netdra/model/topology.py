@@ -1,7 +1,7 @@
 """NetworkTopology (networking.dra.io/v1alpha1, cluster-scoped): a pod's whole network as a graph of steps.
 
 Written by the platform team. A root step (no `dependOn`) is a device that the scheduler allocates; a derived step is
-configuration on top of others. Read by `netdra.topology`; what the fields mean is told in docs/topologies.md.
+configuration on top of others. Read by `netdra.topology`; docs/topologies.md explains the fields.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MOVING_TYPES = frozenset({"sriov", "host-device", "vfio-pci", "rdma", "ib-sriov"
 
 
 def described(kind: str, *, is_builtin: bool) -> str:
-    """By what a plugin's schema is looked up: its type; the program of a type that is built in is another plugin."""
+    """The key of a plugin's schema: its type; the program of a built-in type is another plugin."""
     return kind if is_builtin or kind not in BUILTIN_TYPES else f"{kind} (Binary)"
 
 
@@ -134,7 +134,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
 
     @property
     def plugin(self) -> str:
-        """By what its schema is looked up."""
+        """The key of its schema."""
         return described(self.type, is_builtin=self.is_builtin)
 
 
@@ -177,7 +177,7 @@ class DeclaredParameter(
 class NetworkTopologySpec(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """The graph's steps, and what claims may state of them.
+    """The graph's steps, and the parameters that claims may set.
 
     Attributes:
         steps: The steps, e.g. `[{name: lan, type: macvlan, selector: {cel: 'true'}}]`, in any order; `dependOn`
@@ -191,11 +191,11 @@ class NetworkTopologySpec(
 
 
 class NetworkTopologyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What a topology was compiled to. The claims that use it are in its NetworkTopologyUsage.
+    """The result of compiling a topology. The claims that use it are in its NetworkTopologyUsage.
 
     Attributes:
         observed_generation: The generation of the topology that this status describes, e.g. `3`.
-        conditions: The topology's state, e.g. `[{type: Ready, status: "True"}]`. `Compiled`: the graph is sound.
+        conditions: The topology's state, e.g. `[{type: Ready, status: "True"}]`. `Compiled`: the graph is valid.
             `Ready`: all DeviceClasses are up to date, and nodes run the topology's plugins. If absent, the
             controller has not checked the topology yet.
         device_classes: The DeviceClasses of the root steps, e.g. `[net-vf0, net-vf1]`. If absent, none exist yet.
@@ -239,20 +239,20 @@ class NetworkTopology(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 class NetworkTopologyReference(msgspec.Struct, frozen=True, kw_only=True):
-    """Which topology is meant."""
+    """The topology of the class."""
 
     name: str
 
 
 class TopologyParameters(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a generated DeviceClass carries, and with it every device allocated through it: its topology and step."""
+    """The parameters of a generated DeviceClass, and of every device allocated through it: its topology and step."""
 
     network_topology_ref: NetworkTopologyReference
     step: str
 
 
 class ParameterValues(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What a claim states of the topologies that it asks for: opaque configuration of the claim, never an object.
+    """A claim's values for the topologies that it uses: opaque configuration of the claim, never an object.
 
     The one thing of a claim's own configuration that counts (decisions D10 and D32).
 

@@ -1,4 +1,4 @@
-"""Workloads as their manifests have them: a Pod, or what makes pods of a template, with the fields that netdra checks.
+"""Workloads as in their manifests: a Pod, or a kind with a pod template, with the fields that netdra checks.
 
 Every kind with a pod template in `spec.template.spec` is one, known or not, and CronJobs (k8s.io/api: core/v1, apps/v1,
 batch/v1).
@@ -39,7 +39,7 @@ class ListedClaim(Wire, frozen=True):
 
 
 class WorkloadResources(Wire, frozen=True):
-    """What a container asks for."""
+    """The requests of a container."""
 
     claims: tuple[ListedClaim, ...] | None = ()
     limits: Mapping[str, Any] | None = None

@@ -1,8 +1,8 @@
-"""YAML text to plain values and back, within bounds: what a text may nest, repeat and merge before it is refused.
+"""YAML text to plain values and back, within bounds for nesting, repetition and merging.
 
-Used by `netdra.model.documents`, and by the command line where it marks the lines of a text. PyYAML reads; what its C
-parser would not survive, or what a short text could blow up to, is found here. JSON is read as YAML. What a scalar
-without quotes is, a number or a text, is as kubectl has it (sigs.k8s.io/yaml): a file must not mean another thing here.
+Used by `netdra.model.documents`, and by the command line where it marks the lines of a text. PyYAML reads; texts that
+its C parser would not survive, or that expand too much, are found here. JSON is read as YAML. A scalar
+without quotes is a number or a text as for kubectl (sigs.k8s.io/yaml), so that a file has one meaning.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _INDENTED = re.compile(rf"^(?:[ ]|[-?:][ \t]){{{MAX_NESTING},}}", re.MULTILINE)
 
 
 def syntax_hint(line: str) -> str:
-    """What to do about a line that is not YAML, where the mistake is one that many make."""
+    """The next step for a line that is not YAML, for common mistakes."""
     if "\t" in line[: len(line) - len(line.lstrip())]:
         return "indent with spaces: YAML does not allow tabs"
     if re.search(r":\s*\{\{|[\[,]\s*\{\{", line):
@@ -234,7 +234,7 @@ def _size(value: Any, sizes: dict[int, int]) -> int:
 
 
 def described(problem: Exception) -> str:
-    """What a YAML reader objects to on one line, where it knows with the line and the column, from 1."""
+    """The error of a YAML reader on one line, with the line and the column, from 1, where it knows them."""
     if isinstance(problem, yaml.MarkedYAMLError):
         mark = problem.problem_mark or problem.context_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
@@ -302,7 +302,7 @@ class StrictLoader(Loader):
 
 
 class _Dumper(_BaseDumper):  # type: ignore[misc]
-    """YAML without anchors, which nobody writes by hand."""
+    """YAML without anchors, which are hardly ever written by hand."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
