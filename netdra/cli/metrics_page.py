@@ -26,11 +26,13 @@ _HEAD = f"""\
 
 <!-- Written by `make docs` from the declarations (modules called `metrics`). Do not edit. -->
 
-A daemon with `--health-address` serves these at `/metrics` ([operating](operating.md)), and beside them Prometheus'
-own `process_*` (memory, CPU time, descriptors, start) and `python_*`. Durations are in seconds. No label names a pod,
-a claim or a device. `outcome` is one of {", ".join(f"`{outcome}`" for outcome in OUTCOMES)}:
-`invalid` is somebody's input, `permanent` the machine or the cluster, `temporary` may work when tried again, `defect`
-is netdra's own fault.
+A daemon with `--health-address` serves these metrics at `/metrics` ([operating](operating.md)), and the standard
+metrics `process_*` (memory, CPU time, descriptors, start) and `python_*` of Prometheus' client library. Durations are
+in seconds. No label names a pod, a claim or a device.
+
+`outcome` is one of {", ".join(f"`{outcome}`" for outcome in OUTCOMES)}:
+`invalid` is an error in the input, `permanent` an error of the machine or the cluster, `temporary` an error that may
+disappear when the operation is retried, and `defect` an error in netdra itself.
 """
 
 

@@ -113,8 +113,8 @@ ORPHANS = NODE.counter(
 )
 UNKNOWN = NODE.counter(
     "netdra_sandbox_looks_unknown_total",
-    "Looks at whether a sandbox's network namespace exists that the kernel did not answer, such as for want of file "
-    "descriptors; nothing is undone, and it is looked at again.",
+    "Checks whether a sandbox's network namespace exists that the kernel did not answer, e.g. without free file "
+    "descriptors; nothing is undone, and the check is repeated.",
 )
 HELD = NODE.gauge("netdra_held_devices", "Devices that claims of this node have; each pooled VF counts.")
 STUCK = NODE.gauge("netdra_held_devices_in_trouble", "Devices that could not be released yet; each pooled VF counts.")
@@ -140,8 +140,8 @@ STEP_FAILURES = NODE.counter(
 )
 RESTORED = NODE.counter(
     "netdra_chain_devices_restored_total",
-    "Devices that a step's plugin left otherwise than they were; outcome is ok (netdra restored it) or permanent (it "
-    "could not, and nobody else gets the device).",
+    "Devices that a step's plugin did not restore; outcome is ok (netdra restored the device) or permanent (netdra "
+    "could not restore it, and no other pod gets the device).",
     "type",
     OUTCOME,
 )
