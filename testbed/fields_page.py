@@ -51,8 +51,7 @@ def _kind(definition: Schema) -> Iterator[str]:
 def _rows(path: str, schema: Schema, *, required: bool) -> Iterator[str]:
     kind, inner, suffix = _type(schema)
     meaning = " ".join(str(schema.get("description", "")).split()).replace("|", "\\|")
-    default = f" Default: `{schema['default']}`." if "default" in schema else ""
-    yield f"| `{path}`{'*' if required else ''} | {kind} | {meaning}{default} |"
+    yield f"| `{path}`{'*' if required else ''} | {kind} | {meaning} |"
     needed = inner.get("required", ())
     for name, field in inner.get("properties", {}).items():
         yield from _rows(f"{path}{suffix}.{name}", field, required=name in needed)

@@ -30,23 +30,24 @@ FilePath = Annotated[str, msgspec.Meta(max_length=MAX_PATH)]
 class CNIPluginSpec(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """Where the plugin comes from, and which nodes get it.
+    """The image that contains the plugin, and the nodes on which it is installed.
 
     Attributes:
         image: The image that contains the plugin, e.g. `registry.example.com/ovs-cni:1.2.0`.
-        binary_path: The path of the plugin's program in the image, e.g. `/usr/bin/ovs`. On the nodes the program has
-            the object's name, which is the `type` of steps.
-        digest: The SHA-256 that the program must have, in hexadecimal, e.g. `9f86d081…` (64 digits). If absent, any.
+        binary_path: The path of the plugin's program in the image, e.g. `/usr/bin/ovs`. On the nodes, the program gets
+            the name of this object, which is the `type` of steps.
+        digest: The SHA-256 that the program must have, in hexadecimal, e.g. `9f86d081…` (64 digits). If absent, the
+            program is not checked.
         schema_path: The path of the plugin's CNIPluginSchema in the image, as YAML, e.g. `/usr/share/ovs/schema.yaml`.
             If absent, `schema.yaml` beside the program, if the image has it.
         schema: The plugin's CNIPluginSchema, in place of the image's, e.g. `{cniType: ovs, configParameters: {required:
             [{name: bridge, type: string}]}}`. If absent, the image's.
-        image_pull_policy: When the nodes pull the image, e.g. `Always` for a tag that moves.
-        image_pull_secrets: Names of pull secrets in netdra's namespace, e.g. `[registry]`. If absent, none.
-        node_selector: Labels that a node must have to get the plugin, e.g. `{example.com/ovs: "true"}`. If absent,
-            every node gets it.
-        tolerations: Taints that the installing pods tolerate, as in a pod, e.g. `[{key: gpu, operator: Exists}]`. If
-            absent, all taints.
+        image_pull_policy: When the nodes pull the image, as in a pod, e.g. `Always` for a tag whose image changes.
+        image_pull_secrets: The names of image pull secrets in netdra's namespace, e.g. `[registry]`. If absent, none.
+        node_selector: The labels of the nodes on which the plugin is installed, e.g. `{example.com/ovs: "true"}`. If
+            absent, all nodes.
+        tolerations: The taints that the installing pods tolerate, as in a pod, e.g. `[{key: gpu, operator: Exists}]`.
+            If absent, all taints.
         max_unavailable: The number of nodes on which the plugin is replaced at the same time, as a number or a
             percentage, e.g. `1`.
     """
@@ -68,9 +69,9 @@ class CNIPluginFailure(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
     Attributes:
         node: The node, e.g. `node-1`.
-        message: The failure there, e.g. `the program does not answer VERSION`.
-        digest: The SHA-256 of the program that the node still has, e.g. `9f86d081…` (64 digits). If absent, it has
-            none, or that is not known.
+        message: The error on that node, e.g. `the program does not answer VERSION`.
+        digest: The SHA-256 of the program that the node still has, e.g. `9f86d081…` (64 digits). If absent, the node
+            does not have the program, or its digest is not known.
     """
 
     node: str
@@ -82,9 +83,10 @@ class CNIPluginVersion(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     """A binary that nodes have.
 
     Attributes:
-        digest: The SHA-256 of the binary, e.g. `9f86d081…` (64 digits).
+        digest: The SHA-256 of the program, e.g. `9f86d081…` (64 digits).
         nodes: The number of nodes that have it, e.g. `120`.
-        cni_versions: The versions of CNI that it supports, e.g. `[1.0.0, 1.1.0]`. If absent, they are not known.
+        cni_versions: The versions of CNI that the program supports, e.g. `[1.0.0, 1.1.0]`. If absent, they are not
+            known.
     """
 
     digest: str
@@ -93,20 +95,20 @@ class CNIPluginVersion(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
 
 class CNIPluginStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """On which nodes the plugin stands, and with which schema.
+    """The nodes on which the plugin is installed, and its schema.
 
     Attributes:
         observed_generation: The generation of the object that this status describes, e.g. `3`.
         desired_nodes: The number of nodes that should have the plugin, e.g. `120`.
-        ready_nodes: The number of nodes that have it, in the version of `spec.image`, e.g. `118`.
-        versions: The binaries that nodes have, e.g. `[{digest: 9f86d081…, nodes: 118}]`: more than one during an
-            upgrade, or of several architectures. If absent, no node has one.
-        schema: The CNIPluginSchema that was applied for it, e.g. `ovs`. If absent, none was.
+        ready_nodes: The number of these nodes that have the plugin of `spec.image`, e.g. `118`.
+        versions: The programs that nodes have, e.g. `[{digest: 9f86d081…, nodes: 118}]`: several during an upgrade, or
+            if the nodes have several architectures. If absent, no node has one.
+        schema: The CNIPluginSchema that was applied for the plugin, e.g. `ovs`. If absent, none was applied.
         conditions: The plugin's state, e.g. `[{type: Installed, status: "True"}]`. `Installed`: every node has the
-            plugin. `SchemaApplied`: a schema describes it, without which no node runs it. `InUse`: topologies use it,
-            which keeps it from being deleted. If absent, the controller has not installed it yet.
-        failures: Nodes without it, with the reason, e.g. `[{node: node-1, message: the image cannot be pulled}]`; at
-            most 16 are kept. If absent, no node reports a failure.
+            plugin. `SchemaApplied`: a schema describes the plugin; without one, no node runs it. `InUse`: topologies
+            use the plugin, so it cannot be deleted. If absent, the controller has not installed it yet.
+        failures: The nodes on which the installation failed, with the reason, e.g. `[{node: node-1, message: the image
+            cannot be pulled}]`; at most 16 are kept. If absent, no node reports a failure.
     """
 
     observed_generation: int = 0
@@ -122,8 +124,8 @@ class CNIPlugin(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     """Installs a CNI plugin, and the schema that it ships, on the cluster's nodes.
 
     Attributes:
-        spec: Where the plugin comes from, and which nodes get it.
-        status: On which nodes the plugin stands, and with which schema; written by netdra.
+        spec: The image that contains the plugin, and the nodes on which it is installed.
+        status: The nodes on which the plugin is installed, and its schema; written by netdra.
     """
 
     metadata: ObjectMeta

@@ -24,8 +24,8 @@ class CustomDeviceSelector(
 
     Attributes:
         pool_name: The device's pool in ResourceSlices, e.g. `node-1/enp1s0f0`. If absent, any pool.
-        node_name: The node that has the device, e.g. `node-1`. Other nodes do not even receive the object, so it is the
-            form for objects that are about one node each. If absent, any node.
+        node_name: The node that has the device, e.g. `node-1`. Use it for an object that concerns one node only: other
+            nodes do not receive the object. If absent, any node.
         node_selector: The nodes that have the device, by their labels, e.g. `{matchLabels: {example.com/nic: fast}}`.
             If absent, all nodes.
     """
@@ -44,17 +44,17 @@ class CustomDeviceSelector(
 class CustomDeviceSpec(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """Which device is meant, and what there is to add to it.
+    """The device, and the attributes and capacity that are added to it.
 
     Attributes:
-        provider: The author of the facts, e.g. `bctl`: the domain of every attribute and capacity below.
+        provider: The provider of the facts, e.g. `bctl`. It is the domain of all attributes and capacities below.
         device: The device's name in ResourceSlices, e.g. `enp1s0f0`.
-        selector: The place of the device, e.g. `{nodeName: node-1}`. If absent, every node that has a device of that
-            name.
-        add_if_not_exist: Whether an interface of that name which no policy exposes is offered as a device of its own on
-            the selected nodes, e.g. `true` for an interface that only the provider knows.
-        attributes: Attributes to add, by name without a domain, e.g. `{rack: {string: r7}}`. If absent, none.
-        capacity: Capacities to add, by name without a domain, e.g. `{queues: {value: 16}}`. If absent, none.
+        selector: The nodes or the pool of the device, e.g. `{nodeName: node-1}`. If absent, the object applies to all
+            nodes that have a device of that name.
+        add_if_not_exist: Whether an interface of that name is offered as a device if no policy exposes it, e.g. `true`
+            for an interface that only the provider knows.
+        attributes: The attributes to add, by name without a domain, e.g. `{rack: {string: r7}}`. If absent, none.
+        capacity: The capacities to add, by name without a domain, e.g. `{queues: {value: 16}}`. If absent, none.
     """
 
     provider: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_LABEL)]
@@ -66,10 +66,10 @@ class CustomDeviceSpec(
 
 
 class CustomDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Adds a provider's attributes and capacity to a device, or offers an interface that nothing else would.
+    """Adds a provider's attributes and capacity to a device, or offers an interface that no policy exposes.
 
     Attributes:
-        spec: Which device is meant, and what there is to add to it.
+        spec: The device, and the attributes and capacity that are added to it.
     """
 
     metadata: ObjectMeta

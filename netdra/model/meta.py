@@ -44,14 +44,14 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
     Attributes:
         type: The aspect, in CamelCase, e.g. `Ready`.
-        status: Whether it holds, e.g. `True`; `Unknown` while that is not known.
+        status: Whether the condition is true, e.g. `True`; `Unknown` if netdra cannot determine it.
         reason: The cause, as one CamelCase word for programs, e.g. `DeviceClassesReady`.
         message: The cause, as text for people, e.g. `all DeviceClasses are up to date`. If absent, the reason
             explains it.
-        last_transition_time: When `status` last changed, in RFC 3339, e.g. `2026-11-22T10:00:00Z`. If absent, that is
+        last_transition_time: The time of the last change of `status`, in RFC 3339, e.g. `2026-11-22T10:00:00Z`. If
+            absent, the time is not known.
+        observed_generation: The generation of the object that the condition describes, e.g. `2`; 0 if the generation is
             not known.
-        observed_generation: The generation of the object that the condition describes, e.g. `2`; 0 if that is not
-            known.
     """
 
     type: str
@@ -70,8 +70,8 @@ class LabelSelectorRequirement(
     Attributes:
         key: The label's key, e.g. `topology.kubernetes.io/zone`.
         operator: The relation between the label and the values, e.g. `In`. `In` and `NotIn` require `values`; `Exists`
-            and `DoesNotExist` must have none.
-        values: The values of In and NotIn, e.g. `[a, b]`. If absent, none, as Exists and DoesNotExist require.
+            and `DoesNotExist` do not allow `values`.
+        values: The values of `In` and `NotIn`, e.g. `[a, b]`. If absent, none, as `Exists` and `DoesNotExist` require.
     """
 
     key: str
@@ -96,8 +96,8 @@ class LabelSelector(
     Attributes:
         match_labels: Labels that an object must have with exactly these values, e.g. `{node-role.kubernetes.io/worker:
             ""}`. If absent, any.
-        match_expressions: Further conditions, all of which must hold, e.g. `[{key: gpu, operator: Exists}]`. If absent,
-            none.
+        match_expressions: Further conditions, all of which must be true, e.g. `[{key: gpu, operator: Exists}]`. If
+            absent, none.
     """
 
     match_labels: Mapping[str, str] = {}

@@ -40,21 +40,23 @@ class PortOwner(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class NeutronPortSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Which VF is to have a port, and of which network; written once, and not changed.
+    """The VF that gets the port, and the settings of the port; written once, and not changed.
 
     Attributes:
         claim: The claim that was allocated the VF, e.g. `{name: db-0-net, uid: 0b9c…}`.
         request: The claim's request in the allocation, e.g. `vf`.
         pool: The VF's pool in ResourceSlices, e.g. `node-1-sriov-enp3s0f0`.
         device: The VF's device in ResourceSlices, e.g. `enp3s0f0v2`.
-        share_id: The share of a device of pooled VFs in the allocation, e.g. `5f2d…`. If absent, the device is one VF.
-        node_name: The node that has the VF, e.g. `node-1`.
+        share_id: The ID of the claim's share, if the device pools several VFs, e.g. `5f2d…`. If absent, the device is
+            one VF.
+        node_name: The node of the VF, e.g. `node-1`.
         topology: The NetworkTopology that the VF was allocated for, e.g. `net`.
         step: The topology's root step, e.g. `vf0`.
         physnet: The physical network of the VF, e.g. `physnet2`.
-        pci_address: The VF's PCI address, e.g. `0000:03:00.2`; empty for pooled VFs, of which `chosenVF` names one.
+        pci_address: The VF's PCI address, e.g. `0000:03:00.2`; empty for pooled VFs: `chosenVF` has the address then.
         host: The node's name in its NIC switch agent, e.g. `node-1.example.com`.
-        network: The network's id or name, e.g. `blue`. If absent, the controller's network for the physical network.
+        network: The network's id or name, e.g. `blue`. If absent, the network that the controller is configured with
+            for the physical network.
         subnet: The subnet's id or name, e.g. `blue-4`. If absent, Neutron chooses one of the network.
         security_groups: The ids of the port's security groups, e.g. `[5b6d2a4e-7c1f-4f0b-9d3e-2a1c8e7f6b50]`. If
             absent, the project's default.
@@ -113,7 +115,7 @@ class PortSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 
     Attributes:
         mac: The MAC address, e.g. `fa:16:3e:00:00:01`.
-        vlan: The VLAN that the NIC puts the VF in, e.g. `1017`; 0 for none.
+        vlan: The VLAN that the NIC sets for the VF, e.g. `1017`; 0 for none.
         mtu: The network's MTU in bytes, e.g. `1500`; 0 if Neutron reports none.
         addresses: The addresses, with prefix lengths, e.g. `[10.77.0.5/24]`. If absent, none.
         gateways: The gateways of the subnets that have one, e.g. `[10.77.0.1]`. If absent, none.
@@ -122,9 +124,9 @@ class PortSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
         spoofchk: Whether the NIC drops frames that do not come from the VF's MAC address, e.g. `false` if the port has
             no port security.
         trust: Whether the VF may change its MAC address, e.g. `true` if the port's binding profile allows it.
-        link_state: The state of the VF's link, e.g. `auto`; `disable` if an administrator has the port down.
-        min_tx_rate: The rate that the VF is guaranteed, in Mbit/s, e.g. `1000`; 0 for none.
-        max_tx_rate: The rate that the VF cannot exceed, in Mbit/s, e.g. `10000`; 0 for no bound.
+        link_state: The state of the VF's link, e.g. `auto`; `disable` if the port's administrative state is down.
+        min_tx_rate: The guaranteed rate of the VF, in Mbit/s, e.g. `1000`; 0 for none.
+        max_tx_rate: The maximum rate of the VF, in Mbit/s, e.g. `10000`; 0 for no limit.
     """
 
     mac: str
@@ -150,11 +152,12 @@ class NeutronPortStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel
         network_id: The id of its network, e.g. `3c1d0b6e-8f2a-4d57-9b4c-6e0a1f2d3c4b`. If
             absent, the port does not exist yet.
         network_name: The name of its network, e.g. `blue`. If absent, the port does not exist yet.
-        settings: The settings that the VF gets of the port, e.g. `{mac: "fa:16:3e:00:00:01", vlan: 1017}`. If absent,
+        settings: The settings that the VF gets from the port, e.g. `{mac: "fa:16:3e:00:00:01", vlan: 1017}`. If absent,
             the port was never bound.
         conditions: The port's state, e.g. `[{type: Bound, status: "True"}]`. `Bound`: Neutron has bound the port to the
-            VF. `Current`, if False: the port was changed in Neutron since. `Enforced`, if False: the VF cannot be
-            configured as the port requires. If absent, the controller has not asked for the port yet.
+            VF. `Current`, if False: the port was changed in Neutron after the VF got its settings. `Enforced`, if
+            False: the VF cannot be configured as the port requires. If absent, the controller has not requested the
+            port yet.
     """
 
     port_id: str = msgspec.field(default="", name="portID")
@@ -165,13 +168,13 @@ class NeutronPortStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel
 
 
 class NeutronPort(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The port of OpenStack's Neutron that an allocated VF has; made by netdra, and deleted with the VF's claim.
+    """The port of an allocated VF in OpenStack's Neutron; netdra creates it, and deletes it with the VF's claim.
 
     Attributes:
-        spec: Which VF is to have a port, and of which network.
+        spec: The VF that gets the port, and the settings of the port.
         chosen_vf: The VF that the claim has of pooled VFs, e.g. `{pciAddress: "0000:03:00.2"}`; written by the driver
             of its node. If absent, the device is one VF, or the node has not chosen yet.
-        status: What Neutron gave; written by netdra.
+        status: The port in Neutron, and the settings that the VF gets from it; written by netdra.
     """
 
     metadata: ObjectMeta

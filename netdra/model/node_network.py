@@ -57,8 +57,8 @@ class NodeNetworkSummary(msgspec.Struct, frozen=True, kw_only=True, rename="came
     Attributes:
         interfaces: The number of the node's network interfaces, e.g. `70`; a virtual function without a netdev counts
             as one.
-        offered: The number of devices that are published for them, e.g. `64`.
-        allocated: The number of these devices that claims have, e.g. `12`.
+        offered: The number of devices that are published for these interfaces, e.g. `64`.
+        allocated: The number of these devices that are allocated to claims, e.g. `12`.
         problems: The number of problems that an administrator should solve, e.g. `1`.
     """
 
@@ -72,12 +72,12 @@ class PublishedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
     """A device that is published for each interface of an entry.
 
     Attributes:
-        policy: The policy that offers it, e.g. `vfs`. If absent, the policy is unknown.
-        suffix: The end of the device's name, after the interface's name, e.g. `-shared`. If absent, the names are the
-            same.
-        name: The device's whole name, e.g. `enp3s0f0-lane0`, where it is not the interface's name with the suffix. If
-            absent, it is.
-        allocated: Whether a claim has it, e.g. `true`.
+        policy: The policy that offers the device, e.g. `vfs`. If absent, the policy is unknown.
+        suffix: The part of the device's name after the interface's name, e.g. `-shared`. If absent, the device has the
+            interface's name.
+        name: The device's whole name, e.g. `enp3s0f0-lane0`. If absent, the name is the interface's name followed by
+            `suffix`.
+        allocated: Whether the device is allocated to a claim, e.g. `true`.
     """
 
     policy: Name = ""
@@ -95,28 +95,32 @@ class InterfaceGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
 
     Attributes:
         type: The type of the interfaces, e.g. `pf`, `vf`, `nic`, `bridge`.
-        state: The link's state in the kernel's words, e.g. `up`; `away` while the netdev is in a pod or
-            has no driver; `gone` if a claim still has the device of an interface that was removed. If absent, it is
-            unknown.
+        state: The state of the link as the kernel reports it, e.g. `up`. `away`: the netdev is in a pod, or the
+            hardware has no netdev driver. `gone`: the interface was removed, and its device is still allocated to a
+            claim. If absent, the state is unknown.
         count: The number of interfaces in this entry, e.g. `8`.
-        listed: The interfaces' names, e.g. `[enp3s0f0, enp3s0f0v2]`: the kernel's name, and `<pf>v<index>` for a
-            virtual function. Of those that no policy matches, the ends of pods' pairs are only counted, and all but 32
-            of the others without hardware. If absent, they are in `vfs`, or only counted.
-        vfs: The indexes of several virtual functions of one PF, in place of their names, e.g. `0-5,7`. If absent, the
-            names are in `names`.
-        devices: The devices that are published for each of them, e.g. `[{policy: vfs}]`. If absent, they are hidden.
-        reason: The reason why they are hidden, or the devices that they are pooled as, as `netdra explain` prints it,
-            e.g. `no policy matches it`. If absent, they are offered.
-        policies: The policies that match them or fail on them, with the result of each, e.g. `{vfs: wins, all:
-            outranked}`. If absent, no policy matches them.
-        attributes: The attributes that all of them share, as a selector reads them, e.g. `{numaNode: 0, rdma: true}`,
-            without those that do not apply. Names without a domain are of dra.networking. If absent, none.
-        varying: The attributes that differ among them, e.g. `[ifName, mac]`. If absent, none.
-        vf_names: The common part of the virtual functions' netdev names before the index, e.g. `enp3s0f0v`. If absent,
+        listed: The names of the interfaces, e.g. `[enp3s0f0, enp3s0f0v2]`: the kernel's name, or `<pf>v<index>` for a
+            virtual function. Some interfaces that no policy matches are counted but not listed: the host ends of pods'
+            veth pairs, and interfaces without hardware beyond the first 32. If absent, the interfaces are in `vfs`, or
+            are only counted.
+        vfs: The indexes of virtual functions of one PF, in place of their names, e.g. `0-5,7`. If absent, the names are
+            in `names`.
+        devices: The devices that are published for each of these interfaces, e.g. `[{policy: vfs}]`. If absent, the
+            interfaces are hidden.
+        reason: The reason why the interfaces are hidden, or the devices that pool them, as `netdra explain` prints it,
+            e.g. `no policy matches it`. If absent, the interfaces are offered.
+        policies: The policies that match these interfaces or fail on them, with the result of each, e.g. `{vfs: wins,
+            all: outranked}`. If absent, no policy matches.
+        attributes: The attributes that are equal for all of these interfaces, as a selector reads them, e.g.
+            `{numaNode: 0, rdma: true}`. Attributes that do not apply are omitted. Names without a domain belong to
+            `dra.networking`. If absent, none.
+        varying: The attributes that differ among these interfaces, e.g. `[ifName, mac]`. If absent, none.
+        vf_names: The common part of the virtual functions' netdev names, before the index, e.g. `enp3s0f0v`. If absent,
             the names have no common part.
-        unreadable: The attributes that could not be read of any of them, e.g. `[linkSpeed]`. If absent, none.
-        pools_vfs: Whether they are not interfaces but devices that each stand for several virtual functions of a PF,
-            e.g. `true`; the functions have entries of their own.
+        unreadable: The attributes that could not be read for any of these interfaces, e.g. `[linkSpeed]`. If absent,
+            none.
+        pools_vfs: Whether the entry describes devices that each pool several virtual functions of a PF, e.g. `true`.
+            The virtual functions have entries of their own.
     """
 
     type: Annotated[str, msgspec.Meta(max_length=MAX_LABEL)]
@@ -215,18 +219,18 @@ def _ranges(text: str) -> Iterator[range]:
 
 
 class PolicyReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What a policy that holds on the node comes to there.
+    """The result of a policy on the node.
 
     Attributes:
-        name: The policy, e.g. `vfs`.
-        generation: The generation of it that the node follows, e.g. `3`.
+        name: The name of the policy, e.g. `vfs`.
+        generation: The generation of the policy that the node uses, e.g. `3`.
         matches: The number of interfaces for which its selector is true, e.g. `16`.
-        devices: The number of devices that are published by it, e.g. `14`.
-        outranked: By policy, the number of interfaces that it matches too and that the other policy offers under the
-            same name, e.g. `{special: 2}`. If absent, none.
+        devices: The number of devices that the policy publishes, e.g. `14`.
+        outranked: The number of matching interfaces that another policy of higher rank offers under the same device
+            name, by the name of that policy, e.g. `{special: 2}`. If absent, none.
         overruled: The number of matching interfaces that an exclude policy or the node's own use hides, e.g. `1`.
         failing: The number of interfaces on which its selector cannot be evaluated, e.g. `2`.
-        invalid: Whether it cannot be used at all, e.g. `true` if its selector does not compile.
+        invalid: Whether the policy cannot be used at all, e.g. `true` if its selector does not compile.
     """
 
     name: Name
@@ -240,13 +244,14 @@ class PolicyReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 
 
 class NodeProblem(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Something that an administrator should fix, once for each cause.
+    """A problem that an administrator should solve. Each cause has one entry.
 
     Attributes:
         message: The problem, e.g. `policy "vfs": no such key: rdma`.
-        policy: The policy that it concerns, e.g. `vfs`. If absent, it concerns the node or the API server.
-        interfaces: The number of interfaces that it concerns, e.g. `8`; 0 if it concerns none.
-        example: One of these interfaces, e.g. `enp3s0f0`. If absent, it concerns none.
+        policy: The policy that the problem concerns, e.g. `vfs`. If absent, the problem concerns the node or the API
+            server.
+        interfaces: The number of interfaces that the problem concerns, e.g. `8`; 0 if it concerns none.
+        example: One of these interfaces, e.g. `enp3s0f0`. If absent, the problem concerns no interface.
     """
 
     message: Text
@@ -256,14 +261,14 @@ class NodeProblem(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
 
 class CustomDeviceReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What a CustomDevice comes to on the node.
+    """The result of a CustomDevice on the node.
 
     Attributes:
-        name: The CustomDevice, e.g. `rack`.
-        desired: The number of the node's devices that it selects, e.g. `2`.
-        applied: The number of these devices that are published with all that it adds, e.g. `1`.
-        problems: The reasons why the others are not, each once, e.g. `[the device already has 32 attributes and
-            capacities]`. If absent, none.
+        name: The name of the CustomDevice, e.g. `rack`.
+        desired: The number of the node's devices that the CustomDevice selects, e.g. `2`.
+        applied: The number of these devices that are published with all its attributes and capacities, e.g. `1`.
+        problems: The reasons why the other devices are not, each reason once, e.g. `[the device already has 32
+            attributes and capacities]`. If absent, none.
     """
 
     name: Name
@@ -276,13 +281,13 @@ class MissingPlugin(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     """A CNI plugin that policies list for devices of the node, or NetworkTopologies need, and the node does not have.
 
     Attributes:
-        name: The plugin, e.g. `ovs`.
-        reason: The reason why it does not count though it is or was there, e.g. `it does not answer VERSION`. If
-            absent, the node never had it.
-        devices: The number of devices that would be offered for it, e.g. `16`.
-        allocated: The number of these devices that claims have, e.g. `2`.
-        needed_by_topologies: Whether a NetworkTopology needs it as a later step or for `ipam`, e.g. `true` for
-            `whereabouts`; pods of that topology are not placed on the node.
+        name: The name of the plugin, e.g. `ovs`.
+        reason: The reason why an installed plugin cannot be used, or was removed, e.g. `it does not answer VERSION`. If
+            absent, the node never had the plugin.
+        devices: The number of devices that would be offered for the plugin, e.g. `16`.
+        allocated: The number of these devices that are allocated to claims, e.g. `2`.
+        needed_by_topologies: Whether a NetworkTopology needs the plugin for a derived step or for `ipam`, e.g. `true`
+            for `whereabouts`. The scheduler does not place pods of that topology on the node.
     """
 
     name: Name
@@ -293,12 +298,12 @@ class MissingPlugin(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
 
 class ProviderReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What a provider comes to that registers by the node's device registry.
+    """The result of a provider that uses the node's device registry.
 
     Attributes:
-        name: The provider, e.g. `bctl`.
-        desired: The number of existing devices that it registers facts of, e.g. `2`.
-        applied: The number of these devices that are published with all of its facts, e.g. `2`.
+        name: The name of the provider, e.g. `bctl`.
+        desired: The number of existing devices for which the provider registers facts, e.g. `2`.
+        applied: The number of these devices that are published with all of these facts, e.g. `2`.
     """
 
     name: Name
@@ -307,30 +312,30 @@ class ProviderReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
 
 
 class NodeNetworkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What a node has, what became of it, and what is wrong.
+    """The state of a node: its interfaces, the devices that are published for them, and the problems.
 
     Attributes:
-        summary: The numbers that columns show, e.g. `{interfaces: 70, offered: 64, allocated: 12, problems: 0}`. If
-            absent, all are 0.
-        used_slots: The number of attributes and capacities of the fullest device, e.g. `29`, of the 32 that a device
-            can have; the rest is for providers.
-        interfaces: The node's interfaces, e.g. `[{type: pf, count: 1, names: [enp3s0f0]}]`; those that are alike, and
-            have the same result, are one entry. If absent, the node has none.
+        summary: The numbers that `kubectl get` shows, e.g. `{interfaces: 70, offered: 64, allocated: 12, problems: 0}`.
+            If absent, all are 0.
+        used_slots: The number of attributes and capacities of the device that has the most, e.g. `29`. A device can
+            have 32; the rest is available to providers.
+        interfaces: The node's interfaces, e.g. `[{type: pf, count: 1, names: [enp3s0f0]}]`; interfaces that are alike
+            and have the same result share one entry. If absent, the node has none.
         policies: The policies that apply to the node, in the order of their names, e.g. `[{name: vfs, matches: 16}]`.
             If absent, none.
         problems: The problems that an administrator should solve, e.g. `[{message: the selector fails, policy: vfs}]`;
             at most 32 causes are kept. If absent, none.
-        left_out: By reason, the number of devices that a policy would make and that are not published, e.g.
-            `{limit: 3}`. If absent, none.
-        custom_devices: The results of CustomDevices whose device the node has, e.g. `[{name: rack, desired: 2, applied:
-            2}]`. If absent, none.
-        providers: The providers that register facts by the node's device registry, e.g. `[{name: bctl, desired: 2,
+        left_out: The number of devices of policies that are not published, by the reason, e.g. `{limit: 3}`. If absent,
+            none.
+        custom_devices: The results of the CustomDevices whose device the node has, e.g. `[{name: rack, desired: 2,
             applied: 2}]`. If absent, none.
-        plugins: The CNI plugins that are installed on the node, allowed, and answer, e.g. `[host-local, macvlan]`;
-            those that netdra has built in are not listed. If absent, none.
-        missing_plugins: The plugins that policies list and the node does not have, e.g. `[{name: ovs, devices: 16}]`:
-            its devices are not offered for them. If absent, none.
-        features: The API server's feature gates that the node uses and found to be on, e.g.
+        providers: The providers that register facts through the node's device registry, e.g. `[{name: bctl, desired: 2,
+            applied: 2}]`. If absent, none.
+        plugins: The CNI plugins that are installed on the node, are allowed, and answer, e.g. `[host-local, macvlan]`.
+            Built-in plugins are not listed. If absent, none.
+        missing_plugins: The plugins that policies list and the node does not have, e.g. `[{name: ovs, devices: 16}]`.
+            Claims that need such a plugin cannot get devices of this node. If absent, none.
+        features: The feature gates of the API server that are enabled and that the driver on the node uses, e.g.
             `[DRAPartitionableDevices]`. If absent, none.
     """
 
@@ -348,12 +353,12 @@ class NodeNetworkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel
 
 
 class NodeNetwork(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What a node's network interfaces are, and what became of each: devices, or why it is hidden.
+    """The network interfaces of a node, and for each the published devices, or the reason why it is hidden.
 
-    Written by netdra's driver on the node, and deleted with the Node. There is nothing in it to change.
+    The driver on the node writes the object, and it is deleted with the Node. Do not edit it.
 
     Attributes:
-        status: What the node has, what became of it, and what is wrong; written by netdra.
+        status: The node's interfaces, the devices that are published for them, and the problems; written by netdra.
     """
 
     metadata: ObjectMeta

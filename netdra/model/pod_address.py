@@ -26,11 +26,11 @@ class AddressOwner(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 
     Attributes:
         namespace: The namespace of the claim, e.g. `db`.
-        pod: The pod that the claim was made for, e.g. `postgres-0`. If absent, the claim has a name of its own.
+        pod: The pod for which the claim was created, e.g. `postgres-0`. If absent, the claim was not created for a pod.
         claim: The name of the claim in its pod's spec, or a claim's own name, e.g. `net`.
         topology: The NetworkTopology, e.g. `storage-lan`.
         step: The topology's step, e.g. `lan`.
-        index: The number of the device of the claim that the topology is run for, e.g. `1`; 0 for the first.
+        index: The index of the claim's device for which the topology runs, e.g. `1`; 0 for the first.
     """
 
     namespace: str
@@ -71,18 +71,18 @@ class AddressRoute(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 
 
 class PodAddressSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Whose the address is, and the settings that the interface gets with it.
+    """The owner of the address, and the settings that the interface gets with it.
 
     Attributes:
         network: The PodNetwork, e.g. `storage`.
         address: The address with the prefix length of its subnet, e.g. `10.77.0.5/16`.
-        families: All families of which the interface gets an address, e.g. `[IPv4, IPv6]`.
+        families: The address families of which the interface gets an address, e.g. `[IPv4, IPv6]`.
         owner: The interface, by names that outlive its pod, e.g. `{namespace: db, pod: postgres-0, claim: net,
             topology: storage-lan, step: lan}`.
         claim: The claim that has the address, e.g. `{name: postgres-0-net-x7k2p, uid: 0b9c}`. If absent, the address is
-            kept for the next claim of the owner.
+            reserved for the owner's next claim.
         node_name: The node that the claim was allocated on, e.g. `node-1`. If absent, no pod has the address.
-        kept_since: The time since which the address is kept without a claim, in RFC 3339, e.g.
+        kept_since: The time since which the address is reserved without a claim, in RFC 3339, e.g.
             `"2026-11-27T10:00:00Z"`. If absent, a claim has it.
         gateway: The router of the subnet, e.g. `10.77.0.1`. If absent, none.
         routes: The routes that the interface gets, e.g. `[{destination: 10.0.0.0/8, gateway: 10.77.0.1}]`. If absent,
@@ -107,10 +107,10 @@ class PodAddressSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
 
 
 class PodAddress(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """An address of a PodNetwork that a claim has, or that is kept for one; made and deleted by netdra.
+    """An address of a PodNetwork, assigned to a claim or reserved for a later one; netdra creates and deletes it.
 
     Attributes:
-        spec: Whose the address is, and the settings that the interface gets with it.
+        spec: The owner of the address, and the settings that the interface gets with it.
     """
 
     metadata: ObjectMeta

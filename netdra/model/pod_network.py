@@ -37,10 +37,10 @@ class AddressRange(
             are never assigned.
         first: The first address that is assigned, e.g. `10.77.1.0`. If absent, the first of the subnet.
         last: The last address that is assigned, e.g. `10.77.1.255`. If absent, the last of the subnet.
-        exclude: Addresses that are never assigned: single ones, spans and subnets, e.g. `[10.77.1.9, 10.77.2.0/24,
-            10.77.3.1-10.77.3.9]`. If absent, none but the gateway.
+        exclude: Addresses that are never assigned: single addresses, spans and subnets, e.g. `[10.77.1.9, 10.77.2.0/24,
+            10.77.3.1-10.77.3.9]`. If absent, only the gateway is excluded.
         gateway: The router of the subnet, e.g. `10.77.0.1`; it is never assigned. Routes without a gateway of their own
-            use it. If absent, none exists.
+            use it. If absent, the subnet has no router.
         node_selector: The nodes on which the range is used, by their labels, e.g. `{matchLabels: {example.com/rack:
             a}}`. If absent, all nodes.
     """
@@ -60,7 +60,7 @@ class NetworkRoute(
 
     Attributes:
         destination: The subnet behind the router, e.g. `10.0.0.0/8`.
-        gateway: The router, e.g. `10.77.0.1`. If absent, the gateway of the range that the address is of.
+        gateway: The router, e.g. `10.77.0.1`. If absent, the gateway of the address's range.
     """
 
     destination: str
@@ -75,7 +75,7 @@ class Reservation(
     Attributes:
         address: The address, within a range, e.g. `10.77.1.5`.
         namespace: The namespace of the pod or claim, e.g. `db`.
-        name: The name of the pod, or of a claim that was not made for one pod, e.g. `postgres-0`.
+        name: The name of the pod, or of a claim that was not created for a pod, e.g. `postgres-0`.
     """
 
     address: str
@@ -91,20 +91,20 @@ class PodNetworkSpec(
     Attributes:
         ranges: The subnets, e.g. `[{cidr: 10.77.0.0/16}]`. With subnets of IPv4 and IPv6, each step gets an address of
             both.
-        routes: The routes that pods on the network get, e.g. `[{destination: 10.0.0.0/8}]`. If absent, none but that
+        routes: The routes that pods on the network get, e.g. `[{destination: 10.0.0.0/8}]`. If absent, only the route
             to the subnet.
         dns: Name servers, e.g. `[10.77.0.2]`, that the step's result reports. If absent, none.
         mtu: The MTU of the network in bytes, e.g. `9000`, for steps whose config has none. If absent, the plugin's
             default.
         physnet: The physical network that the devices of the steps must have as their attribute `physnet`, e.g.
-            `storage`. If absent, it is not compared.
-        vlan: The VLAN that the steps must use, e.g. `100`. If absent, it is not compared.
+            `storage`. If absent, any physical network.
+        vlan: The VLAN that the steps must use, e.g. `100`. If absent, any VLAN.
         namespaces: The namespaces whose claims get addresses, e.g. `[db, web]`. If absent, all.
-        keep_seconds: The time for which the address of a StatefulSet's replica or of a claim with a name of its own is
-            kept after the claim was deleted, e.g. `3600`: the next claim of that name gets it. `0` for not at all. If
-            absent, 300. Addresses of other claims are released at once.
-        reservations: Addresses that only certain pods or claims get, e.g. `[{address: 10.77.1.5, namespace: db, name:
-            postgres-0}]`. If absent, none.
+        keep_seconds: The time in seconds for which the address of a StatefulSet's replica, or of a claim that was not
+            created for a pod, stays reserved after the claim was deleted, e.g. `3600`. The next claim of the same owner
+            gets it. `0` releases it at once. Addresses of other claims are always released at once. If absent, 300.
+        reservations: Addresses that are reserved for certain pods or claims, e.g. `[{address: 10.77.1.5, namespace: db,
+            name: postgres-0}]`. If absent, none.
     """
 
     ranges: Annotated[tuple[AddressRange, ...], msgspec.Meta(min_length=1, max_length=MAX_RANGES)]
@@ -124,13 +124,13 @@ class PodNetworkSpec(
 
 
 class RangeUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How much of a range is assigned. Numbers beyond 9223372036854775807 are shown as that.
+    """The number of assigned addresses of a range. Numbers beyond 9223372036854775807 are shown as that.
 
     Attributes:
         cidr: The range's subnet, e.g. `10.77.0.0/16`.
         total: The number of addresses that can be assigned, reserved ones included, e.g. `65533`.
         used: The number of addresses that claims have, e.g. `12`.
-        reserved: The number of addresses without a claim that are kept for one or reserved by name, e.g. `3`.
+        reserved: The number of addresses that are not assigned to a claim, but reserved for one, e.g. `3`.
     """
 
     cidr: str
@@ -140,19 +140,19 @@ class RangeUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PodNetworkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How much of a network is assigned.
+    """The assigned and free addresses of a network.
 
     Attributes:
         observed_generation: The generation of the network that this status describes, e.g. `3`.
-        conditions: The network's state, e.g. `[{type: Ready, status: "True"}]`. `Ready`: the spec can be used.
+        conditions: The network's state, e.g. `[{type: Ready, status: "True"}]`. `Ready`: the spec is valid.
             `AddressesAvailable`, if False: a range has no free address. If absent, the controller has not checked the
             network yet.
-        ranges: How much of each range is assigned, e.g. `[{cidr: 10.77.0.0/16, total: 65533, used: 12, reserved: 3}]`,
-            in the order of the spec. If absent, the controller has not counted yet.
+        ranges: The numbers of assigned and free addresses of each range, e.g. `[{cidr: 10.77.0.0/16, total: 65533,
+            used: 12, reserved: 3}]`, in the order of the spec. If absent, the controller has not counted yet.
         users: The number of claims that have addresses of the network, e.g. `12`.
         total: The number of addresses of all ranges that can be assigned, e.g. `65533`.
         used: The number of addresses that claims have, e.g. `12`.
-        reserved: The number of addresses without a claim that are kept for one or reserved by name, e.g. `3`.
+        reserved: The number of addresses that are not assigned to a claim, but reserved for one, e.g. `3`.
     """
 
     observed_generation: int = 0
@@ -165,11 +165,11 @@ class PodNetworkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
 
 class PodNetwork(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The addresses of a network that steps of NetworkTopologies name, unique on all nodes.
+    """The addresses of a network for steps of NetworkTopologies; each address is assigned once in the whole cluster.
 
     Attributes:
-        spec: The addresses, and the settings that pods get with them.
-        status: How much of the network is assigned; written by netdra.
+        spec: The address ranges, and the settings that pods get with an address.
+        status: The state of the network and the number of assigned addresses; written by netdra.
     """
 
     metadata: ObjectMeta

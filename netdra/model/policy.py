@@ -25,7 +25,7 @@ TaintEffect = Literal["NoSchedule", "NoExecute"]
 class CapacityValueFrom(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """Where a capacity's value is read.
+    """The source of a capacity's value.
 
     Attributes:
         node_allocatable: The name of one of the node's allocatable resources, e.g. `pods`.
@@ -40,12 +40,12 @@ class CapacityCounter(
     """How much of something a shared device has, and how a claim may ask for it.
 
     Attributes:
-        value: The whole amount of the device, shared among the claims that have the device at one time, e.g. `8` or
+        value: The total amount of the device, which the claims that have the device at the same time share, e.g. `8` or
             `10G`. If absent, `valueFrom` is required.
-        value_from: Where the amount is read on each node, in place of `value`, e.g. `{nodeAllocatable: pods}`. If
+        value_from: The source of the amount on each node, in place of `value`, e.g. `{nodeAllocatable: pods}`. If
             absent, `value` is required.
-        request_policy: The amount that a claim consumes if it names none, and the amounts that it may name, e.g.
-            `{default: "1"}`. If absent, a claim that names no amount consumes the whole, and may name any amount.
+        request_policy: The amounts that a claim can request, and the default for claims that do not request an amount,
+            e.g. `{default: "1"}`. If absent, a claim can request any amount, and the default is the whole capacity.
     """
 
     value: QuantityText = ""
@@ -60,8 +60,8 @@ class SupportedCNIPlugin(
 
     Attributes:
         name: The plugin's type, e.g. `macvlan`: the `type` of a NetworkTopology's root step.
-        exclusive: Whether the plugin takes the whole device, e.g. `true` for host-device: meanwhile no other claim can
-            have any persona of the interface.
+        exclusive: Whether the plugin needs the whole device, e.g. `true` for host-device. While a claim has the device
+            for this plugin, no other claim can get any persona of the interface.
         consume_per_allocation: The amount of each capacity that one allocation through this plugin consumes, e.g.
             `{shares: "1"}`. If absent, the default of the capacity's `requestPolicy`.
     """
@@ -77,21 +77,21 @@ class PooledVFs(
     """How the VFs of a PF are offered together.
 
     Attributes:
-        lanes: The number of devices as which the VFs of each PF are offered, e.g. `4`. Each has its part of the VFs and
-            of the bandwidth. A request with `count` gets every device once at most, so it can have no more VFs of a PF
-            than there are lanes; the more lanes, the longer the scheduler may search.
+        lanes: The number of devices into which the VFs of each PF are divided, e.g. `4`. Each device has a part of the
+            VFs and of the bandwidth. A request with `count` gets each device at most once, so the number of lanes
+            limits the VFs of one PF that a request can get. With more lanes, the scheduler may search longer.
     """
 
     lanes: Annotated[int, msgspec.Meta(ge=1, le=MAX_LANES)] = 1
 
 
 class Taints(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
-    """What a taint of the policy's devices does beyond keeping further claims off.
+    """The effect of the taints of the policy's devices on pods that already have a device.
 
     Attributes:
         gone: The effect of the taint `dra.networking/gone`, which a device in use gets when its interface or its
-            hardware was removed, e.g. `NoExecute`. `NoSchedule` does not affect the pods that have the device;
-            with `NoExecute` Kubernetes evicts them, unless their claim tolerates the taint.
+            hardware was removed, e.g. `NoExecute`. `NoSchedule` does not affect the pods that have the device; with
+            `NoExecute`, Kubernetes evicts them unless their claim tolerates the taint.
     """
 
     gone: TaintEffect = "NoSchedule"
@@ -103,47 +103,48 @@ class Exposure(
     """How a device that the policy matches is offered.
 
     Attributes:
-        device_name_suffix: Appended to the interface's name to form the device's name, e.g. `-shared`, so that several
-            policies can each publish a persona of one interface. If absent, the device has the interface's name.
+        device_name_suffix: The suffix that is appended to the interface's name to form the device's name, e.g.
+            `-shared`. With different suffixes, several policies can offer the same interface, each as a device
+            (persona) of its own. If absent, the device has the interface's name.
         allow_multiple_allocations: Whether several claims may have the device at the same time, each consuming some of
             its capacity, e.g. `true` for the parent of macvlan interfaces.
-        capacity: The capacities of the device, by name, e.g. `{shares: {value: "8"}}`. If absent, those that netdra
-            publishes by itself.
-        supported_cni_plugins: The CNI plugins that may attach the device, e.g. `[{name: macvlan}]`; published as the
-            attribute supportedCNIs. If absent, none: no topology's DeviceClass selects the device.
-        exclusion_group: Shared personas of one interface that name the same group, e.g. `mode`, exclude each other:
-            while one is in use, the others cannot be allocated. If absent, the persona excludes no shared persona.
-        additional_attributes: Attributes that are published beside the interface's own, e.g. `{example.com/rack: r7}`.
-            A value is a boolean, an integer, a string, or a list of strings. If absent, none.
-        additional_facts: Facts that devices carry only if a policy asks for them, e.g. `[ipv4]`. If absent, none; the
-            attributes are empty then.
-        facts: The facts of the interface that devices carry, of those that they carry by default, e.g. `[vendor,
-            numaNode, rdma]`; type, ifName, pfName, vfIndex, pciAddress and supportedCNIs are always among them. If
-            absent, all.
-        empty_facts: Whether a fact that does not apply to a device is published as an empty text, 0 or false, e.g.
-            `false` to make slices smaller. The device then does not carry it, and a selector asks for it first:
-            `"vendor" in device.attributes["dra.networking"]`.
-        allow_bandwidth_overcommit: Whether claims may have more bandwidth of the devices than the link has, e.g. `true`
-            for best-effort traffic. Without it, a device takes its capacity `bandwidth` from its NIC's link, so that
-            all devices together never lend more.
+        capacity: The capacities of the device, by name, e.g. `{shares: {value: "8"}}`. If absent, only the capacities
+            that netdra publishes by itself.
+        supported_cni_plugins: The CNI plugins that may attach the device, e.g. `[{name: macvlan}]`. They are published
+            as the attribute `supportedCNIs`. If absent, none: no topology's DeviceClass selects the device.
+        exclusion_group: The name of a group of shared personas of one interface, e.g. `mode`. The personas of a group
+            exclude each other: while one is allocated, the others cannot be allocated. If absent, the persona excludes
+            no shared persona.
+        additional_attributes: Attributes that are published in addition to those of the interface, e.g.
+            `{example.com/rack: r7}`. A value is a boolean, an integer, a string, or a list of strings. If absent, none.
+        additional_facts: Facts that devices carry only if a policy requests them, e.g. `[ipv4]`. If absent, none: the
+            attributes of these facts are empty.
+        facts: The default facts of the interface that devices carry, e.g. `[vendor, numaNode, rdma]`; other default
+            facts are omitted, except `type`, `ifName`, `pfName`, `vfIndex`, `pciAddress` and `supportedCNIs`, which are
+            always published. If absent, all default facts.
+        empty_facts: Whether a fact that does not apply to a device is published as an empty string, 0 or false, e.g.
+            `false` to make slices smaller. With `false`, the device does not carry the fact, and a selector must test
+            for it first: `"vendor" in device.attributes["dra.networking"]`.
+        allow_bandwidth_overcommit: Whether claims can get more bandwidth of the devices than the link has, e.g. `true`
+            for best-effort traffic. With `false`, the bandwidth of all devices of a NIC together is limited to that of
+            its link.
         allow_host_uplink: Whether the interface is offered even if the node's own traffic depends on it, e.g. `true`
-            for macvlan on the only NIC. Without it, an uplink and the interfaces below and above it are hidden,
-            even if other policies match them.
+            for macvlan on the only NIC. With `false`, the node's uplink and the interfaces below and above it are
+            hidden, even if policies match them.
         allow_host_use: Whether the interface is offered whole even if the host itself uses it, e.g. `true` for a NIC
-            whose address nobody needs: it is a port of a bridge or a bond, or has an address, a route or a VLAN.
-            Without it, only shares of it are offered meanwhile.
+            whose address is not needed. The host uses an interface that is a port of a bridge or a bond, or has an
+            address, a route or a VLAN. With `false`, such an interface is only offered in shares.
         allow_host_addresses: Whether the interface is offered whole even if the host has addresses and routes on it,
-            and uses it for nothing else, e.g. `true` for a NIC of a GPU's rail that gets its address from DHCP. Without
-            it, only shares of it are offered meanwhile. The node's uplink stays hidden.
-        keep: The configuration of the device on the node that it keeps in the pod, e.g. `[addresses, routes]`. It
-            counts for steps of type `host-device`, `sriov` and `rdma` without a `keep` of their own, and without
-            `ipam` or `neutron`. If absent, only the MTU; the pod's interface has no address then, unless a step gives
-            it one.
-        pooled_vfs: Offers the VFs of each PF that the policy selects as one device, or a few, with the capacities `vfs`
-            and `bandwidth`, e.g. `{lanes: 2}`. A claim gets one VF, which the node chooses, and as much bandwidth as it
-            requests. If absent, each VF is a device.
+            but does not use it otherwise, e.g. `true` for a NIC of a GPU's rail that gets its address from DHCP. With
+            `false`, such an interface is only offered in shares. The node's uplink stays hidden.
+        keep: The parts of the device's configuration on the node that it keeps in the pod, e.g. `[addresses, routes]`.
+            It applies to steps of type `host-device`, `sriov` and `rdma` that have no `keep` of their own, no `ipam`
+            and no `neutron`. If absent, only the MTU is kept, and the pod's interface gets an address only from a step.
+        pooled_vfs: Whether and how the VFs of each selected PF are offered together, as one device or a few (lanes)
+            with the capacities `vfs` and `bandwidth`, e.g. `{lanes: 2}`. A claim gets one VF, which the node chooses,
+            and the bandwidth that it requests. If absent, each VF is a device.
         taints: The effect of the devices' taints on pods that have the devices, e.g. `{gone: NoExecute}`. If absent,
-            the defaults of its fields.
+            the defaults of its fields apply.
     """
 
     device_name_suffix: str = ""
@@ -165,10 +166,10 @@ class Exposure(
 
 
 class PolicySelector(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which devices are meant.
+    """The selected devices.
 
     Attributes:
-        cel: A CEL expression over `device.attributes`, as in a DeviceClass; true for the devices that are meant, e.g.
+        cel: A CEL expression over `device.attributes`, as in a DeviceClass, that is true for the selected devices, e.g.
             `device.attributes["dra.networking"].type == "vf"`.
     """
 
@@ -178,19 +179,20 @@ class PolicySelector(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class DeviceExposurePolicySpec(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """The devices that the policy selects, and how it offers them.
+    """The interfaces that the policy selects, and how they are offered.
 
     Attributes:
         selector: The interfaces of a node that the policy applies to, e.g. `{cel:
             'device.attributes["dra.networking"].type == "vf"'}`.
         node_selector: The nodes that the policy applies to, by their labels, e.g. `{matchLabels: {example.com/nic:
             fast}}`. If absent, all nodes.
-        priority: The rank of the policy, e.g. `200`: if several expose policies with the same deviceNameSuffix match an
-            interface, the one with the highest priority applies; of equal ones, the one whose name sorts first.
-        action: The effect on the selected interfaces, e.g. `exclude`. `expose` offers them; `exclude` hides them and
-            wins over every expose.
+        priority: The rank of the policy, e.g. `200`. If several `expose` policies with the same `deviceNameSuffix`
+            match an interface, the policy with the highest priority applies. If priorities are equal, the policy whose
+            name sorts first applies.
+        action: The effect on the selected interfaces, e.g. `exclude`. `expose` offers them; `exclude` hides them, and
+            takes precedence over all `expose` policies.
         exposure: How the devices are offered, e.g. `{supportedCNIPlugins: [{name: sriov}]}`; only with `action:
-            expose`. If absent, each interface is one device, for one claim at a time.
+            expose`. If absent, each interface is one device, which one claim at a time can get.
     """
 
     selector: PolicySelector
@@ -205,8 +207,8 @@ class DeviceExposurePolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rena
 
     Attributes:
         observed_generation: The generation of the policy that this status describes, e.g. `3`.
-        conditions: The policy's state, e.g. `[{type: Accepted, status: "True"}]`. `Accepted`: the policy can be used at
-            all. `Conflicting`: another policy of the same rank conflicts with it. If absent, the controller has not
+        conditions: The policy's state, e.g. `[{type: Accepted, status: "True"}]`. `Accepted`: the policy is valid.
+            `Conflicting`: another policy of the same priority conflicts with it. If absent, the controller has not
             checked the policy yet.
     """
 
@@ -215,12 +217,12 @@ class DeviceExposurePolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rena
 
 
 class DeviceExposurePolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Says which network interfaces of a node become devices that claims can be given, and how.
+    """Selects network interfaces of nodes, and offers them as devices that claims can request, or hides them.
 
-    `action: exclude` always wins over `expose`; what no policy matches is hidden.
+    `action: exclude` always takes precedence over `expose`. Interfaces that no policy matches are hidden.
 
     Attributes:
-        spec: The devices that the policy selects, and how it offers them.
+        spec: The interfaces that the policy selects, and how they are offered.
         status: Whether the policy can be used; written by netdra.
     """
 

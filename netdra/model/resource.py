@@ -41,8 +41,8 @@ class CapacityRequestPolicyRange(Wire, frozen=True):
     """The least and the most that a claim may consume, and the step between.
 
     Attributes:
-        min: The least amount, e.g. `100M`; a claim that requests less gets this.
-        max: The greatest amount, e.g. `10G`. If absent, the whole capacity.
+        min: The minimum amount, e.g. `100M`; a claim that requests less gets this amount.
+        max: The maximum amount, e.g. `10G`. If absent, the whole capacity.
         step: A request is rounded up to `min` plus a multiple of this amount, e.g. `100M`. If absent, it is not
             rounded.
     """
@@ -56,11 +56,12 @@ class CapacityRequestPolicy(Wire, frozen=True):
     """A claim's consumption of a shared device's capacity: `default`, or the requested amount, rounded up.
 
     Attributes:
-        default: The amount that a claim consumes if it names none, e.g. `1`. If absent, the whole capacity.
-        valid_values: The amounts that a claim can consume, ascending, e.g. `[1G, 10G]`; a request is rounded up to the
-            next. If absent, `validRange` applies, or any amount.
+        default: The amount for claims that do not request an amount, e.g. `1`. If absent, the whole capacity.
+        valid_values: The amounts that a claim can consume, in ascending order, e.g. `[1G, 10G]`. A request is rounded
+            up to the next of these amounts. If absent, `validRange` applies; if that is absent, too, a claim can
+            consume any amount.
         valid_range: The amounts that a claim can consume, as a range, e.g. `{min: "1", max: "8"}`. If absent,
-            `validValues` applies, or any amount.
+            `validValues` applies; if that is absent, too, a claim can consume any amount.
     """
 
     default: QuantityText | None = None
@@ -72,9 +73,9 @@ class DeviceCapacity(Wire, frozen=True):
     """How much of something a device has; consumable only where the device allows several allocations.
 
     Attributes:
-        value: The whole amount of the device, e.g. `16`.
-        request_policy: The amount that a claim consumes if it names none, and the amounts that it may name, e.g.
-            `{default: "1"}`. If absent, a claim that names no amount consumes the whole.
+        value: The total amount of the device, e.g. `16`.
+        request_policy: The amounts that a claim can request, and the default for claims that do not request an amount,
+            e.g. `{default: "1"}`. If absent, the default is the whole capacity.
     """
 
     value: QuantityText
@@ -86,13 +87,13 @@ class DeviceAttribute(Wire, frozen=True):
 
     Attributes:
         int_: An integer, e.g. `4`. If absent, the value is of another type.
-        bool_: A truth value, e.g. `true`. If absent, the value is of another type.
-        string: A text of at most 64 characters, e.g. `r7`. If absent, the value is of another type.
+        bool_: A boolean, e.g. `true`. If absent, the value is of another type.
+        string: A string of at most 64 characters, e.g. `r7`. If absent, the value is of another type.
         version: A semantic version (semver.org 2.0.0) of at most 64 characters, e.g. `1.2.3`. If absent, the value is
             of another type.
         ints: A list of integers, e.g. `[1, 2]`. If absent, the value is of another type.
-        bools: A list of truth values, e.g. `[true, false]`. If absent, the value is of another type.
-        strings: A list of texts, e.g. `[blue, green]`. If absent, the value is of another type.
+        bools: A list of booleans, e.g. `[true, false]`. If absent, the value is of another type.
+        strings: A list of strings, e.g. `[blue, green]`. If absent, the value is of another type.
         versions: A list of semantic versions, e.g. `[1.2.3]`. If absent, the value is of another type.
     """
 

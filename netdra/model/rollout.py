@@ -19,11 +19,11 @@ class ClaimFailure(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 
     Attributes:
         claim: The claim, as `<namespace>/<name>`, e.g. `apps/db-0-net`.
-        node: The node on which it fails, e.g. `worker-1`. If absent, it is not known.
-        message: The reason why its device is not ready, e.g. `no such device`; the claim has the whole text in
-            `status.devices`. If absent, the driver gave none.
-        time: The time since which its device is not ready, in RFC 3339, e.g. `"2026-11-27T10:00:00Z"`. If absent, it is
-            not known.
+        node: The node on which the claim fails, e.g. `worker-1`. If absent, the node is not known.
+        message: The reason why the claim's device is not ready, e.g. `no such device`. The whole text is in the claim's
+            `status.devices`. If absent, the driver reported no reason.
+        time: The time since which the claim's device is not ready, in RFC 3339, e.g. `"2026-11-27T10:00:00Z"`. If
+            absent, it is not known.
     """
 
     claim: str
@@ -55,13 +55,13 @@ class NetworkTopologyUsageStatus(msgspec.Struct, frozen=True, kw_only=True, rena
     """The claims that use a topology.
 
     Attributes:
-        users: The number of claims that are allocated through its DeviceClasses, e.g. `3`.
+        users: The number of claims that are allocated through the topology's DeviceClasses, e.g. `3`.
         used_by: Some of these claims, as `<namespace>/<name>`, e.g. `[apps/db-0-net]`; at most 16 are kept. If absent,
             no claim uses it.
-        failing_claims: Those of these claims that fail, e.g. `{number: 2}`. If absent, none fails.
+        failing_claims: The claims of the topology that fail, e.g. `{number: 2}`. If absent, none fails.
         conditions: The state of its use, e.g. `[{type: InUse, status: "True"}]`. `InUse`: claims are allocated through
-            its DeviceClasses; while pods are attached with them, its steps cannot be changed. `Degraded`: claims fail,
-            see failingClaims. If absent, the controller has not counted them yet.
+            the topology's DeviceClasses; while a pod uses the topology, its steps cannot be changed. `Degraded`: claims
+            fail (see `failingClaims`). If absent, the controller has not counted them yet.
     """
 
     users: int = 0
@@ -71,7 +71,7 @@ class NetworkTopologyUsageStatus(msgspec.Struct, frozen=True, kw_only=True, rena
 
 
 class NetworkTopologyUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The claims that use the NetworkTopology of the same name. There is nothing in it to change.
+    """The claims that use the NetworkTopology of the same name. netdra writes the object; do not edit it.
 
     Attributes:
         status: The claims that use the topology; written by netdra.
@@ -84,13 +84,14 @@ class NetworkTopologyUsage(msgspec.Struct, frozen=True, kw_only=True, rename="ca
 
 
 class PolicyProblem(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Something about a policy that an administrator should fix, seen on one node or more.
+    """A problem of a policy that an administrator should solve, on one node or several.
 
     Attributes:
-        message: The error, with the expression and the place in it where CEL failed, e.g. `no such key: rdma`.
-        node: A node that reports it, e.g. `node-1`. If absent, no node is known.
-        nodes: The number of nodes that report it, e.g. `5`.
-        interfaces: The number of their interfaces that it concerns, e.g. `12`; 0 if it concerns the policy as a whole.
+        message: The error, with the CEL expression and the position at which it failed, e.g. `no such key: rdma`.
+        node: A node that reports the problem, e.g. `node-1`. If absent, no node is known.
+        nodes: The number of nodes that report the problem, e.g. `5`.
+        interfaces: The number of interfaces of these nodes that the problem concerns, e.g. `12`; 0 if it concerns the
+            policy as a whole.
     """
 
     message: str
@@ -105,12 +106,12 @@ class DeviceExposurePolicyRolloutStatus(msgspec.Struct, frozen=True, kw_only=Tru
     Attributes:
         observed_generation: The generation of the policy that this status describes, e.g. `3`.
         nodes: The number of nodes that the policy applies to, as their NodeNetworks report, e.g. `120`.
-        updated_nodes: The number of these nodes that follow this generation of the policy, e.g. `118`.
-        devices: The number of devices that it publishes there, e.g. `960`.
+        updated_nodes: The number of these nodes that use this generation of the policy, e.g. `118`.
+        devices: The number of devices that the policy publishes on these nodes, e.g. `960`.
         conditions: The state of its rollout, e.g. `[{type: Degraded, status: "False"}]`. `Degraded`: the policy fails
-            on a node, see problems, or claims of its devices fail, see failingClaims. `Overlapping`: another policy
-            takes devices that this one matches. If absent, the controller has not read any report yet.
-        failing_claims: The claims of its devices that fail, e.g. `{number: 2}`. If absent, none fails.
+            on a node (see `problems`), or claims of its devices fail (see `failingClaims`). `Overlapping`: another
+            policy offers devices that this policy matches, too. If absent, the controller has not read any report yet.
+        failing_claims: The claims of the policy's devices that fail, e.g. `{number: 2}`. If absent, none fails.
         problems: The problems that nodes report, one entry for each different message, e.g. `[{message: "no such key:
             rdma", nodes: 5}]`; at most 16 are kept. If absent, no node reports one.
     """
@@ -125,7 +126,7 @@ class DeviceExposurePolicyRolloutStatus(msgspec.Struct, frozen=True, kw_only=Tru
 
 
 class DeviceExposurePolicyRollout(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The result of the DeviceExposurePolicy of the same name on the nodes. There is nothing in it to change.
+    """The result of the DeviceExposurePolicy of the same name on the nodes. netdra writes the object; do not edit it.
 
     Attributes:
         status: The result of the policy on the cluster's nodes; written by netdra.
@@ -142,12 +143,13 @@ class CustomDeviceRolloutStatus(msgspec.Struct, frozen=True, kw_only=True, renam
 
     Attributes:
         observed_generation: The generation of the CustomDevice that this status describes, e.g. `3`.
-        desired_number: The number of devices that it selects, e.g. `8`.
-        applied_number: The number of these devices that are published with all that it adds, e.g. `7`.
-        conditions: The state of its rollout, e.g. `[{type: Applied, status: "True"}]`. `Applied`: every device that it
-            selects has its attributes and capacity. If absent, the controller has not read any report yet.
-        refusals: The reasons why some devices do not have it, each once, e.g. `[the device already has 32 attributes
-            and capacities]`; at most 16 are kept. If absent, all have it.
+        desired_number: The number of devices that the CustomDevice selects, e.g. `8`.
+        applied_number: The number of these devices that are published with all its attributes and capacities, e.g. `7`.
+        conditions: The state of its rollout, e.g. `[{type: Applied, status: "True"}]`. `Applied`: all selected devices
+            have the attributes and capacity. If absent, the controller has not read any report yet.
+        refusals: The reasons why some devices do not have its attributes and capacity, each reason once, e.g. `[the
+            device already has 32 attributes and capacities]`; at most 16 are kept. If absent, all selected devices have
+            them.
     """
 
     observed_generation: int = 0
@@ -160,10 +162,10 @@ class CustomDeviceRolloutStatus(msgspec.Struct, frozen=True, kw_only=True, renam
 class CustomDeviceRollout(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The devices that have the attributes and capacity of the CustomDevice of the same name.
 
-    There is nothing in it to change.
+    netdra writes the object; do not edit it.
 
     Attributes:
-        status: How many devices the CustomDevice selects, and how many have it; written by netdra.
+        status: The numbers of devices that the CustomDevice selects, and that have its attributes; written by netdra.
     """
 
     metadata: ObjectMeta

@@ -44,28 +44,30 @@ class Property(_Wire, frozen=True, kw_only=True):
     """The valid values. Attributes that do not apply to the type have no meaning and are rejected.
 
     Attributes:
-        type: `string`, `integer`, `number`, `boolean`, `object` or `any`. With `[]` before it, a list of them; with
-            `map[string]` before it, a map from names to them. Alternatives are separated by `|`, in parentheses for
-            those of a list's elements, e.g. `[](string | object)`. If absent, the schema is rejected, except in
-            `items`, where the list's type applies.
+        type: The type of the value: `string`, `integer`, `number`, `boolean`, `object` or `any`. The prefix `[]` makes
+            it a list, and the prefix `map[string]` a map with string keys. `|` separates alternative types;
+            alternatives for the elements of a list are in parentheses, e.g. `[](string | object)`. If absent, the
+            schema is rejected, except in `items`, where the list's type applies.
         description: The purpose of the value, e.g. `the VLAN's id`. If absent, none.
-        format: The object that a text names, so that no step names an object that it was not given, e.g. `interface`
-            (by name, in the pod for a step with `dependOn`, else the allocated device), `hostInterface` (by name, on
-            the node), `pciAddress`, `hostMac`, `rdmaDevice` and `devicePath` (of the node), `hostPath` (a file or
-            folder of the node), `hostSocket` (a Unix socket of the node: its path, with or without `unix:` before it).
-            Or how it is written: `cidr` (an address with its prefix length), `ip` (one without), `mac`, `ifname` (an
-            interface's name), `pci` (a PCI address). It applies to the texts of alternatives; objects have formats of
-            their own. If absent, any text.
-        enum: All values that it may have, e.g. `[bridge, private]`. If absent, every value of the type.
-        default: The value that the plugin uses if the configuration has none, e.g. `bridge`. If absent, none is
-            documented.
-        minimum: The least number, e.g. `1`. If absent, any.
-        maximum: The greatest number, e.g. `4094`. If absent, any.
-        min_items: The least length of a list, e.g. `1`. If absent, a list may be empty.
-        max_items: The greatest length of a list, e.g. `2`. If absent, any length.
-        items: What a list's elements may be, as a property whose type is already known, e.g. `{enum: [a, b]}`. If
-            absent, every value of the type.
-        properties: What an object may contain, by name, e.g. `{mtu: {type: integer}}`. If absent, every key.
+        format: The kind of object that a string refers to, or the syntax of the string. A step can refer only to
+            objects that belong to it, e.g. `interface` (an interface by name: in the pod for a step with `dependOn`,
+            else the allocated device), `hostInterface` (an interface of the node, by name), `pciAddress`, `hostMac`,
+            `rdmaDevice` and `devicePath` (of the node), `hostPath` (a file or directory of the node), `hostSocket` (a
+            Unix socket of the node: its path, with or without the prefix `unix:`). The formats of syntax are `cidr` (an
+            address with its prefix length), `ip` (an address without prefix length), `mac`, `ifname` (an interface's
+            name), `pci` (a PCI address). If `type` has alternatives, the format applies to the strings among them;
+            objects have formats of their own. If absent, any string.
+        enum: All valid values, e.g. `[bridge, private]`. If absent, every value of the type.
+        default: The value that the plugin uses if the configuration does not contain the key, e.g. `bridge`. If absent,
+            no default is documented.
+        minimum: The minimum of a number, e.g. `1`. If absent, no minimum.
+        maximum: The maximum of a number, e.g. `4094`. If absent, no maximum.
+        min_items: The minimum length of a list, e.g. `1`. If absent, a list may be empty.
+        max_items: The maximum length of a list, e.g. `2`. If absent, no maximum.
+        items: The rules for a list's elements, as a property like this one; `type` may be omitted, because the list's
+            type defines it, e.g. `{enum: [a, b]}`. If absent, every value of the type.
+        properties: The keys that an object may contain, with the rules for the value of each, e.g. `{mtu: {type:
+            integer}}`. If absent, every key.
         additional_properties: Whether an object may contain keys that are not in `properties`, e.g. `true` for labels.
     """
 
@@ -88,7 +90,8 @@ class Parameter(Property, frozen=True, kw_only=True):
 
     Attributes:
         name: The key, e.g. `mode`.
-        aliases: Other keys with the same meaning, of which only one may be given, e.g. `[vlanId]`. If absent, none.
+        aliases: Other keys with the same meaning, e.g. `[vlanId]`; a configuration can contain only one of them. If
+            absent, none.
     """
 
     name: str
@@ -101,8 +104,8 @@ class ConfigParameters(_Wire, frozen=True, kw_only=True):
     Attributes:
         required: Keys that a step's configuration must contain, e.g. `[{name: bridge, type: string}]`. If absent, none.
         optional: Keys that a step's configuration may contain, e.g. `[{name: mtu, type: integer}]`. If absent, none.
-        additional_parameters: Whether other keys are accepted as well, e.g. `true` for a plugin whose keys are not all
-            known.
+        additional_parameters: Whether keys that are not listed are accepted, e.g. `true` for a plugin whose keys are
+            not all known.
     """
 
     required: tuple[Parameter, ...] = ()
@@ -114,8 +117,8 @@ class InterfaceInput(_Wire, frozen=True, kw_only=True):
     """How many interfaces the results of a step's dependencies must hold together.
 
     Attributes:
-        min_items: The least number, e.g. `2` for a bond.
-        max_items: The greatest number, e.g. `1`. If absent, any number.
+        min_items: The minimum number, e.g. `2` for a bond.
+        max_items: The maximum number, e.g. `1`. If absent, no maximum.
     """
 
     min_items: int = 0
@@ -126,7 +129,8 @@ class PartInput(_Wire, frozen=True, kw_only=True):
     """Whether a part of the result is needed.
 
     Attributes:
-        required: Whether there must be at least one entry, e.g. `true` for a plugin that routes by source address.
+        required: Whether the results must contain at least one entry, e.g. `true` for a plugin that routes by source
+            address.
     """
 
     required: bool = False
@@ -136,10 +140,10 @@ class PrevResult(_Wire, frozen=True, kw_only=True):
     """The parts of earlier results that the plugin needs.
 
     Attributes:
-        required: Whether it must come after another step, e.g. `true` for a plugin that changes an interface.
-        interfaces: The number of interfaces that it needs, e.g. `{minItems: 1}`. If absent, none.
-        ips: Whether it needs addresses, e.g. `{required: true}`. If absent, it does not.
-        routes: Whether it needs routes, e.g. `{required: true}`. If absent, it does not.
+        required: Whether the step must run after another step, e.g. `true` for a plugin that changes an interface.
+        interfaces: The number of interfaces that the plugin needs, e.g. `{minItems: 1}`. If absent, none.
+        ips: Whether the plugin needs addresses, e.g. `{required: true}`. If absent, it does not.
+        routes: Whether the plugin needs routes, e.g. `{required: true}`. If absent, it does not.
     """
 
     required: bool = False
@@ -152,8 +156,8 @@ class PluginInput(_Wire, frozen=True, kw_only=True):
     """The inputs of the plugin.
 
     Attributes:
-        prev_result: The part of earlier results that it needs, e.g. `{required: true, interfaces: {minItems: 1}}`. If
-            absent, nothing.
+        prev_result: The parts of the earlier steps' results that the plugin needs, e.g. `{required: true, interfaces:
+            {minItems: 1}}`. If absent, nothing.
     """
 
     prev_result: PrevResult = PrevResult()
@@ -164,10 +168,10 @@ class InterfaceOutput(_Wire, frozen=True, kw_only=True):
 
     Attributes:
         appends: The number of interfaces that the plugin adds, e.g. `1`.
-        passthrough: Whether the result contains the interfaces that the plugin was given, e.g. `true` for tuning.
-        conditional: Whether the plugin adds interfaces only for some devices, e.g. `true` for a device that may have no
-            netdev; with `appends: 0` it may add one.
-        modifies: Whether the plugin changes the interfaces that it was given, e.g. `true` for tuning.
+        passthrough: Whether the result contains the interfaces of the earlier results, e.g. `true` for tuning.
+        conditional: Whether the plugin adds interfaces only for some devices, e.g. `true` for devices of which some
+            have no netdev. With `appends: 0`, the plugin may add one interface.
+        modifies: Whether the plugin changes the interfaces of the earlier results, e.g. `true` for tuning.
     """
 
     appends: int = 0
@@ -180,8 +184,8 @@ class PartOutput(_Wire, frozen=True, kw_only=True):
     """The plugin's effect on the addresses or routes.
 
     Attributes:
-        appends: Whether the plugin may add some, e.g. `true` for a plugin with `ipam`.
-        passthrough: Whether the result contains those that the plugin was given, e.g. `true` for tuning.
+        appends: Whether the plugin may add entries, e.g. `true` for a plugin with `ipam`.
+        passthrough: Whether the result contains the entries of the earlier results, e.g. `true` for tuning.
     """
 
     appends: bool = False
@@ -192,7 +196,7 @@ class DeviceOutput(_Wire, frozen=True, kw_only=True):
     """The device files that the plugin hands to the pod.
 
     Attributes:
-        appends: Whether it creates device files, e.g. `true` for vfio-pci.
+        appends: Whether the plugin creates device files, e.g. `true` for vfio-pci.
         properties: The properties of the device files that steps can refer to, e.g. `[{name: path, type: string}]`. If
             absent, none.
     """
@@ -208,7 +212,7 @@ class PluginOutput(_Wire, frozen=True, kw_only=True):
         interfaces: The effect on the interfaces, e.g. `{appends: 1}`. If absent, the plugin adds none and returns none.
         ips: The effect on the addresses, e.g. `{appends: true}`. If absent, the plugin adds none and returns none.
         routes: The effect on the routes, e.g. `{appends: true}`. If absent, the plugin adds none and returns none.
-        devices: The device files that it creates, e.g. `{appends: true}`. If absent, none.
+        devices: The device files that the plugin creates, e.g. `{appends: true}`. If absent, none.
     """
 
     interfaces: InterfaceOutput = InterfaceOutput()
@@ -218,19 +222,20 @@ class PluginOutput(_Wire, frozen=True, kw_only=True):
 
 
 class CNIPluginSchemaSpec(_Wire, frozen=True, kw_only=True):
-    """The plugin and its contract.
+    """The plugin, its configuration, and its input and output.
 
     Attributes:
         cni_type: The plugin's name, e.g. `macvlan`: the `type` of steps.
-        execution: The steps that the schema applies to, e.g. `Binary`: of a type that netdra has built in, those that
-            run the program of that name. `Auto`: all others of the type. Of other types both are the program.
-        version: The version of the plugin that this describes, e.g. `1.7.1`. If absent, any version.
-        config_parameters: The keys of its configuration, e.g. `{optional: [{name: mtu, type: integer}]}`. If absent,
-            none are accepted.
-        input: The results that it needs, e.g. `{prevResult: {required: true}}`. If absent, nothing: the plugin can be a
-            root step.
-        output: The results that it creates, e.g. `{interfaces: {appends: 1}}`. If absent, nothing that steps can refer
-            to.
+        execution: The steps that the schema applies to, if netdra has the type built in, e.g. `Binary` for the steps
+            that run the plugin's program instead. `Auto` is for the steps that netdra runs itself. For all other types,
+            both values mean the program.
+        version: The version of the plugin that the schema describes, e.g. `1.7.1`. If absent, any version.
+        config_parameters: The keys of the plugin's configuration, e.g. `{optional: [{name: mtu, type: integer}]}`. If
+            absent, every key is rejected.
+        input: The results of earlier steps that the plugin needs, e.g. `{prevResult: {required: true}}`. If absent,
+            nothing: the plugin can be a root step.
+        output: The results that the plugin creates, e.g. `{interfaces: {appends: 1}}`. If absent, it creates no results
+            for later steps.
     """
 
     cni_type: str
@@ -261,10 +266,10 @@ class CNIPluginSchemaStatus(msgspec.Struct, frozen=True, kw_only=True, rename="c
 
 
 class CNIPluginSchema(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What one CNI plugin takes, needs and makes.
+    """Describes a CNI plugin: its configuration, the results that it needs, and the results that it creates.
 
     Attributes:
-        spec: The plugin and its contract.
+        spec: The plugin, its configuration, and its input and output.
         status: Whether the contract can be used; written by netdra.
     """
 

@@ -46,22 +46,23 @@ def is_addressed(config: Mapping[str, Any]) -> bool:
 class NeutronRequest(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """The port of OpenStack's Neutron that a root step's VF is to have; what is left out, Neutron and netdra choose.
+    """The port in OpenStack's Neutron for a root step's VF. Neutron and netdra choose the values of absent fields.
 
     A text may be the value of a parameter, `{{ params.<name> }}`, so that claims give it within the author's bounds.
 
     Attributes:
-        network: The network's id or name, e.g. `blue`. If absent, the network that netdra's controller has for the VF's
-            physical network, or the only network there is.
-        subnet: The id or name of the network's subnet for the addresses, e.g. `blue-4`. If absent, Neutron chooses one.
+        network: The network's id or name, e.g. `blue`. If absent, the network that netdra's controller is configured
+            with for the VF's physical network, or the only network of that physical network.
+        subnet: The id or name of the subnet from which the port gets its addresses, e.g. `blue-4`. If absent, Neutron
+            chooses one.
         security_groups: The ids of security groups, e.g. `[5b6d2a4e-7c1f-4f0b-9d3e-2a1c8e7f6b50]`; `[]` for none. If
-            absent, those that Neutron gives each port.
+            absent, Neutron's default applies.
         qos_policy: The id of a QoS policy, e.g. `0c7e41d2-93ab-4b1e-8f65-d4a2b7c9e310`. If absent, the network's.
         fixed_ips: The addresses of the port, without prefix lengths, e.g. `[10.77.0.5]`. If absent, Neutron chooses.
-        port: The id of an existing port, e.g. `f2a9d7c4-1e3b-46d8-a5c0-7b8e9d6f4a21`, in place of a new one; then no
-            other field may be given. If absent, a new port is created.
-        assign_addresses: Whether the VF gets the port's addresses and routes, e.g. `false` if they are for an interface
-            on top of the VF, such as a bond; that step refers to them as `{{ <step>.ips[0].address }}`.
+        port: The id of an existing port that is used in place of a new one, e.g.
+            `f2a9d7c4-1e3b-46d8-a5c0-7b8e9d6f4a21`; other fields are rejected then. If absent, a new port is created.
+        assign_addresses: Whether the VF gets the port's addresses and routes, e.g. `false` if they belong on an
+            interface on top of the VF, such as a bond, whose step refers to them as `{{ <step>.ips[0].address }}`.
     """
 
     network: str = ""
@@ -76,33 +77,34 @@ class NeutronRequest(
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
-    """One node of the graph: a device to allocate and attach, or a CNI plugin to run on what others made.
+    """One node of the graph: a device to allocate and attach, or a CNI plugin that uses the results of earlier steps.
 
     Attributes:
         name: The step's name, e.g. `vf0`: a DNS label, unique in the topology.
         type: The CNI plugin of the step, e.g. `sriov`, `bond`, `vlan`, `tuning`.
-        depend_on: The steps that must run before, e.g. `[vf0, vf1]`, and whose results the plugin gets. If absent, the
-            step is a root step: a device that the scheduler allocates.
+        depend_on: The steps that must run before this step, e.g. `[vf0, vf1]`; the plugin gets their results. If
+            absent, the step is a root step: a device that the scheduler allocates.
         selector: The devices that the step accepts, e.g. `{cel: 'device.attributes["dra.networking"].type == "vf"'}`;
             required in a root step, and only there. If absent, the step must have `dependOn`.
-        config: The plugin's configuration, e.g. `{mode: bridge}`. Values may refer to the results of earlier steps: `{{
-            vf0.interfaceName }}`, and to facts of the device, the node and the pod: `{{ device.ifName }}`. If
+        config: The plugin's configuration, e.g. `{mode: bridge}`. Values can refer to the results of earlier steps, as
+            `{{ vf0.interfaceName }}`, and to facts of the device, the node and the pod, as `{{ device.ifName }}`. If
             absent, the plugin's defaults apply.
         execution: How the step runs, e.g. `Binary`: as the plugin's program even if netdra has the type built in.
             `Auto` runs the built-in type, and the program of every other type.
-        network: The network of the step, by a name of the author's choice, e.g. `storage`: all steps of one network
-            share the leases of their IPAM plugins, also those of other topologies. With `ipam: {type: network}`, it is
-            the PodNetwork that the step's addresses come from. If absent, the step is a network of its own.
-        default_route: Whether the step may give the pod a default route of the same priority as that of `eth0`, e.g.
-            `true` for a pod whose traffic leaves by this interface. With `false`, such a route is rejected: the pod
-            could no longer reach the cluster's services.
-        keep: The configuration of the device on the node that it keeps in the pod, e.g. `[addresses, routes]`; root
-            steps of type `host-device`, `sriov` and `rdma` only. If absent, the `keep` of the device's policy, unless
-            the step has `ipam` or `neutron`; `[]` for nothing.
-        extended_resource_name: A resource name, e.g. `example.com/vf`, by which containers can request the root step's
-            device in their limits, without a claim. If absent, a claim is required.
-        neutron: The port of OpenStack's Neutron that the VF gets its MAC address, VLAN, rates and addresses from, e.g.
-            `{network: blue}`; root steps of type `sriov` only. If absent, the VF has no port.
+        network: The name of the step's network, which the author chooses, e.g. `storage`. All steps with the same
+            network, also in other topologies, share the leases of their IPAM plugins. With `ipam: {type: network}`, it
+            is the name of the PodNetwork that the step's addresses are assigned from. If absent, the step has a network
+            of its own.
+        default_route: Whether the step may add a default route with the same priority as the route of `eth0`, e.g.
+            `true` for a pod whose traffic leaves through this interface. With `false`, such a route is rejected,
+            because the pod could no longer reach the cluster's Services.
+        keep: The parts of the device's configuration on the node that it keeps in the pod, e.g. `[addresses, routes]`;
+            only in root steps of type `host-device`, `sriov` and `rdma`. `[]` keeps nothing. If absent, the `keep` of
+            the device's policy applies, unless the step has `ipam` or `neutron`.
+        extended_resource_name: The name of an extended resource, e.g. `example.com/vf`, with which containers can
+            request the root step's device in their limits, without a claim. If absent, a claim is required.
+        neutron: The port in OpenStack's Neutron that defines the VF's MAC address, VLAN, rates and addresses, e.g.
+            `{network: blue}`; only in root steps of type `sriov`. If absent, the VF has no port.
     """
 
     name: str
@@ -144,19 +146,20 @@ class DeclaredParameter(
     """A value that a claim gives, within bounds that the topology's author sets (decision D32).
 
     Attributes:
-        name: The name by which steps refer to the value, `{{ params.<name> }}`, and by which claims give it, e.g.
-            `address`: letters and digits.
-        type: The type of the value, e.g. `[]string`. Every text in a list is of the format.
-        format: How a text is written, e.g. `cidr` (an address with its prefix length); `ip` (an address), `subnet` (a
-            network), `mac` (the MAC address of one interface). If absent, a text requires an `enum`.
-        enum: All values that a text may have, e.g. `[fast, slow]`. If absent, every value of the format.
+        name: The name of the value in claims and in the references of steps, `{{ params.<name> }}`, e.g. `address`:
+            letters and digits.
+        type: The type of the value, e.g. `[]string`. The format applies to each string of a list.
+        format: The syntax of a string, e.g. `cidr` (an address with its prefix length); `ip` (an address), `subnet` (a
+            network), `mac` (the MAC address of one interface). If absent, a string requires an `enum`.
+        enum: All valid values of a string, e.g. `[fast, slow]`. If absent, every value of the format.
         within: The networks in which an address, with its prefix, or a subnet must lie, e.g. `[10.77.0.0/16]`. If
             absent, any network.
-        minimum: The least value of an integer, e.g. `1`. If absent, an integer is rejected: it requires bounds.
-        maximum: The greatest value of an integer, e.g. `4094`. If absent, an integer is rejected: it requires bounds.
-        min_items: The least length of a list, e.g. `1`. If absent, a list may be empty.
-        max_items: The greatest length of a list, e.g. `4`. If absent, any length.
-        default: The value if a claim gives none, e.g. `10.77.0.5/24`. If absent, every claim must give a value.
+        minimum: The minimum of an integer, e.g. `1`. If absent, an integer is rejected, because it requires bounds.
+        maximum: The maximum of an integer, e.g. `4094`. If absent, an integer is rejected, because it requires bounds.
+        min_items: The minimum length of a list, e.g. `1`. If absent, a list may be empty.
+        max_items: The maximum length of a list, e.g. `4`. If absent, no maximum.
+        default: The value for claims that do not set it, e.g. `10.77.0.5/24`. If absent, every claim must set the
+            value.
         description: The purpose of the value, for people, e.g. `the pod's address in the storage network`. If absent,
             none.
     """
@@ -180,10 +183,10 @@ class NetworkTopologySpec(
     """The graph's steps, and the parameters that claims may set.
 
     Attributes:
-        steps: The steps, e.g. `[{name: lan, type: macvlan, selector: {cel: 'true'}}]`, in any order; `dependOn`
-            determines which step runs when.
-        parameters: The values that claims may give, e.g. `[{name: address, format: cidr}]`. If absent, claims may give
-            none. Other values are rejected.
+        steps: The steps, e.g. `[{name: lan, type: macvlan, selector: {cel: 'true'}}]`, in any order. `dependOn`
+            determines the order in which they run.
+        parameters: The values that claims can set, e.g. `[{name: address, format: cidr}]`. Other values are rejected.
+            If absent, claims cannot set values.
     """
 
     steps: Annotated[tuple[Step, ...], msgspec.Meta(min_length=1, max_length=MAX_STEPS)]
@@ -196,9 +199,10 @@ class NetworkTopologyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="c
     Attributes:
         observed_generation: The generation of the topology that this status describes, e.g. `3`.
         conditions: The topology's state, e.g. `[{type: Ready, status: "True"}]`. `Compiled`: the graph is valid.
-            `Ready`: all DeviceClasses are up to date, and nodes run the topology's plugins. If absent, the
-            controller has not checked the topology yet.
-        device_classes: The DeviceClasses of the root steps, e.g. `[net-vf0, net-vf1]`. If absent, none exist yet.
+            `Ready`: all DeviceClasses are up to date, and nodes run the topology's plugins. If absent, the controller
+            has not checked the topology yet.
+        device_classes: The DeviceClasses of the root steps, e.g. `[net-vf0, net-vf1]`. If absent, they do not exist
+            yet.
     """
 
     observed_generation: int = 0
@@ -207,13 +211,13 @@ class NetworkTopologyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="c
 
 
 class NetworkTopology(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A pod's whole network as a graph: devices that the scheduler allocates, and what is built on top of them.
+    """A pod's whole network as a graph of steps: devices that the scheduler allocates, and interfaces on top of them.
 
-    Each root step becomes a DeviceClass called `<topology>-<step>`, which claims name.
+    For each root step, netdra creates the DeviceClass `<topology>-<step>`, which claims request.
 
     Attributes:
-        spec: The graph.
-        status: What the topology was compiled to; written by netdra.
+        spec: The steps of the graph, and the parameters that claims can set.
+        status: The state of the topology and its DeviceClasses; written by netdra.
     """
 
     metadata: ObjectMeta

@@ -285,7 +285,7 @@ class Session:
                 if attempt == 1:
                     continue
                 if not login.headers:
-                    raise UnauthorizedError(f"Neutron: {what}: 401: a login is required, but auth_type is none")
+                    raise UnauthorizedError(f'Neutron: {what}: 401: a login is required, but auth_type is "none"')
                 raise UnauthorizedError(
                     f"Neutron: {what}: 401: it does not take the token of {login.who}", hint=_CHECKED
                 )
@@ -352,13 +352,13 @@ class Session:
             why = f"its certificate is not accepted: {getattr(said, 'verify_message', '') or said}"
             hint = f"{self._path}: cacert must name the authorities that signed it, and the certificate the URL's host"
         except aiohttp.ClientConnectorSSLError as problem:
-            why = f"no TLS can be spoken with it: {problem.os_error.strerror or problem.os_error}"
-            hint = f"{self._path}: is the server one of https://, and is nothing between that ends connections?"
+            why = f"the TLS handshake failed: {problem.os_error.strerror or problem.os_error}"
+            hint = f"{self._path}: check that the server uses https://, and that no proxy closes the connection"
         except aiohttp.ClientConnectorError as problem:
             why = problem.os_error.strerror or "cannot be reached"
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
             why = "the connection ended without an answer"
-            hint = f"{self._path}: is the server one of http://, and is nothing between that ends connections?"
+            hint = f"{self._path}: check that the server uses http://, and that no proxy closes the connection"
         except aiohttp.ClientError as problem:
             why = type(problem).__name__
         finally:

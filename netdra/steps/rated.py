@@ -174,9 +174,9 @@ def _refused(
 ) -> PermanentError:
     limit = f"guaranteed {rates.least} and limited to {rates.most}" if rates.must else f"limited to {rates.most}"
     return PermanentError(
-        f"{order.called}: VF {seen.address} cannot be {limit} Mbit/s, of which its claim was allocated: {problem.what}",
-        hint=f'see whether PF "{pf.name}" has a link, and what its driver logs and supports: dmesg, '
-        f"ip link show {pf.name}; a claim without bandwidth needs no limit",
+        f"{order.called}: VF {seen.address} cannot be {limit} Mbit/s, the bandwidth of its claim: {problem.what}",
+        hint=f'check that PF "{pf.name}" has a link (ip link show {pf.name}), and that its driver supports the limit '
+        "(dmesg); a claim without bandwidth needs no limit",
     )
 
 

@@ -142,7 +142,7 @@ def rebind(address: str, driver: str, site: Site) -> None:
     if now == "vfio-pci" and now != driver and is_open(address, site.sysfs):
         raise TemporaryError(
             f"device {address} cannot be taken from vfio-pci: a program still has it open",
-            hint="it is given back when the program ends; see which one it is: "
+            hint="the device is released when the program ends; to find the program: "
             f"fuser -v /dev/vfio/{iommu_group(address, site.sysfs)}",
         )
     if driver and now != driver:

@@ -122,7 +122,7 @@ def complete(topology: str, declared: Sequence[DeclaredParameter], given: Mappin
     by_name = {parameter.name: parameter for parameter in declared}
     for name, value in given.items():
         if name not in by_name:
-            there = f"its parameters are {', '.join(by_name)}" if by_name else "it has none"
+            there = f"its parameters are {', '.join(by_name)}" if by_name else "the topology has no parameters"
             raise InvalidInputError(f'NetworkTopology "{topology}" has no parameter {quoted(name)}', hint=there)
         try:
             checked(by_name[name], value)
@@ -283,7 +283,7 @@ def _text(parameter: DeclaredParameter, value: Any) -> str:
         raise InvalidInputError(f"{_shown(value)} is not text", hint="put it in quotes")
     if parameter.enum:
         if value not in parameter.enum:
-            raise InvalidInputError(f"{quoted(value)} is none of {', '.join(parameter.enum)}")
+            raise InvalidInputError(f"{quoted(value)} is not one of {', '.join(parameter.enum)}")
         return value
     form = parameter.format
     written = _written(value, form) if len(value) <= MAX_LENGTH else ""

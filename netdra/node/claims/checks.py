@@ -36,9 +36,9 @@ def check_identity(claim: ResourceClaim, wanted: ClaimReference) -> None:
     """
     if claim.metadata.uid != wanted.uid:
         raise TemporaryError(
-            f"{named(wanted)}: the pod's has uid {wanted.uid}, the API server's {claim.metadata.uid}: it was deleted "
-            "and made anew",
-            hint="delete the pod; its controller makes another one with the new claim",
+            f"{named(wanted)}: the pod's claim has uid {wanted.uid}, the claim in the API server has uid "
+            f"{claim.metadata.uid}: the claim was deleted and created again",
+            hint="delete the pod; its controller creates another pod with the new claim",
         )
 
 

@@ -128,16 +128,16 @@ class Circuits:
             circuit = self._circuits.get(plugin)
             if circuit is not None and (circuit.trying or now < circuit.until):
                 raise NotAnsweringError(
-                    f'CNI plugin "{plugin}" did not answer in time, and is left alone for {circuit.seconds:.0f} s',
-                    hint="nothing was begun; see what the plugin waits for",
+                    f'CNI plugin "{plugin}" did not answer in time; it is not started for {circuit.seconds:.0f} s',
+                    hint="nothing was changed; find the cause in the plugin's logs",
                 )
         for plugin in sorted(plugins):
             if self._is_late(plugin) or (plugin not in self._answering and now < self._quiet_until):
                 raise NotAnsweringError(
-                    f'CNI plugin "{plugin}" is not tried just now: a pod has waited in vain for its plugins, and this '
-                    "one is not known to answer",
-                    hint="nothing was begun, and it is tried again by itself; see the node's events for a plugin that "
-                    "does not answer",
+                    f'CNI plugin "{plugin}" is not started now: a pod waited for plugins without an answer, and it '
+                    "is not known whether this plugin answers",
+                    hint="nothing was changed, and the pod is retried automatically; see the node's events for the "
+                    "plugin that does not answer",
                 )
 
     def _is_late(self, plugin: str) -> bool:

@@ -90,7 +90,7 @@ class Namespaces:
             status = os.fstat(namespace.fd)
         except OSError as problem:
             namespace.close()
-            raise from_os_error(problem, f'cannot look at network namespace "{path}"') from None
+            raise from_os_error(problem, f'cannot read network namespace "{path}"') from None
         new = _Held(namespace, path, (status.st_dev, status.st_ino))
         with self._lock:
             former = self._held.get(sandbox)

@@ -117,7 +117,7 @@ def test_another_claim_of_the_name_and_one_that_is_gone_are_refused(tell: Any, m
         wanted = scene.allocated("c", request("net", scene.device_class(VF)))
         former = msgspec.structs.replace(wanted, uid="00000000-0000-4000-8000-000000000000")
         asked = len(scene.proxy.requests)
-        with pytest.raises(NetdraError, match="it was deleted and made anew"):
+        with pytest.raises(NetdraError, match="the claim was deleted and created again"):
             await scene.claims.prepare(former)
         assert len(scene.proxy.requests) > asked + 1  # the answer may have been an old one
         with pytest.raises(PermanentError, match="is not there any more"):

@@ -287,7 +287,7 @@ def test_a_wrong_password_a_wrong_url_and_a_certificate_that_is_not_trusted_are_
         away = login(auth_url=f"http://127.0.0.1:{free.take()}/v3")
     assert "Connection refused" in away["seen"] or "Connect call failed" in away["seen"]
     encrypted = login(auth_url=f"{cloud.url('keystone').replace('http', 'https')}/v3")
-    assert "no TLS can be spoken with it" in encrypted["seen"]
+    assert "the TLS handshake failed" in encrypted["seen"]
     assert "https://" in encrypted["fix"]
     with behind_tls(cloud.url("keystone"), tmp_path) as (url, authorities):
         plain = login(auth_url=f"{url.replace('https', 'http')}/v3")

@@ -56,7 +56,7 @@ def test_what_was_read_of_another_claim_of_the_name_is_not_taken(scene: Scene, m
     async def story() -> None:
         async with scene.daemon() as daemon:
             await daemon.seen(pod)
-            with pytest.raises(TemporaryError, match="deleted and made anew"):
+            with pytest.raises(TemporaryError, match="deleted and created again"):
                 await daemon.pods.claims.prepare(other)
             assert scene.machine.store.get(other.uid) is None
 

@@ -125,7 +125,7 @@ def test_every_reason_of_a_port_is_on_the_page_and_no_other() -> None:
 
 
 def test_every_field_of_a_request_is_on_the_page() -> None:
-    table = section(page("neutron.md"), "What a step asks for").partition("| the VF gets")[0]
+    table = section(page("neutron.md"), "Request a port").partition("| the VF gets")[0]
     fields = {field.encode_name for field in msgspec.structs.fields(NeutronRequest)}
     assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == fields
 

@@ -71,7 +71,7 @@ def test_the_pods_of_a_plugin_that_hung_are_refused_and_those_of_others_are_not(
     circuits: Circuits, sandboxes: ExitStack
 ) -> None:
     tried(circuits, hanging())
-    text = '"slow" did not answer in time, and is left alone for 5 s'
+    text = '"slow" did not answer in time; it is not started for 5 s'
     with pytest.raises(NotAnsweringError, match=text), circuits.trying(["slow"]):
         raise AssertionError("it is not tried")
     assert refused(circuits, sandboxes, "other", "slow")
@@ -162,7 +162,7 @@ def test_after_a_wait_in_vain_no_plugin_is_tried_for_nine_times_as_long_that_is_
     with circuits.trying(["bridge"]):
         clock.now += 0.1
     waited(circuits, clock, 1.0, hanging("slow", waited=0.1), "slow")  # it had too little time to be blamed
-    text = 'CNI plugin "{}" is not tried just now: a pod has waited in vain'
+    text = 'CNI plugin "{}" is not started now: a pod waited for plugins without an answer'
     for plugin in ("slow", "other"):
         with pytest.raises(NotAnsweringError, match=text.format(plugin)), circuits.trying(["bridge", plugin]):
             raise AssertionError("it is not tried")
