@@ -33,7 +33,7 @@ Figures = Mapping[str, Sequence[Figure]]
 
 
 def main() -> int:
-    """Run what is asked for; returns the exit code."""
+    """Run the named benchmarks; returns the exit code."""
     arguments = _arguments()
     old = _kept(arguments.compare) if arguments.compare else {}
     kept = KEPT_QUICK if arguments.quick else KEPT

@@ -1,4 +1,4 @@
-"""What addresses of PodNetworks cost: how soon a claim has one, and what a network with many keeps in memory.
+"""The cost of addresses of PodNetworks: the time until a claim has one, and the memory of a network with many.
 
 Claims are allocated at a steady pace, as the scheduler would, while a network already has many addresses. The time is
 taken from the answer to the allocation to the watch event of the PodAddress.

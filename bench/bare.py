@@ -1,6 +1,6 @@
-"""`python -m bench.bare PORT FOLDER`: a webhook that reads each request and lets it through, and does nothing else.
+"""`python -m bench.bare PORT FOLDER`: a webhook that reads each request and admits it, and does nothing else.
 
-What aiohttp and TLS cost by themselves; `bench.webhook` measures it beside netdra's.
+The cost of aiohttp and TLS by themselves; `bench.webhook` measures it beside netdra's.
 """
 
 from __future__ import annotations

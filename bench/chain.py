@@ -1,4 +1,4 @@
-"""What a chain costs beyond the kernel's own time, undoing it, and the same chains beside libcni with plugin binaries.
+"""The cost of a chain beyond the kernel's own time, of undoing it, and of the same chains with libcni and binaries.
 
 Everything happens in two network namespaces that are gone afterwards. The kernel's own time is that of the requests
 that change something, measured one by one in the same run; the rest of a step is netdra's. Times are wall-clock times,
@@ -76,7 +76,7 @@ def run() -> list[Figure]:
 
 
 def _steps(bed: Bed) -> Iterator[Figure]:
-    """What each kind of step costs beyond the requests that change the kernel, and what undoing costs."""
+    """The cost of each kind of step beyond the requests that change the kernel, and the cost of undoing."""
     tuned = [_step("dev", "host-device", "net1", device="nic0")]
     for number in range(8):
         config = {**_TUNING, "addresses": [f"10.{number + 1}.0.5/24"], "routes": []}

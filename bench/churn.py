@@ -1,7 +1,7 @@
-"""Memory over a hundred thousand events of the kernel: what a driver keeps of interfaces that came and went.
+"""Memory over a hundred thousand events of the kernel: the memory that a driver keeps of interfaces that came and went.
 
 Beside dranet on the same node: each driver sees the same number of veth pairs, made and deleted in batches, after a
-first part that fills whatever is bounded. How many events they were is netdra's own count, overflows told apart.
+first part that fills whatever is bounded. The number of events is netdra's own count, overflows counted apart.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ QUICK = {"DRIVERS": DRIVERS[:1], "EVENTS": 800, "WARM_UP": 200, "REST_SECONDS": 
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """One driver's memory in MiB before and after, and what it saw between."""
+    """One driver's memory in MiB before and after, and the events between."""
 
     before: float
     after: float

@@ -72,7 +72,7 @@ def _memory(plane: ControlPlane) -> float:
 
 
 def _report() -> NodeNetworkStatus:
-    """What a node with 20 devices reports; some of them are allocated."""
+    """The report of a node with 20 devices; some of them are allocated."""
     pattern = Pattern((*builders.sriov("enp3s0f0", 9, bus=3), *builders.sriov("enp4s0f0", 9, bus=4)))
     pattern.look(_POLICIES)
     report = pattern.report()

@@ -1,7 +1,7 @@
 """How long discovery takes: all of 2,000 and 5,000 links, one that changed, and the commands as whole processes.
 
 Links are veth pairs in namespaces that are gone afterwards (root). CPU times are the best of several rounds, taken in
-turns with what they are compared to, because neighbours make noise.
+turns with their references, because neighbours make noise.
 """
 
 from __future__ import annotations

@@ -51,8 +51,8 @@ class Driver:
         name: `spec.driver` of its ResourceSlices.
         command: node name, kubeconfig file -> command line.
         port: where it serves its metrics on the node.
-        histograms: by what it is called for, the metric of the seconds that it took, and one of its labels.
-        parameters: what its devices' class states so that all drivers do the same: in the pod a device is called net1.
+        histograms: by call, the metric of the seconds that it took, and one of its labels.
+        parameters: its devices' class parameters, so that all drivers do the same: in the pod a device is called net1.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""What a benchmark yields: a measured value beside the limit that it must keep."""
+"""The result of a benchmark: a measured value beside the limit that it must keep."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ class Figure(msgspec.Struct, frozen=True):
     """One measurement.
 
     Attributes:
-        name: what was measured.
+        name: the measured quantity.
         value: how much it was, in `unit`.
         unit: e.g. "ms", "x".
         limit: what it must not exceed; 0 if there is no limit.
-        note: how it was measured, or beside what.
+        note: how it was measured, or its reference.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What a burst of writes takes at the least: the same slices, sent by a client that does nothing else.
+"""The minimum time of a burst of writes: the same slices, sent by a client that does nothing else.
 
 Called by `bench.publishing`, beside whose bursts it stands: the API server's and etcd's part of them, on the same
 machine and seen by the same kind of watch. Connections are there before, requests are ready as bytes, answers are not

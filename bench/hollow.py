@@ -1,10 +1,10 @@
-"""What policy changes cost with 500 nodes of three pools: the time until every status is right, and the writes.
+"""The cost of policy changes with 500 nodes of three pools: the time until every status is right, and the writes.
 
 The nodes are kwok's, which keeps them Ready; their slices are published by netdra's own code from a recorded
 inventory, all in one process, and the controller is a process beside. So the time is one for two cores, on which 500
-nodes' work is done one after another, beside an API server: what the nodes, the controller and the API server use of
-the CPU is told apart, and `bench.hollow_floor` measures what the writes alone cost. Writes are what the API server
-itself counts.
+nodes' work is done one after another, beside an API server: the CPU time of the nodes, the
+controller and the API server is shown for each, and `bench.hollow_floor` measures the writes alone. Writes are counted
+by the API server itself.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Used:
         self.before = self._now()
 
     def __call__(self) -> dict[str, float]:
-        """What was used since."""
+        """The CPU seconds used since."""
         return {name: seconds - self.before[name] for name, seconds in self._now().items()}
 
     def _now(self) -> dict[str, float]:
@@ -114,14 +114,14 @@ class Used:
 
 @dataclass(frozen=True)
 class Cluster:
-    """What is measured: the control plane, a way to it, and the nodes."""
+    """The measured parts: the control plane, a client, and the nodes."""
 
     plane: ControlPlane
     api: Api
     hollow: HollowNodes
 
     def memory(self) -> float:
-        """What the controller and its worker take, in MiB."""
+        """The memory of the controller and its worker, in MiB."""
         return resident(self.plane.processes[CONTROLLER].pid)
 
 
@@ -262,7 +262,7 @@ def _written(before: Mapping[str, float], after: Mapping[str, float]) -> str:
 
 
 def cpu_seconds(pid: int | None) -> float:
-    """What a process and its children have used so far."""
+    """The CPU seconds of a process and its children so far."""
     used = 0
     for each in with_children(pid):
         fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
@@ -271,7 +271,7 @@ def cpu_seconds(pid: int | None) -> float:
 
 
 def resident(pid: int | None) -> float:
-    """What a process and its children take, in MiB."""
+    """The memory of a process and its children, in MiB."""
     return sum(int(Path(f"/proc/{each}/statm").read_text().split()[1]) for each in with_children(pid)) * 4096 / 2**20
 
 
@@ -301,7 +301,7 @@ def _is_established(found: Object | None) -> bool:
 
 
 def make_nodes(api: Api, count: int) -> dict[str, str]:
-    """Make nodes that nobody keeps Ready; their uids by name."""
+    """Make nodes that no kubelet keeps Ready; their uids by name."""
     made = (api.create(manifest(NODE, f"hollow-{number}")) for number in range(count))
     return {node["metadata"]["name"]: node["metadata"]["uid"] for node in made}
 

@@ -1,7 +1,7 @@
 """RunPodSandbox and StopPodSandbox of a pod with one device, in the daemon alone: no runtime, kubelet or API server.
 
 A veth is moved into a namespace and back, as `bench pods` has it done by pods, through the hooks that the runtime
-calls. What the kernel takes for the requests that change something is measured apart: the rest is netdra's own. The
+calls. The kernel's time for the requests that change something is measured apart: the rest is netdra's own. The
 kubelet's Unprepare is called the same way. `python -m bench.hook` prints where the time goes, phase by phase. Prepare
 of a pooled VF is measured beside Prepare of a VF that is a device, by turns; claims have half of the node's VFs.
 """
@@ -222,7 +222,7 @@ def _nothing() -> Iterator[None]:
 
 @contextmanager
 def _phases(spent: Spent) -> Iterator[None]:
-    """Measure the functions of `_PHASES`, each with what it calls."""
+    """Measure the functions of `_PHASES`, each with its callees."""
     undo: list[Callable[[], None]] = []
     for name in _PHASES:
         module, _, path = name.partition(":")

@@ -25,7 +25,7 @@ _DEVICE, _INSIDE = "bare", "net1"
 
 
 class Move(msgspec.Struct, frozen=True):
-    """Milliseconds of one move in, of what a chain adds to it in the pod, and of the way back.
+    """Milliseconds of one move in, of a chain's additions to it in the pod, and of the way back.
 
     Attributes:
         into, chain, back: by netdra's requests.

@@ -1,7 +1,7 @@
-"""What ports cost: netdra's controller and the real Neutron, with every request counted between the two.
+"""The cost of ports: netdra's controller and the real Neutron, with every request counted between the two.
 
 One port after the other, many at once, and few from a cloud that takes its time for each request. Beside the many, a
-bare client makes as many ports and nothing else, in the same Neutron: what is over is ours.
+bare client makes as many ports and nothing else, in the same Neutron: the difference is netdra's.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Gate:
             do_GET = do_POST = do_PUT = do_DELETE = forward  # noqa: N815 - the names that http.server calls
 
             def log_message(self, *_: Any) -> None:
-                """Say nothing."""
+                """Print nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
@@ -216,7 +216,7 @@ def _said(gate: Gate) -> str:
 
 
 def _bare(cloud: Cloud, network: str, count: int) -> float:
-    """Have a client make ports bound to VFs that nobody else has; the seconds that it takes."""
+    """Have a client make ports bound to unused VFs; the seconds that it takes."""
     token = cloud.token()
 
     def make(number: int) -> None:

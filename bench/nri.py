@@ -1,4 +1,4 @@
-"""What netdra adds to a pod's start where it has nothing to do: the round trip of RunPodSandbox through an empty hook.
+"""The delay of a pod's start without work for netdra: the round trip of RunPodSandbox through an empty hook.
 
 A process of its own (`python -m bench.nri`) plays the runtime, call after call as a runtime does, so that its work is
 not counted as ours. The same bytes sent back by a bare asyncio program are the floor beside it.

@@ -47,7 +47,7 @@ class Measured:
     """One driver's figures: times in ms, memory in MiB.
 
     Attributes:
-        calls: by what it was called for, of each pod with a claim.
+        calls: by call, of each pod with a claim.
         moves: the kernel's, beside each of these.
         claimed, plain: pod created to Running, with a claim and without.
         chains, chain_moves: RunPodSandbox of pods with three steps, and the kernel beside.
@@ -124,7 +124,7 @@ class _Run:
                 self._found.calls.setdefault(what, []).append((total.seconds - before[what].seconds) * 1000)
 
     def chains(self) -> None:
-        """Pods whose claim comes to three steps."""
+        """Pods whose claim has three steps."""
         made = _chain(self._workspace)
         for number in _within_time(CHAINS):
             before = self._timers.driver()[RUN]

@@ -1,4 +1,4 @@
-"""What a network costs a real pod: netdra's hooks beside dranet's, and beside the kernel's bare move of a veth.
+"""The cost of a network for a real pod: netdra's hooks beside dranet's, and beside the kernel's bare move of a veth.
 
 Each driver is alone on the same real node, with one containerd, kubelet and control plane. What a driver itself takes
 is read from its own metrics; that of the kubelet's calls also from the kubelet's, where dranet's reading of the claim
@@ -70,7 +70,7 @@ def _figures(title: str, found: Measured) -> Iterator[Figure]:
 
 
 def _limits(ours: Measured) -> Iterator[Figure]:
-    """What netdra may take by itself, whatever the peer does."""
+    """The limits of netdra's own time, independent of the peer."""
     for what, times, bare in (
         (RUN, ours.calls[RUN], [each.into for each in ours.moves]),
         (STOP, ours.calls[STOP], [each.back for each in ours.moves]),

@@ -84,7 +84,7 @@ class Events(msgspec.Struct, frozen=True):
 
 
 class Quiet(msgspec.Struct, frozen=True):
-    """What a driver does while nothing happens: CPU time in ms."""
+    """A driver's CPU time in ms while nothing happens."""
 
     cpu: float
     writes: int

@@ -128,7 +128,7 @@ class _Anyone:
 
 @dataclass
 class _Node:
-    """What the registry asks of the node."""
+    """The node's part for the registry."""
 
     gate: PriorityGate
     passes: int = 0
@@ -186,7 +186,7 @@ async def _load(kind: str, path: Path) -> AsyncIterator[None]:
 
 
 def _runtime() -> None:
-    """Say when a pod comes, some time after each byte that asks for one."""
+    """Report when a pod comes, some time after each byte that requests one."""
     say = sys.stdout.buffer
     while sys.stdin.buffer.read(1):
         time.sleep(random.uniform(*_APART))
@@ -246,13 +246,13 @@ def _preface() -> H2Connection:
 
 
 def _text(kind: str) -> bytes:
-    """What a kind of load states."""
+    """The text of a kind of load."""
     texts: dict[str, Callable[[], bytes]] = {"calls": _calls, "pings": _pings, "garbage": partial(bytes, 800_000)}
     return texts[kind]()
 
 
 async def _flood(path: str, text: bytes) -> None:
-    """Say the same over many connections as fast as they take it, again and again."""
+    """Send the same over many connections as fast as they take it, repeatedly."""
     async with asyncio.timeout(_MOST_SECONDS), asyncio.TaskGroup() as tasks:
         for _ in range(_CONNECTIONS):
             tasks.create_task(_say(path, text))

@@ -1,4 +1,4 @@
-"""What a cluster's growth costs: netdra's own publishers on 100, 300 and 1,000 nodes, and what follows for 5,000.
+"""The cost of a cluster's growth: netdra's own publishers on 100, 300 and 1,000 nodes, extrapolated to 5,000.
 
 Each node has 131 devices: 2 PFs with 64 VFs, the PFs whole, and a bridge. VFs are offered one by one, with few facts,
 and pooled. Counted are bytes in etcd, requests, CPU seconds and memory of each process; no figure is a time on the
@@ -66,7 +66,7 @@ QUICK = {"SIZES": (1, 2), "VFS": 4, "MODES": {"pooled VFs": MODES["pooled VFs"]}
 
 @dataclass(frozen=True)
 class Cost:
-    """What one size came to: bytes, CPU seconds, MiB, and requests."""
+    """The cost of one size: bytes, CPU seconds, MiB, and requests."""
 
     stored: float
     edited: float
@@ -220,7 +220,7 @@ def _take_over(plane: ControlPlane, api: Api, nodes: int) -> float:
 
 
 def _stored(plane: ControlPlane) -> float:
-    """What etcd keeps, in bytes; it tells so a moment later."""
+    """The bytes that etcd keeps; it reports them with a delay."""
     sizes = [float(size) for size in _SIZE.findall(plane.kubectl("get", "--raw", "/metrics"))]
     return max(sizes)
 

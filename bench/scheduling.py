@@ -1,8 +1,8 @@
-"""What a pod's claim costs kube-scheduler, beside a minimal driver with as many devices; and claims of many rails.
+"""The cost of a pod's claim for kube-scheduler, beside a minimal driver with as many devices; and claims of many rails.
 
 Nodes are API objects; their slices are made by netdra's own exposure and packing, the DeviceClasses by its topologies.
 Each driver has a control plane of its own, because the scheduler search all slices of a cluster. One pod comes
-after the other, and what is measured is the scheduler's CPU time: walls state nothing on a machine with neighbours.
+after the other, and the scheduler's CPU time is measured: elapsed time is useless on a machine with neighbours.
 
 `MODES` are the ways in which a policy can offer a PF's VFs; all cases are measured in each.
 """
@@ -80,12 +80,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Driver:
-    """What is published of a driver, and the claims that are measured.
+    """The published devices of a driver, and the measured claims.
 
     Attributes:
         classes: its DeviceClasses.
         slices: a node's ResourceSlices.
-        cases: by name, what a claim states of devices.
+        cases: by name, a claim's requests.
     """
 
     classes: Sequence[Object]

@@ -1,4 +1,4 @@
-"""What a watcher of a driver's ResourceSlices sees, and when: the clock of the benchmarks of publishing."""
+"""The events of a watcher of a driver's ResourceSlices, and their times: the clock of the benchmarks of publishing."""
 
 from __future__ import annotations
 

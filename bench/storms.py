@@ -1,4 +1,4 @@
-"""What a node costs whose links or routes change hundreds of times a second: the follower's CPU time, and the hooks.
+"""The cost of links or routes that change hundreds of times a second: the follower's CPU time, and the hooks.
 
 The kernel's events are followed as the daemon follows them, in a namespace of the benchmark; another process makes the
 changes, so that its CPU time does not count. The hooks are those of `bench.hook`, which moves a device by host-device,
@@ -47,7 +47,7 @@ _HOOKS = ("RunPodSandbox", "StopPodSandbox")
 
 
 class Followed(msgspec.Struct, frozen=True):
-    """What following cost in some seconds: CPU time, and what the watcher counted."""
+    """The cost of following for some seconds: CPU time, and the watcher's counts."""
 
     seconds: float
     cpu: float

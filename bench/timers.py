@@ -1,4 +1,4 @@
-"""How long a driver took for what it is called for: by its own metrics, and by those of the kubelet that called it.
+"""The time of a driver for each call: by its own metrics, and by those of the kubelet that called it.
 
 Asked by `bench.podruns`, before and after one pod, so that the difference is that pod's.
 """
@@ -53,7 +53,7 @@ class Timers:
         self._tls.load_cert_chain(pair.certificate, pair.key)
 
     def driver(self) -> dict[str, Total]:
-        """By what the driver is called for, what it states itself."""
+        """By call, the driver's own metrics."""
         connection = http.client.HTTPConnection("127.0.0.1", self._driver.port, timeout=_TIMEOUT)
         text = self._namespace.run(lambda: _get(connection))
         return {

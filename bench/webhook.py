@@ -77,7 +77,7 @@ class Served:
 
 @dataclass(frozen=True)
 class Alone:
-    """What requests of one kind took by themselves: seconds, the shortest first, and CPU seconds of all of them."""
+    """The times of requests of one kind by themselves: seconds, the shortest first, and CPU seconds of all of them."""
 
     kind: str
     waits: list[float]
@@ -203,7 +203,7 @@ def _is_established(found: Object | None) -> bool:
 
 @contextmanager
 def _ahead() -> Iterator[None]:
-    """Have whoever asks run before other programs too, where that is allowed, on the core that the servers leave."""
+    """Have the client run before other programs too, where that is allowed, on the core that the servers leave."""
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {max(cores)})
     _before_others(0)
@@ -285,7 +285,7 @@ async def _load(served: Served, trust: ssl.SSLContext, kinds: Sequence[str], rat
 
 
 def _cpu_seconds(pid: int) -> float:
-    """What a server and its workers used so far."""
+    """The CPU seconds of a server and its workers so far."""
     used = 0
     for each in _processes(pid):
         fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()

@@ -59,7 +59,7 @@ _SYSTEM = "install them by 'python3 -m testbed system'"
 
 
 class ImageError(Exception):
-    """The image cannot be built; the text states what is missing, or has the end of what a program printed."""
+    """The image cannot be built; the text states the missing part, or has the end of a program's output."""
 
 
 class Revision(NamedTuple):
@@ -297,7 +297,7 @@ def _extract(folder: Path, root: Path, architecture: str) -> None:
 
 
 def _write_database(root: Path) -> None:
-    """Tell what is unpacked as dpkg would, so that files can be traced to packages; remove what was downloaded."""
+    """Record the unpacked packages as dpkg would, so that files can be traced to packages; remove the downloads."""
     database = root / "var/lib/dpkg"
     (database / "info").mkdir(parents=True, exist_ok=True)
     status = []
@@ -335,7 +335,7 @@ def _sources() -> Mapping[str, str]:
 
 
 def _base_key(architecture: str) -> str:
-    """What the base is made of: the packages that apt would install now, if it knows any."""
+    """The content of the base: the packages that apt would install now, if it knows any."""
     try:
         policy = _run("apt-cache", "policy", *_PACKAGES, "libc6", "openssl", "libpython3-stdlib")
     except ImageError:
@@ -365,7 +365,7 @@ def _revision() -> Revision:
 
 
 def _inputs() -> Iterator[str]:
-    """What the image is made of, name and content, in one order."""
+    """The inputs of the image, name and content, in one order."""
     for name in INPUTS:
         top = ROOT / name
         for file in [top] if top.is_file() else sorted(top.rglob("*")):

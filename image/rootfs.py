@@ -1,9 +1,9 @@
-"""The root file system of netdra's image, from what a base has: only what netdra needs, and no shell.
+"""The root file system of netdra's image, from a base: only netdra's needs, and no shell.
 
 Run by the Containerfile, inside of the build stage, with nothing but Python's own library:
-`rootfs.py BASE PACKAGES WHEEL TARGET`. What is taken: Python with its library, netdra[cluster] with the packages that
+`rootfs.py BASE PACKAGES WHEEL TARGET`. The content: Python with its library, netdra[cluster] with the packages that
 it asks for, the shared libraries that all of these are linked with, `chroot`, and the entries of the package database
-of what has been taken. A bill of materials (CycloneDX) goes with it.
+of this content. A bill of materials (CycloneDX) goes with it.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def take_libraries(root: Root, base: Path, target: Path) -> None:
 
 
 def distributions(folder: Path) -> Mapping[str, tuple[Path, Message]]:
-    """Installed packages by their normalised names: their metadata's folder, and what is in it."""
+    """Installed packages by their normalised names: their metadata's folder, and its content."""
     found = {}
     for metadata in folder.glob("*.dist-info/METADATA"):
         text = Parser().parsestr(metadata.read_text(encoding="utf-8"), headersonly=True)

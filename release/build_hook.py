@@ -1,4 +1,4 @@
-"""hatchling's build hook: what is packed knows its version, and the sources stay as they are.
+"""hatchling's build hook: a package knows its version, and the sources do not change.
 
 An editable installation runs the sources, so it keeps the version that they name.
 """
@@ -18,7 +18,7 @@ class VersionHook(BuildHookInterface[Any]):
     """Packs `netdra/__init__.py` with the version of the build, in wheels and in sdists."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Replace the file in what is packed; hatchling calls the kinds of a wheel `standard` and `editable`."""
+        """Replace the file in the package; hatchling calls the kinds of a wheel `standard` and `editable`."""
         if version == "editable":
             return
         source = (Path(self.root) / _MODULE).read_text(encoding="utf-8")

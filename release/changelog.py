@@ -1,4 +1,4 @@
-"""CHANGELOG.md: what is unreleased becomes the section of a version, and a section becomes a release's notes."""
+"""CHANGELOG.md: the unreleased changes become the section of a version, and a section becomes a release's notes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ UNRELEASED = "## Unreleased\n"
 
 
 class ChangelogError(Exception):
-    """The changelog has not the section that is asked for; the text names it and what to do."""
+    """The changelog does not have the requested section; the text names it and the next step."""
 
 
 def dated(text: str, version: str, date: str) -> str:

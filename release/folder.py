@@ -31,7 +31,7 @@ ADDRESSED = ("pyproject.toml", "SECURITY.md", "release/provenance.py", ".github/
 
 
 class ReleaseError(Exception):
-    """The release cannot be built; the text names what is missing and what to do."""
+    """The release cannot be built; the text names the missing part and the next step."""
 
 
 class ImageFile(NamedTuple):
@@ -110,7 +110,7 @@ def _schemas() -> str:
 
 
 def _notes(version: str, digest: str) -> str:
-    """The release notes: what changed, and what the image is called by its content."""
+    """The release notes: the changes, and the image's name by its content."""
     changes = section((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), version if is_release(version) else "")
     return f"""# netdra {version}
 

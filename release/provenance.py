@@ -27,8 +27,8 @@ def statement(
         subjects: the SHA-256 of each file of the release, and of the image's index.
         checkout: the commit that was built.
         version: netdra's.
-        inputs: the SHA-256 of each file that pins what was fetched.
-        environment: of the process; CI of GitHub states there who builds.
+        inputs: the SHA-256 of each file that pins downloads.
+        environment: of the process; CI of GitHub sets the builder there.
     """
     server, repository = environment.get("GITHUB_SERVER_URL", ""), environment.get("GITHUB_REPOSITORY", "")
     source = f"git+{server}/{repository}" if server and repository else "git+https://netdra.example/source"

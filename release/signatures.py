@@ -1,7 +1,7 @@
 """A release's checksums and their signature, by OpenSSH's `ssh-keygen -Y`: written, and verified offline.
 
 One signature covers `SHA256SUMS`, which names every other file of the folder. docs/releases.md has the same
-verification as two commands, for those who have no checkout.
+verification as two commands, for users without a checkout.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SIGNER = "netdra"
 
 
 class SignatureError(Exception):
-    """The folder cannot be signed, or is not what was signed; the text names the file and what is wrong."""
+    """The folder cannot be signed, or differs from the signed one; the text names the file and the error."""
 
 
 def write_sums(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""The version of a build, which tells builds of any two commits apart: `0.2.0.dev5+g1a2b3c4`.
+"""The version of a build, which distinguishes builds of any two commits: `0.2.0.dev5+g1a2b3c4`.
 
 The tree has the version of the next release with `.dev0`. A build of a tagged commit has the tag's version; every other
 build adds the number of commits since the last release, and the commit. It is found once, while netdra is built, and
@@ -109,7 +109,7 @@ def tree_version(root: Path = ROOT) -> str:
 
 
 def version(root: Path = ROOT, commit: str = "HEAD") -> str:
-    """The version of what is built of sources: the environment's, else that of the sources and their commit.
+    """The version of a build of the sources: the environment's, else that of the sources and their commit.
 
     Raises:
         VersionError: it cannot be determined.
@@ -142,7 +142,7 @@ def checkout_of(root: Path, commit: str = "HEAD", paths: tuple[str, ...] = ()) -
 
 
 def _git(root: Path, *arguments: str) -> str:
-    """What git prints, "" if it fails or is not installed."""
+    """The output of git, "" if it fails or is not installed."""
     try:
         done = subprocess.run(("git", "-C", str(root), *arguments), capture_output=True, text=True, check=False)
     except FileNotFoundError:
