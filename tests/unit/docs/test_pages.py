@@ -82,9 +82,9 @@ def test_every_parameter_of_a_step_is_on_the_page_and_no_other(kind: str) -> Non
 def test_the_topologies_page_lists_what_can_be_referenced_and_what_makes_an_interface() -> None:
     text = page("topologies.md")
     assert set(re.findall(r"`([A-Za-z\[\].]+)`", section(text, "References"))) >= set(FIELDS)
-    listed = re.search(r"Types that make one: (.*?)\.", section(text, "Interface names"), re.DOTALL)
+    listed = re.search(r"These types create an interface: (.*?)\.", section(text, "Interface names"), re.DOTALL)
     assert listed is not None
-    assert set(listed[1].split(", ")) == MAKERS
+    assert set(re.findall(r"`([^`]+)`", listed[1])) == MAKERS
 
 
 @pytest.mark.parametrize("name", ["topologies.md", "steps.md", "policies.md", "claims.md", "ipam.md"])
