@@ -1,7 +1,7 @@
 """Memory over a hundred thousand events of the kernel: the memory that a driver keeps of interfaces that came and went.
 
 Beside dranet on the same node: each driver sees the same number of veth pairs, made and deleted in batches, after a
-first part that fills whatever is bounded. The number of events is netdra's own count, overflows counted apart.
+first part that fills all bounded memory. The number of events is netdra's own count, overflows counted apart.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ class Figure(msgspec.Struct, frozen=True):
         name: the measured quantity.
         value: how much it was, in `unit`.
         unit: e.g. "ms", "x".
-        limit: what it must not exceed; 0 if there is no limit.
+        limit: the highest allowed value; 0 without a limit.
         note: how it was measured, or its reference.
     """
 

@@ -1,9 +1,9 @@
 """The kernel's own share of a pod's network: a veth moved into another namespace and back, by nothing but netlink.
 
 By netdra's requests (the move, the name and the way up in one message) and by dranet's (down, the move, up): nearly all
-is the kernel's wait for its RCU callbacks (rcu_barrier in __dev_change_net_namespace), whoever asks for it and how.
+is the kernel's wait for its RCU callbacks (rcu_barrier in __dev_change_net_namespace), for any caller.
 
-Measured by `bench.podruns` beside each pod while it runs, so that both stand under the same load: what the kernel takes
+Measured by `bench.podruns` beside each pod while it runs, so that both have the same load: the kernel's time
 is its wait for all CPUs (rcu_barrier), which a busy machine lengthens, and so does a namespace that has just gone.
 Two namespaces of its own: no driver sees it.
 """

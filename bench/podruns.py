@@ -186,7 +186,7 @@ class _Run:
 
 
 def _say(what: str) -> None:
-    """Tell who waits what is done now."""
+    """Print the present task."""
     print(f"bench: {time.strftime('%X')}: {what}", file=sys.stderr, flush=True)
 
 

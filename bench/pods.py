@@ -1,7 +1,7 @@
 """The cost of a network for a real pod: netdra's hooks beside dranet's, and beside the kernel's bare move of a veth.
 
-Each driver is alone on the same real node, with one containerd, kubelet and control plane. What a driver itself takes
-is read from its own metrics; that of the kubelet's calls also from the kubelet's, where dranet's reading of the claim
+Each driver is alone on the same real node, with one containerd, kubelet and control plane. The driver's own time
+is read from its metrics; that of the kubelet's calls also from the kubelet's, where dranet's reading of the claim
 counts too, which its own metric leaves out.
 """
 

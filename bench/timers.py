@@ -62,7 +62,7 @@ class Timers:
         }
 
     def kubelet(self) -> dict[str, Total]:
-        """The same as the kubelet saw it, for what the kubelet calls; one more connection."""
+        """The same as the kubelet saw it, for the kubelet's calls; one more connection."""
         connection = http.client.HTTPSConnection("127.0.0.1", _KUBELET_PORT, timeout=_TIMEOUT, context=self._tls)
         text = self._namespace.run(lambda: _get(connection))
         return {

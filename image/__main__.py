@@ -275,7 +275,7 @@ def _base(base: _Base) -> str:
 
 
 def _extract(folder: Path, root: Path, architecture: str) -> None:
-    """Unpack Debian packages and what they depend on, and run none of their scripts."""
+    """Unpack Debian packages and their dependencies, and run none of their scripts."""
     sources = []
     for ending, text in _sources().items():
         if text:

@@ -90,7 +90,9 @@ def _docstrings(tree: ast.Module, file: str) -> Iterator[Text]:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node)
             if text is not None:
-                yield Text(file, getattr(node, "name", "module"), _NAMED.sub(r"\1`\2`:", text))
+                yield Text(
+                    file, getattr(node, "name", "module"), _NAMED.sub(r"\1`\2`:", text).replace("None", "`None`")
+                )
 
 
 def _descriptions(value: Any, file: str, place: str) -> Iterator[Text]:

@@ -118,7 +118,7 @@ def _is_own(task: ChainStep, interface: CNIInterface, before: Earlier, site: Sit
     """Whether a step reports an interface of the pod by itself: the one of its name, and each that it does not hand on.
 
     A plugin should write the pod's path (CNI specification, "ADD Success"). One that names another namespace that
-    exists reports on that; whatever else it writes, it is called for the pod.
+    exists reports on that; with any other text, it is called for the pod.
     """
     if not interface.sandbox or not interface.name:
         return False

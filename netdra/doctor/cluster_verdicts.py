@@ -134,7 +134,7 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shortcoming(msgspec.Struct, frozen=True):
-    """What a container runtime's versions, from one on and before another, cannot do, or only if it is enabled."""
+    """A missing or disabled feature of a container runtime, from one version on and before another."""
 
     runtime: str
     since: tuple[int, ...]

@@ -2,8 +2,7 @@
 
 A vendor's or administrator's schema counts in place of netdra's (decision D35). The webhook,
 `netdra validate` and the schema's status show its author the values that are no longer rejected when a topology is
-written. What a step may name of
-the node is checked by netdra's schema anyway (decision D31). Pure.
+written. netdra's schema checks the names of the node in a step in any case (decision D31). Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A pod's plans as the rules accept them: the only plans that `netdra.chain` runs (decision D31).
 
 `check` is the one pipeline: Prepare, `netdra attach` and the lab go through it with plans, as `topologies` goes through
-its parts with what an author wrote. The node keeps the checked plans in the claim's record; `restored` reads them back,
+its parts with an author's object. The node keeps the checked plans in the claim's record; `restored` reads them back,
 and `combined` puts the plans of a pod's claims together when the pod begins.
 """
 
@@ -142,8 +142,8 @@ def restored(plans: Sequence[Plan], schemas: str, permits: str) -> CheckedPlans:
 def combined(several: Sequence[CheckedPlans]) -> CheckedPlans:
     """The plans of all of a pod's claims as one, with interfaces that are numbered over all of them (decision D8).
 
-    Only conflicts of claims are checked: an address, a VLAN or an interface that two of them have. What a step
-    may name of the node does not depend on the names of interfaces.
+    Only conflicts of claims are checked: an address, a VLAN or an interface that two of them have. The names of
+    the node that a step may use do not depend on the names of interfaces.
 
     Args:
         several: the plans of each claim, in the order in which the pod names its claims.

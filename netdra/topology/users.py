@@ -1,7 +1,7 @@
 """The users of a topology: the claims that were allocated through its DeviceClasses.
 
-A claim keeps the configuration of its classes from the moment of its allocation, so it names its topology independent
-of what becomes of the classes later. Asked at admission, before a topology is changed, and by the controller for its
+A claim keeps the configuration of its classes from the moment of its allocation, so it names its topology even if
+the classes change later. Asked at admission, before a topology is changed, and by the controller for its
 status.
 """
 

@@ -1,8 +1,8 @@
 """Wait until the steps of a claim have their addresses: until netdra's controller has made their PodAddresses.
 
 Imported by `prepare` for claims of topologies with `ipam: {type: network}`, and by no other module. From the first such
-claim on, the node follows the PodAddresses of its own claims: a list for each claim would have the API server look
-through all of the cluster's. It assigns none (decision D68).
+claim on, the node follows the PodAddresses of its own claims: a list for each claim would have the API server search
+all of the cluster's. It assigns none (decision D68).
 """
 
 from __future__ import annotations

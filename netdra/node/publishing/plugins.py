@@ -2,7 +2,7 @@
 
 Run by `netdra.node.publishing.service`, which publishes those of a policy's plugins that the node has (decision D45).
 The folders are watched. Only programs that the node allows are asked, and without any rights (`netdra.cni.confined`):
-a user who can write a file there is not root yet.
+a user who can write a file there does not become root by it.
 Each program runs once for as long as it is the same file, in a thread of its own, so a plugin
 that hangs costs the others nothing. A program that does not answer is left out, with the reason, and asked again after
 a while.

@@ -2,8 +2,8 @@
 
 Run by `netdra.node.publishing.service`. Each pool is a key of a work queue, for itself: after a change of its wanted or
 stored slices it is compared, written where it differs, and left alone until the reflector has seen those writes, so
-that the next look begins from the stored slices and makes none twice. If the store then has the written slices, there
-is not a next look. A write without an answer may have been done: a new slice has the same name in each try, so that the
+that the next look begins from the stored slices and makes none twice. If the store then has the written slices, no
+look follows. A write without an answer may have been done: a new slice has the same name in each try, so that the
 server states so instead of having it twice, and a pool that was written in part is completed, not begun again. The
 kubelet wipes a driver's slices when it restarts; that is a change like any other. If another client's change comes
 before a write, the pool's round ends: the next one begins from the slices that are there then.

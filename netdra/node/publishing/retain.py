@@ -1,4 +1,4 @@
-"""What a pool must continue publishing because claims hold some of its devices: previous, held and wanted → wanted.
+"""Keeps a pool's published devices while claims hold some of them: previous, held and wanted → wanted.
 
 Called by `netdra.node.publishing.offering` for each pool that has held devices. Pure. The scheduler charges allocations
 by the present slices (the claim has none of their amounts), so while a device is held
