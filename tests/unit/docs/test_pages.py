@@ -19,6 +19,7 @@ from netdra.model.claim import DeviceClass
 from netdra.model.inventory import ATTRIBUTES, PUBLISHED_ATTRIBUTES
 from netdra.model.names import DRIVER
 from netdra.model.topology import NetworkTopology, NeutronRequest
+from netdra.networks.errors import AddressError
 from netdra.neutron.errors import NeutronError
 from netdra.node.sandboxes.table import Life, Phase
 from netdra.steps.addressing import RouteParams
@@ -79,10 +80,10 @@ def test_every_parameter_of_a_step_is_on_the_page_and_no_other(kind: str) -> Non
     assert named <= known | common
 
 
-def test_the_topologies_page_lists_what_can_be_referenced_and_what_makes_an_interface() -> None:
+def test_the_topologies_page_lists_what_can_be_referenced_and_which_types_have_a_name() -> None:
     text = page("topologies.md")
     assert set(re.findall(r"`([A-Za-z\[\].]+)`", section(text, "References"))) >= set(FIELDS)
-    listed = re.search(r"These types create an interface: (.*?)\.", section(text, "Interface names"), re.DOTALL)
+    listed = re.search(r"These types get a name of their own: (.*?)\.", section(text, "Interface names"), re.DOTALL)
     assert listed is not None
     assert set(re.findall(r"`([^`]+)`", listed[1])) == MAKERS
 
@@ -94,8 +95,8 @@ def test_the_examples_of_a_page_are_valid_together(name: str, tmp_path: Path) ->
     assert (done.exit_code, done.stdout) == (0, "")
 
 
-@pytest.mark.parametrize("name", ["from-multus.md", "from-dranet.md"])
-def test_the_examples_for_users_of_other_products_are_valid(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["from-multus.md", "from-dranet.md", "dpdk.md"])
+def test_the_marked_examples_of_a_page_are_valid(name: str, tmp_path: Path) -> None:
     blocks = re.findall(r"^```yaml netdra\n(.*?)^```", page(name), re.MULTILINE | re.DOTALL)
     assert blocks
     (tmp_path / "page.yaml").write_text("---\n".join(blocks))
@@ -115,7 +116,8 @@ def test_every_event_is_on_the_page_for_troubleshooting() -> None:
     }
     assert len(reported) > 10
     listed = set(re.findall(r"`(\w+)`", page("troubleshooting.md")))
-    assert reported | {CLAIMS_FAILED, "DriftCorrected", "PolicyProblem", "NodeProblem", "DeviceLeftOut"} <= listed
+    addresses = {kind.reason for kind in AddressError.__subclasses__()}
+    assert reported | addresses | {CLAIMS_FAILED, "DriftCorrected", "PolicyProblem", "NodeProblem", "DeviceLeftOut"} <= listed
 
 
 def test_every_reason_of_a_port_is_on_the_page_and_no_other() -> None:
