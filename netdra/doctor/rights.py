@@ -77,7 +77,7 @@ _WIDE: Mapping[str, tuple[_Row, ...]] = {
         (_OURS, "networktopologies/status", ("patch",)),
         (_OURS, "deviceexposurepolicies/status", ("patch",)),
         (_OURS, "networktopologies/finalizers", ("update",)),
-        (_CNI, "cnipluginschemas", (*READ, "create", "update", "delete")),
+        (_CNI, "cnipluginschemas", (*READ, "delete")),
         (_CNI, "cnipluginschemas/status", ("patch",)),
         _EVENTS,
     ),
@@ -113,6 +113,7 @@ _OF_OPTIONS: Mapping[str, Mapping[str, tuple[_Row, ...]]] = {
             (_OURS, "neutronports/status", ("patch",)),
             (_OURS, "neutronports/finalizers", ("update",)),
         ),
+        "CNIPlugins": ((_CNI, "cnipluginschemas", ("create", "update")),),
     },
     "webhook": {
         "checks of pods": (
@@ -166,7 +167,7 @@ def of_options(process: str) -> Mapping[str, tuple[Right, ...]]:
     wide = {option: (*_rights(rows, "", namespaced=False),) for option, rows in _OF_OPTIONS[process].items()}
     if process != "controller":
         return wide
-    return {**wide, "CNIPlugins": (*_rights(_TO_INSTALL, "", namespaced=True),)}
+    return {**wide, "CNIPlugins": (*wide["CNIPlugins"], *_rights(_TO_INSTALL, "", namespaced=True))}
 
 
 def _rights(rows: tuple[_Row, ...], installation: str, *, namespaced: bool) -> Iterator[Right]:

@@ -14,8 +14,9 @@ import msgspec
 import pytest
 import yaml
 
-from netdra.controller.installers import PLUGIN_LABEL, InstallerSettings, Mode, daemon_set
+from netdra.controller.installers import PLUGIN_LABEL, InstallerSettings, Mode, daemon_set, planned_schema
 from netdra.model.cni_plugin import CNIPlugin
+from netdra.model.topology import BUILTIN_TYPES
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
 from testbed.kubectl import denial, kubectl
@@ -26,6 +27,9 @@ from tests.cluster import identities
 from tests.cluster.test_controller import SCHEMA
 
 LABEL = "networking.dra.io/shipped"
+OTHER_PLUGIN = "must describe the program of its CNIPlugin and no other plugin"
+NOT_ITS_OWN = "must belong to its CNIPlugin alone"
+NODE = {"apiVersion": "v1", "kind": "Node", "name": "a", "uid": "b"}
 BOUNDED = "netdra's controller may write CNIPluginSchemas only whose label networking.dra.io/cni-plugin has the name"
 
 
@@ -75,14 +79,69 @@ def test_it_neither_changes_nor_deletes_nor_takes_over_what_is_somebodys_own(
     assert workspace.api.get(SCHEMA, name) == made
 
 
-def test_a_cniplugins_schema_has_its_name(stolen: Path, workspace: Workspace) -> None:
-    name = workspace.name("plugin")
-    made = schema(name, "")
-    for label in ("", "other", f"{name}-binary"):
+def of_plugin(plugin: str, name: str = "", **spec: Any) -> Object:
+    """A CNIPluginSchema as the controller makes it for a CNIPlugin."""
+    made = manifest(SCHEMA, name or plugin, spec={"cniType": plugin, **spec})
+    owner = {"apiVersion": "networking.dra.io/v1alpha1", "kind": "CNIPlugin", "name": plugin, "uid": "u"}
+    made["metadata"] |= {"labels": {PLUGIN_LABEL: plugin}, "ownerReferences": [{**owner, "controller": True}]}
+    return made
+
+
+def refused(token: Path, made: Object) -> str:
+    return denial(token, "create", "--dry-run=server", "-f", "-", text=json.dumps(made))
+
+
+def test_a_cniplugins_schema_has_its_name(stolen: Path) -> None:
+    for label in ("", "other", "ovs-binary"):
+        made = of_plugin("ovs")
         made["metadata"]["labels"] = {PLUGIN_LABEL: label}
-        assert BOUNDED in denial(stolen, "create", "-f", "-", text=yaml.safe_dump(made))
-    made["metadata"]["labels"] = {PLUGIN_LABEL: name}
-    assert denial(stolen, "create", "--dry-run=server", "-f", "-", text=yaml.safe_dump(made)) == ""
+        assert BOUNDED in refused(stolen, made)
+
+
+@pytest.mark.parametrize(
+    ("name", "schema"), [("ovs", {"cniType": "ovs"}), ("vlan", {"cniType": "vlan", "execution": "Binary"})]
+)
+def test_it_makes_the_schema_that_the_controller_makes(stolen: Path, name: str, schema: Object) -> None:
+    head = {"apiVersion": "networking.dra.io/v1alpha1", "kind": "CNIPlugin", "metadata": {"name": name, "uid": "u"}}
+    spec = {"image": "registry.example.com/a:1", "binaryPath": "/a", "schema": schema}
+    made = planned_schema(msgspec.convert({**head, "spec": spec}, CNIPlugin), None, None, ()).schema
+    assert refused(stolen, msgspec.to_builtins(made)) == ""
+
+
+def test_a_cniplugins_schema_describes_no_other_plugin(stolen: Path) -> None:
+    """Nodes run by default whatever a schema of the cluster describes; of two for one plugin, the first by name counts."""
+    for other in ("firewall", "Ovs", "bond"):
+        assert OTHER_PLUGIN in refused(stolen, {**of_plugin("ovs"), "spec": {"cniType": other}})
+    assert OTHER_PLUGIN in refused(stolen, of_plugin("ovs", "ovs-binary"))
+
+
+@pytest.mark.parametrize("kind", sorted(BUILTIN_TYPES))
+def test_a_cniplugins_schema_does_not_describe_a_step_of_netdra(stolen: Path, kind: str) -> None:
+    binary = f"{kind}-binary"
+    assert refused(stolen, of_plugin(kind, binary, execution="Binary")) == ""
+    assert OTHER_PLUGIN in refused(stolen, of_plugin(kind, binary))
+    assert OTHER_PLUGIN in refused(stolen, of_plugin(kind))
+    assert OTHER_PLUGIN in refused(stolen, of_plugin(kind, execution="Binary"))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("kind", "Node"), ("apiVersion", "example.com/v1"), ("name", "other"), ("controller", False)],
+)
+def test_a_cniplugins_schema_belongs_to_it(stolen: Path, field: str, value: Any) -> None:
+    made = of_plugin("ovs")
+    made["metadata"]["ownerReferences"][0][field] = value
+    assert NOT_ITS_OWN in refused(stolen, made)
+
+
+def test_a_cniplugins_schema_has_no_other_owner_and_no_finalizer(stolen: Path) -> None:
+    made = of_plugin("ovs")
+    made["metadata"]["finalizers"] = ["example.com/stays"]
+    assert NOT_ITS_OWN in refused(stolen, made)
+    for owners in ([], [*of_plugin("ovs")["metadata"]["ownerReferences"], NODE]):
+        made = of_plugin("ovs")
+        made["metadata"]["ownerReferences"] = owners
+        assert NOT_ITS_OWN in refused(stolen, made)
 
 
 def test_of_pods_it_reports_ports_of_neutron_alone(stolen: Path, workspace: Workspace) -> None:

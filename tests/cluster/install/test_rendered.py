@@ -362,6 +362,22 @@ def test_without_cni_plugins_the_controller_has_no_rights_on_workloads() -> None
     assert "--image" not in str(pod_of(controller)["spec"]["containers"][0]["args"])
 
 
+def test_without_cni_plugins_the_controller_creates_no_schema_by_which_nodes_run_a_program() -> None:
+    found = CASES["host-network"].objects()
+    verbs = {
+        verb
+        for role in of_kind(found, "ClusterRole")
+        if name(role) == "netdra-controller"
+        for rule in role["rules"]
+        if "cnipluginschemas" in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert verbs == {"get", "list", "watch", "delete"}
+    (policy,) = (each for each in of_kind(found, "ValidatingAdmissionPolicy") if name(each) == "netdra-own-schemas")
+    (rule,) = policy["spec"]["validations"]
+    assert "cni-plugin" not in rule["expression"]
+
+
 def test_the_pods_of_cni_plugins_get_the_pull_secrets_of_netdras_image() -> None:
     case = Case(values={"image": {"pullSecrets": [{"name": "mirror"}, {"name": "other"}]}})
     (controller,) = (each for each in of_kind(case.objects(), "Deployment") if name(each) == "netdra-controller")
