@@ -251,6 +251,37 @@ def test_a_wrong_value_is_refused_by_its_name(values: dict[str, Any], told: str)
     assert told in refused.value.stderr
 
 
+def test_the_hardened_installation_of_the_page_leaves_out_what_it_says() -> None:
+    page = (CHART.parents[1] / "docs" / "security.md").read_text()
+    block = page.partition("### Hardened installation")[2].split("```")[1]
+    found = Case(values=yaml.safe_load(block)).objects()
+    (driver,) = (pod_of(each)["spec"] for each in of_kind(found, "DaemonSet"))
+    (container,) = driver["containers"]
+    assert container["securityContext"]["capabilities"]["add"] == ["NET_ADMIN", "SYS_ADMIN"]
+    assert "hostPID" not in driver
+    assert "host" not in {volume["name"] for volume in driver["volumes"]}
+    rights = {(verb, kind) for role in of_kind(found, "Role", "ClusterRole") for verb, kind in _writes(role)}
+    assert not {kind for _, kind in rights} & {"daemonsets", "secrets", "validatingwebhookconfigurations"}
+    assert {verb for verb, kind in rights if kind == "cnipluginschemas"} == {"delete"}
+    assert "aggregate-to" not in str(found)
+    (webhook,) = (each for each in of_kind(found, "NetworkPolicy") if name(each) == "netdra-webhook")
+    reviews, metrics = webhook["spec"]["ingress"]
+    assert reviews["from"] == [{"ipBlock": {"cidr": "10.1.0.10/32"}}]
+    assert metrics["from"][0].keys() == {"namespaceSelector", "podSelector"}
+    assert webhook["spec"]["egress"][1]["to"] == [{"ipBlock": {"cidr": "10.1.0.10/32"}}]
+
+
+def _writes(role: Object) -> set[tuple[str, str]]:
+    """What a role of a process lets it write; roles of people are others."""
+    return {
+        (verb, kind)
+        for rule in role["rules"]
+        for verb in rule["verbs"]
+        for kind in rule["resources"]
+        if verb not in ("get", "list", "watch") and name(role) not in PEOPLE
+    }
+
+
 def test_what_watches_it_finds_what_serves_metrics() -> None:
     found = CASES["watched"].objects()
     (rules,) = of_kind(found, "PrometheusRule")
