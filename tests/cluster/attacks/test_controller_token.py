@@ -109,7 +109,7 @@ def test_it_makes_the_schema_that_the_controller_makes(stolen: Path, name: str, 
 
 
 def test_a_cniplugins_schema_describes_no_other_plugin(stolen: Path) -> None:
-    """Nodes run by default any plugin that a schema of the cluster describes; of two for one, the first by name counts."""
+    """Nodes run by default any plugin that a schema describes; of two for one plugin, the first by name counts."""
     for other in ("firewall", "Ovs", "bond"):
         assert OTHER_PLUGIN in refused(stolen, {**of_plugin("ovs"), "spec": {"cniType": other}})
     assert OTHER_PLUGIN in refused(stolen, of_plugin("ovs", "ovs-binary"))
