@@ -1,8 +1,8 @@
 """Nodes and devices that are alike for some claims: what holds of one of them holds of the others.
 
-Asked by `allocator` before it searches a node, and by `netdra top`, which counts the devices of each class. In a cluster
-most nodes are of a few kinds, and devices of a kind differ in attributes that no selector asks for, such as their MAC
-addresses.
+Asked by `allocator` before it searches a node, and by `netdra top`, which counts the devices of each class. In a
+cluster most nodes are of a few kinds, and devices of a kind differ in attributes that no selector asks for, such as
+their MAC addresses.
 """
 
 from __future__ import annotations
