@@ -61,6 +61,15 @@ def check_rules(rules: Path) -> str:
     return _run(str(program("promtool")), "check", "rules", "--lint-fatal", str(rules))
 
 
+def run_rule_tests(tests: Path) -> str:
+    """What promtool prints of a file of tests of rules.
+
+    Raises:
+        BuildError: a test failed.
+    """
+    return _run(str(program("promtool")), "test", "rules", str(tests))
+
+
 class Prometheus:
     """A Prometheus on a node, which ends with the node.
 
@@ -136,8 +145,11 @@ class Prometheus:
 
 
 def _unpacked() -> Path | None:
-    found = sorted(cache_root().glob(f"{_PREFIX}*"))
-    return found[-1] / "usr/bin" if found else None
+    """The folder of the programs: in the cache, or where the machine has them anyway."""
+    if found := sorted(cache_root().glob(f"{_PREFIX}*")):
+        return found[-1] / "usr/bin"
+    installed = [shutil.which(name) for name in ("prometheus", "promtool")]
+    return Path(installed[1]).parent if all(installed) and installed[1] else None
 
 
 def _unpack() -> Path:
@@ -153,7 +165,7 @@ def _unpack() -> Path:
 
 def _download(folder: Path) -> Path:
     if shutil.which("apt-get") is None:
-        raise BuildError(f"the package {PACKAGE} is only available on a system with apt")
+        raise BuildError(f"{PACKAGE} and promtool are not installed, and their package is only available with apt")
     # A fresh machine has no lists of packages, and old lists name packages that the mirror does not have any more.
     _run("apt-get", "-q", "update")
     _run("apt-get", "-q", "download", PACKAGE, folder=folder)
