@@ -198,12 +198,17 @@ def _print_claims(listed: Sequence[pod.ShownClaim], bound: Binding) -> None:
     rows = []
     for entry in listed:
         steps = [step for plan in bound.plans if plan.claim == entry.claim.reference for step in plan.steps]
-        brought = list(dict.fromkeys(step.if_name for step in steps if step.type not in _WITHOUT_INTERFACE))
+        brought = list(dict.fromkeys(step.if_name for step in steps if _has_interface(step)))
         idle = [plain.device.device for plain in bound.plain if plain.claim == entry.claim.reference]
         what = [*brought, *(f"{name} (no step)" for name in idle)]
         rows.append((entry.name, entry.origin, ", ".join(what) or "-"))
     terminal.print_table(("CLAIM", "OBJECT", "INTERFACES"), rows)
     click.echo()
+
+
+def _has_interface(step: PlannedStep) -> bool:
+    """Whether a step makes or changes an interface; after another step, `rdma` adds an RDMA device alone."""
+    return step.type not in _WITHOUT_INTERFACE and (step.is_root or step.type != "rdma")
 
 
 def _foreseen(plan: Plan, step: PlannedStep, called: str) -> Rendered:

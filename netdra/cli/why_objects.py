@@ -18,7 +18,7 @@ from netdra.kube.errors import ApiError
 from netdra.kube.resources import KubernetesObject, Resource
 from netdra.kube.watch import watch
 from netdra.model.claim import ResourceClaim
-from netdra.model.errors import NetdraError
+from netdra.model.errors import NetdraError, sentence
 from netdra.story.objects import ClusterEvent, ClusterState, PlacedPod, PlacementNode, TaintRule
 
 T = TypeVar("T", bound=KubernetesObject)
@@ -29,6 +29,7 @@ EVENTS = Resource("v1", "events", ClusterEvent, namespaced=True)
 TAINT_RULES = Resource("resource.k8s.io/v1", "devicetaintrules", TaintRule)
 DRIVER_LABELS = "app.kubernetes.io/part-of=netdra,app.kubernetes.io/component=node"
 _ALL = Selection()
+_HINT = 'request a ClusterRoleBinding to the ClusterRole "netdra-reader"'
 AT_MOST_SECONDS = 30
 """After this time a watched story is read again, whether a watched object changed or not."""
 AT_LEAST_SECONDS = 1.0
@@ -167,8 +168,7 @@ class _Reader:
                 raise
             if (problem.status.code, resource) == (HTTPStatus.NOT_FOUND, TAINT_RULES):
                 return ()  # the kind is of Kubernetes 1.37
-            where = f' in namespace "{selection.namespace}"' if selection.namespace else ""
-            text = f"the cluster does not allow you to list {resource.plural}{where}"
+            text = _refusal(resource, f' in namespace "{selection.namespace}"' if selection.namespace else "")
             if problem.status.code == HTTPStatus.NOT_FOUND:
                 text = f"the cluster has no {resource.plural} of {resource.group_version}"
             self.unread[note or resource.plural] = text
@@ -177,13 +177,12 @@ class _Reader:
     async def all(self, resource: Resource[T], namespace: str) -> Sequence[T]:
         """The objects of all namespaces; else those of the namespace of the story."""
         found = await self.list(resource)
-        refusal = self.unread.get(resource.plural)
-        if refusal is None or not (resource.namespaced and namespace):
+        if resource.plural not in self.unread or not (resource.namespaced and namespace):
             return found
         del self.unread[resource.plural]
         found = await self.list(resource, Selection(namespace=namespace))
         if resource.plural not in self.unread:
-            self.unread[f"{resource.plural} of other namespaces"] = f"{refusal} in all namespaces"
+            self.unread[f"{resource.plural} of other namespaces"] = _refusal(resource, " in all namespaces")
         return found
 
     async def pods(self, scope: Scope) -> Sequence[PlacedPod]:
@@ -210,6 +209,10 @@ class _Reader:
             return ()
         about = f"involvedObject.kind=Pod,involvedObject.name={scope.pod}"
         return await self.list(EVENTS, Selection(scope.namespace, about))
+
+
+def _refusal(resource: Resource[Any], where: str) -> str:
+    return sentence(f"the cluster does not allow you to list {resource.plural}{where}", _HINT)
 
 
 async def versions(client: Client, scope: Scope) -> Mapping[Resource[Any], tuple[Selection, str]]:

@@ -10,15 +10,15 @@ from decimal import Decimal
 
 import msgspec
 
-from netdra.cel import CelEvaluationError
 from netdra.model import quantity
 from netdra.model.claim import DeviceClaim, DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimSpec
 from netdra.model.errors import InvalidInputError
 from netdra.model.meta import ObjectMeta
 from netdra.model.names import BANDWIDTH, DRIVER, qualified
 from netdra.slices.allocator import Allocator, claim_key
+from netdra.slices.allocator.alike import grouped, matching
 from netdra.slices.allocator.pools import Candidate
-from netdra.slices.allocator.wishes import SelectorCache, UnallocatableError, Wish, task
+from netdra.slices.allocator.wishes import SelectorCache, Selectors, UnallocatableError, task
 from netdra.story.nodes import scheduler_nodes
 from netdra.story.objects import ClusterState, DeviceId, DeviceInSlice
 
@@ -214,20 +214,29 @@ def class_uses(cluster: ClusterState, names: Iterable[str] = (), nodes: Sequence
         if pool.key[0] == DRIVER
         for candidate in pool.candidates
     ]
+    asked: dict[str, Selectors] = {}
+    problems: dict[str, str] = {}
     for name in wanted:
         try:
             ((wish,),) = task(_claim_for(name), classes, selectors, frozenset()).requests
-            matching = [candidate for candidate in candidates if _is_of(wish, candidate)]
-            yield _class_use(cluster, name, matching)
+            asked[name] = wish.selectors
         except (UnallocatableError, InvalidInputError) as problem:
-            yield ClassUse(device_class=name, problem=str(problem))
+            problems[name] = str(problem)
+    groups = grouped(asked.values(), candidates)
+    for name in wanted:
+        if name in problems:
+            yield ClassUse(device_class=name, problem=problems[name])
+        else:
+            yield _evaluated(cluster, name, asked[name], groups)
 
 
-def _is_of(wish: Wish, candidate: Candidate) -> bool:
+def _evaluated(
+    cluster: ClusterState, name: str, selectors: Selectors, groups: Iterable[Sequence[Candidate]]
+) -> ClassUse:
     try:
-        return wish.selectors.first_false(candidate) < 0
-    except CelEvaluationError:
-        return False
+        return _class_use(cluster, name, [*matching(selectors, groups)])
+    except InvalidInputError as problem:
+        return ClassUse(device_class=name, problem=str(problem))
 
 
 def _claim_for(name: str) -> ResourceClaim:

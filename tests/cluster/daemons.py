@@ -74,8 +74,8 @@ class Webhook:
 
 
 @contextmanager
-def running_webhook(plane: ControlPlane, api: Api) -> Iterator[Webhook]:
-    """The webhook, installed and asked by the API server."""
+def running_webhook(plane: ControlPlane, api: Api, *arguments: str) -> Iterator[Webhook]:
+    """The webhook, installed and asked by the API server, with further arguments."""
     identities.install(api)
     configurations = identities.template("webhook-rules.yaml")
     with closing(Ports("127.0.0.1")) as ports:
@@ -83,6 +83,7 @@ def running_webhook(plane: ControlPlane, api: Api) -> Iterator[Webhook]:
         command = [
             *(sys.executable, "-m", "netdra", "webhook", "--host=127.0.0.1", "--address=127.0.0.1", f"--port={port}"),
             f"--kubeconfig={identities.kubeconfig(plane, api, 'netdra-webhook')}",
+            *arguments,
         ]
         unverified = ssl._create_unverified_context()
         for each in configurations:

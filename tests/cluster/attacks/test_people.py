@@ -27,7 +27,7 @@ _NUMBERS = itertools.count(1)
 def roles(api: Api, custom_kinds: None) -> Iterator[None]:
     """The chart's roles for people."""
     found = [each for each in identities.rights("people.yaml") if each["kind"] == "ClusterRole"]
-    assert len(found) == 3
+    assert len(found) == 4
     for each in found:
         api.create(each)
     yield
@@ -70,7 +70,8 @@ EVERY = {f"{verb} {resource}" for _, resource in PROGRAMS for verb in WRITING}
 
 
 @pytest.mark.parametrize(
-    ("netdras", "kubernetes", "verb"), [("netdra-view", "view", "list"), ("netdra-edit", "edit", "create")]
+    ("netdras", "kubernetes", "verb"),
+    [("netdra-view", "view", "list"), ("netdra-reader", "view", "list"), ("netdra-edit", "edit", "create")],
 )
 def test_who_views_or_edits_brings_no_program_to_nodes(
     api: Api, workspace: Workspace, netdras: str, kubernetes: str, verb: str

@@ -158,7 +158,7 @@ CASES = {
 }
 
 
-PEOPLE = ("netdra-view", "netdra-edit", "netdra-admin")
+PEOPLE = ("netdra-view", "netdra-edit", "netdra-admin", "netdra-reader")
 """ClusterRoles of these names are in every release, so that there is one release in a cluster."""
 
 

@@ -45,7 +45,8 @@ def test_all_tests_of_pods_are_in_a_group_but_those_of_single_parts() -> None:
     files = {str(path.relative_to(ROOT)) for path in (ROOT / PODS).rglob("test_*.py")}
     grouped = {file for group in GROUPS.values() for file in group}
     assert all((ROOT / file).exists() for file in grouped)
-    alone = {f"{PODS}test_{name}.py" for name in ("kubelet_plugin", "measured", "plugins", "pod_groups", "soak", "why")}
+    names = ("kubelet_plugin", "measured", "monitoring", "plugins", "pod_groups", "soak", "why")
+    alone = {f"{PODS}test_{name}.py" for name in names}
     assert files - grouped == alone | {f"{PODS}networks/test_{name}.py" for name in ("addresses", "edited")}
 
 
