@@ -52,6 +52,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "netdra.cli.doctor",
         "Check the requirements of this cluster and this node, and show how to fix problems.",
     ),
+    "networks": ("netdra.cli.networks", "Import addresses of whereabouts and host-local into PodNetworks."),
     "uninstall": (
         "netdra.cli.uninstall",
         "Show the users of netdra's devices, and remove the objects that its processes created.",
