@@ -142,7 +142,9 @@ def _describe(address: PodAddress) -> str:
 _TROUBLES: Mapping[str, tuple[str, Callable[[PodAddress], str]]] = {
     "held": (
         "{count} addresses of deleted claims are not released, because nodes do not answer ({nodes})",
-        lambda address: f"if the machine is off for good: kubectl delete node {address.spec.node_name}; else wait",
+        lambda address: (
+            f'if the machine of Node "{address.spec.node_name}" is off for good, delete the Node; else wait'
+        ),
     ),
     "gone": (
         "{count} addresses belong to claims that do not exist",

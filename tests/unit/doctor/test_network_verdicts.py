@@ -86,7 +86,12 @@ LEASE = replace(
 @pytest.mark.parametrize(
     ("networks", "one", "seen", "fix"),
     [
-        ((STORAGE,), on_node(CLAIMED, "away"), "of deleted claims are not released", "kubectl delete node away"),
+        (
+            (STORAGE,),
+            on_node(CLAIMED, "away"),
+            "of deleted claims are not released",
+            'machine of Node "away" is off for good',
+        ),
         ((STORAGE,), on_node(CLAIMED, "n1"), "belong to claims that do not exist", "controller runs"),
         ((STORAGE,), on_node(CLAIMED, "none"), "belong to claims that do not exist", "controller runs"),
         ((), on_node(CLAIMED, "n1"), "belong to PodNetworks that do not exist", "kubectl describe podaddress"),
