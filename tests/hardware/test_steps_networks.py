@@ -1,4 +1,4 @@
-"""Steps with addresses of PodNetworks on the machine's kernel: bond, VLAN, VF and bridge.
+"""Steps with addresses of PodNetworks on the machine's kernel: bond, VLAN, VF, bridge and Open vSwitch.
 
 The PodAddresses are those that the controller assigns; the driver puts them into the plan, and the chain runs it.
 """
@@ -8,16 +8,20 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from netdra.chain.check import check
+from netdra.cni.plugins import PluginPath
 from netdra.model.plan import Plan
 from netdra.model.pod_address import AddressRoute, PodAddress
 from netdra.topology.addresses import addressed, with_addresses
+from testbed.recorder import Recorder
 from tests.hardware.node import PF, ip, run
 from tests.hardware.pods import Pod, allocated, assert_as_before, node_state
 from tests.plans import plan, step
@@ -96,6 +100,60 @@ def test_a_vf_has_addresses_of_a_network(pfs: tuple[PF, ...], pod: Pod) -> None:
     assert pod.addresses("net1") == {"10.77.0.6/24", "2001:db8:77::6/64"}
     assert pod.detach().is_clean
     assert_as_before(before, pod.settings)
+
+
+_PLUG = r"""
+host=o$(printf %s "$CNI_CONTAINERID-$CNI_IFNAME" | cksum | cut -d' ' -f1)
+pod=$(basename "$CNI_NETNS")
+ip link add "$host" type veth peer name "$CNI_IFNAME" netns "$pod"
+ip link set "$host" up
+ip -n "$pod" link set "$CNI_IFNAME" up
+ovs-vsctl --timeout=5 add-port br-ovs "$host"
+ips=
+for address in $("$(dirname "$0")/static" <"$call/stdin" | grep -o '"address": *"[^"]*"' | cut -d'"' -f4); do
+  ip -n "$pod" address add "$address" dev "$CNI_IFNAME" nodad
+  ips="$ips${ips:+,}"'{"address": "'"$address"'", "interface": 1}'
+done
+echo '{"cniVersion": "1.0.0", "interfaces": [{"name": "'"$host"'"},
+  {"name": "'"$CNI_IFNAME"'", "sandbox": "'"$CNI_NETNS"'"}], "ips": ['"$ips"']}'
+"""
+_UNPLUG = r"""
+host=o$(printf %s "$CNI_CONTAINERID-$CNI_IFNAME" | cksum | cut -d' ' -f1)
+ovs-vsctl --timeout=5 --if-exists del-port br-ovs "$host"
+ip link delete "$host" 2>/dev/null
+exit 0
+"""
+
+
+@pytest.fixture
+def ovs(plugins: PluginPath, open_vswitch: None) -> Iterator[Recorder]:
+    """A program of the type `ovs` that plugs pods into a real Open vSwitch, with addresses of its IPAM program."""
+    run("ovs-vsctl", "add-br", "br-ovs")
+    program = Recorder(Path(plugins.directories[0]), "ovs", versions=("0.3.1", "0.4.0", "1.0.0"))
+    program.does("ADD", _PLUG)
+    program.does("DEL", _UNPLUG)
+    yield program
+    program.path.unlink()
+    shutil.rmtree(program.path.with_name(".ovs.recorded"))
+    run("ovs-vsctl", "del-br", "br-ovs")
+
+
+def test_pods_on_open_vswitch_reach_each_other_at_addresses_of_a_network(
+    ovs: Recorder, new_pod: Callable[[], Pod]
+) -> None:
+    before, pods = node_state(), [new_pod(), new_pod()]
+    for number, pod in enumerate(pods, 5):
+        written = plan(step("lan", "ovs", "net1", {"bridge": "br-ovs", **NETWORK}))
+        own = assigned(f"10.77.0.{number}/24"), assigned(f"2001:db8:77::{number}/64")
+        pod.attach(prepared(written, lan=own))
+        assert pod.addresses("net1") == {f"10.77.0.{number}/24", f"2001:db8:77::{number}/64"}
+    assert ovs.calls("ADD")[-1].config["ipam"]["type"] == "static"
+    assert len(run("ovs-vsctl", "list-ports", "br-ovs").split()) == 2
+    assert answer(pods[0], "10.77.0.6") == answer(pods[1], "2001:db8:77::5") == os.strerror(errno.ECONNREFUSED)
+    for pod in pods:
+        assert pod.detach().is_clean
+    assert run("ovs-vsctl", "list-ports", "br-ovs").split() == []
+    assert_as_before(before, pods[0].settings)
 
 
 @pytest.fixture
