@@ -25,6 +25,7 @@ from netdra.model.resource import ResourceSlice
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.model.workload import Workload
+from netdra.rules.taken_ranges import TakenRange
 from netdra.rules.workloads import Wrong
 from netdra.topology.values import dotted
 
@@ -133,7 +134,7 @@ def command(context: click.Context, given: objects.InputOptions, output: str, st
     do not change it without --strict.
     """
     given.check()
-    checked = _Checked([], [], [], [], [])
+    checked = _Checked([], [], [], [], [], [])
     unknown = objects.UnknownKinds()
     for path in inputs.once(given.paths):
         checked.take(path, unknown)
@@ -141,6 +142,8 @@ def command(context: click.Context, given: objects.InputOptions, output: str, st
     slices = [value for _, value in _of(checked.items, ResourceSlice)]
     if given.of_cluster:
         checked.items.extend([*_of_cluster(given, checked.items)])
+        if _of(checked.items, PodNetwork):
+            checked.taken.extend(_taken(given))
         of_nodes = forecasts.of_cluster(given, [value for _, value in _of(checked.items, NetworkTopology)])
         slices += of_nodes[0]
         checked.nodes.extend(of_nodes[1])
@@ -169,6 +172,7 @@ class _Checked(NamedTuple):
     problems: list[FileProblem]
     files: list[str]
     nodes: list[ClusterNode | Inventory]
+    taken: list[TakenRange]
 
     def take(self, path: str, unknown: objects.UnknownKinds) -> None:
         """Read a file."""
@@ -198,7 +202,7 @@ def _problems(checked: _Checked) -> Iterator[FileProblem]:
     yield from _slices(items)
     yield from _unwise(items)
     yield from _scoped(items)
-    yield from _warned(items, [item for item in items if id(item) not in places])
+    yield from _warned(items, [item for item in items if id(item) not in places], checked.taken)
     yield from _workloads(items, workloads)
 
 
@@ -212,6 +216,13 @@ def _of_cluster(given: objects.InputOptions, written: Sequence[_Object]) -> Iter
         for value in cluster.of(kind):
             if (value.kind, *cluster.key(value)) not in overridden:
                 yield _Object(_CLUSTER, marks.Document(documents.plain(value), None), value)
+
+
+def _taken(given: objects.InputOptions) -> Iterator[TakenRange]:
+    """The ranges that the cluster and its cloud use."""
+    from netdra.cli import cluster_objects
+
+    return cluster_objects.taken(given.access())
 
 
 def _read(path: str, file: str, unknown: objects.UnknownKinds) -> Iterator[_Object | _Pods | _Node | FileProblem]:
@@ -427,11 +438,13 @@ def _unwise(objects: Sequence[_Object]) -> Iterator[FileProblem]:
         yield from (entry.problem(finding, "warning") for finding in _placed(entry, [text]))
 
 
-def _warned(objects: Sequence[_Object], let_through: Sequence[_Object]) -> Iterator[FileProblem]:
+def _warned(
+    objects: Sequence[_Object], let_through: Sequence[_Object], taken: Sequence[TakenRange]
+) -> Iterator[FileProblem]:
     """The webhook's warnings for objects that it lets through, if all objects of the files were there."""
     from netdra.admission import claims, custom_devices, schemas, topologies
     from netdra.admission.cluster import Cluster
-    from netdra.rules import contract, pod_networks
+    from netdra.rules import contract, pod_networks, taken_ranges
     from netdra.rules.classes import check_class
     from netdra.rules.networks import overlaps
     from netdra.topology.classes import known_classes
@@ -467,6 +480,8 @@ def _warned(objects: Sequence[_Object], let_through: Sequence[_Object]) -> Itera
     networks = {value.name: item for item, value in _of(let_through, PodNetwork)}
     for name, finding in pod_networks.overlaps(value for _, value in _of(let_through, PodNetwork)):
         yield networks[name].problem(finding, "warning")
+    for item, network in _of(let_through, PodNetwork):
+        yield from (item.problem(finding, "warning") for finding in taken_ranges.overlaps(network, taken))
     places = {value.name: item for item, value in _of(let_through, NetworkTopology)}
     for name, finding in overlaps(value for _, value in _of(let_through, NetworkTopology)):
         yield places[name].problem(finding, "warning")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,6 +20,7 @@ from netdra.kube.resources import KubernetesObject, Resource
 from netdra.kube.watch import watch
 from netdra.model.claim import ResourceClaim
 from netdra.model.errors import NetdraError, sentence
+from netdra.model.pod_address import PodAddress
 from netdra.story.objects import ClusterEvent, ClusterState, PlacedPod, PlacementNode, TaintRule
 
 T = TypeVar("T", bound=KubernetesObject)
@@ -42,6 +44,7 @@ _WIDE = (
     ("usages", resources.TOPOLOGY_USAGES),
     ("policies", resources.POLICIES),
     ("taint_rules", TAINT_RULES),
+    ("networks", resources.POD_NETWORKS),
 )
 """The kinds of which all objects are read, by their field of `ClusterState`."""
 
@@ -52,11 +55,15 @@ class Scope(NamedTuple):
     Attributes:
         namespace: the namespace of the story's object; "" for an object without one.
         pod: the pod of the story, "" for another kind.
+        claim: the claim of the story, "" for another kind.
+        network: the PodNetwork of the story, "" for another kind.
         node: the only node whose slices and NodeNetwork are read; "" for all.
     """
 
     namespace: str = ""
     pod: str = ""
+    claim: str = ""
+    network: str = ""
     node: str = ""
 
 
@@ -65,6 +72,8 @@ def scope_of(kind: str, place: str, name: str) -> Scope:
     return Scope(
         namespace=place if kind in ("pod", "claim") else "",
         pod=name if kind == "pod" else "",
+        claim=name if kind == "claim" else "",
+        network=name if kind == "network" else "",
         node=name if kind == "node" else place if kind == "device" else "",
     )
 
@@ -90,7 +99,9 @@ async def read(client: Client, scope: Scope) -> ClusterState:
         reader.events(scope),
         *lists,
     )
+    found = dict(zip(names, wide, strict=True))
     return ClusterState(
+        addresses=await reader.addresses(scope, of_node) if found["networks"] else (),
         pods=pods,
         slices=slices,
         node_networks=reports,
@@ -98,7 +109,7 @@ async def read(client: Client, scope: Scope) -> ClusterState:
         ports=ports,
         events=events,
         unread=reader.unread,
-        **dict(zip(names, wide, strict=True)),
+        **found,
     )
 
 
@@ -132,6 +143,11 @@ def _has_device(claim: ResourceClaim, pools: Collection[tuple[str, str]]) -> boo
     """Whether a claim has a device of one of the pools."""
     allocation = claim.status.allocation
     return allocation is not None and any((one.driver, one.pool) in pools for one in allocation.devices.results)
+
+
+def _is_of(scope: Scope, address: PodAddress) -> bool:
+    spec = address.spec
+    return spec.network == scope.network if scope.network else spec.owner.namespace == scope.namespace
 
 
 async def _nothing() -> Sequence[Any]:
@@ -198,16 +214,23 @@ class _Reader:
         """The pods of netdra's driver."""
         return await self.list(PODS, Selection(label_selector=DRIVER_LABELS), "pods of netdra-node")
 
+    async def addresses(self, scope: Scope, of_node: Selection) -> Sequence[PodAddress]:
+        """The PodAddresses of the story's namespace, of its pod's node if that is known, or of its network."""
+        if not (scope.namespace or scope.network):
+            return ()
+        return await self.list(resources.POD_ADDRESSES, of_node, keep=partial(_is_of, scope))
+
     async def reports(self, node: str) -> Sequence[Any]:
         """The NodeNetworks: of one node, or all."""
         only = Selection(field_selector=f"metadata.name={node}" if node else "")
         return await self.list(resources.NODE_NETWORKS, only)
 
     async def events(self, scope: Scope) -> Sequence[ClusterEvent]:
-        """The events of the story's pod."""
-        if not scope.pod:
+        """The events of the story's pod or claim."""
+        if not (scope.pod or scope.claim):
             return ()
-        about = f"involvedObject.kind=Pod,involvedObject.name={scope.pod}"
+        kind, name = ("Pod", scope.pod) if scope.pod else ("ResourceClaim", scope.claim)
+        about = f"involvedObject.kind={kind},involvedObject.name={name}"
         return await self.list(EVENTS, Selection(scope.namespace, about))
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -127,7 +128,9 @@ def kept(address: PodAddress, now: datetime) -> PodAddress:
 
 
 def seconds_left(address: PodAddress, network: PodNetwork | None, now: datetime) -> float:
-    """For how long an address without a claim is still kept; 0 if it is not."""
+    """For how long an address without a claim is still kept; 0 if it is not, without end for an imported lease."""
+    if address.spec.lease is not None:
+        return math.inf
     if network is None or not address.spec.kept_since:
         return 0.0
     since = datetime.fromisoformat(address.spec.kept_since)

@@ -88,6 +88,7 @@ _WIDE: Mapping[str, tuple[_Row, ...]] = {
         (_OURS, "customdevices", READ),
         (_OURS, "nodenetworks", READ),
         (_OURS, "podnetworks", READ),
+        ("networking.k8s.io", "servicecidrs", READ),
         (_CNI, "cnipluginschemas", READ),
         (_DRA, "deviceclasses", READ),
         (_DRA, "resourceclaims", ("list",)),
@@ -115,6 +116,7 @@ _OF_OPTIONS: Mapping[str, Mapping[str, tuple[_Row, ...]]] = {
         ),
     },
     "webhook": {
+        "Neutron": ((_OURS, "neutronports", ("list",)),),
         "checks of pods": (
             (_DRA, "resourceclaims", ("get",)),
             (_DRA, "resourceclaimtemplates", ("get",)),

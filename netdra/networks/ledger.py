@@ -195,6 +195,11 @@ class NetworkLedger:
             raise WrongAddressError(f"{subject} is reserved for {'/'.join(reserved)}", hint="request another address")
         taken = self._taken.get(place)
         holder = taken.spec.owner if isinstance(taken, PodAddress) else taken
+        if isinstance(taken, PodAddress) and taken.spec.lease is not None:
+            raise AddressTakenError(
+                f"{subject} has a lease of {taken.spec.lease.plugin}",
+                hint="delete the pod that has it, then run netdra networks import again",
+            )
         if holder is not None and holder != owner:
             raise AddressTakenError(
                 f"{subject} is assigned to {holder.namespace}/{holder.name}",

@@ -10,7 +10,7 @@ from netdra.model.names import DRIVER
 from netdra.model.neutron_port import NeutronPort
 from netdra.model.suggestions import hint, listed
 from netdra.model.topology import NetworkTopology
-from netdra.story import placement
+from netdra.story import networks, placement
 from netdra.story.objects import ClusterState, PlacedPod
 from netdra.story.statement import Statement, Story, done, fact, story_of, wrong
 from netdra.topology.selectors import choices, device_claim
@@ -165,6 +165,7 @@ def progress(cluster: ClusterState, claim: ResourceClaim, pod: PlacedPod | None 
     for port in cluster.ports:
         if port.spec.claim.uid == claim.metadata.uid:
             yield from _of_port(port)
+    yield from networks.addresses(cluster, claim)
     for status in claim.status.devices:
         if status.driver == DRIVER:
             yield from _of_device(claim, status, pod)

@@ -14,6 +14,8 @@ from netdra.model.core import BareObject, ExtendedClaim, NodeTaint, PodClaim
 from netdra.model.names import BANDWIDTH, DRIVER
 from netdra.model.neutron_port import NeutronPort
 from netdra.model.node_network import NodeNetwork
+from netdra.model.pod_address import PodAddress
+from netdra.model.pod_network import PodNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import Device, DeviceTaint, ResourceSlice, Wire, newest
 from netdra.model.rollout import NetworkTopologyUsage
@@ -267,6 +269,8 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     usages: Sequence[NetworkTopologyUsage] = ()
     policies: Sequence[DeviceExposurePolicy] = ()
     ports: Sequence[NeutronPort] = ()
+    networks: Sequence[PodNetwork] = ()
+    addresses: Sequence[PodAddress] = ()
     taint_rules: Sequence[TaintRule] = ()
     drivers: Sequence[PlacedPod] = ()
     events: Sequence[ClusterEvent] = ()
@@ -314,6 +318,15 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def _claims(self) -> Mapping[tuple[str, str], ResourceClaim]:
         return {_key(claim): claim for claim in self.claims}
+
+    @cached_property
+    def addresses_by_claim(self) -> Mapping[str, list[PodAddress]]:
+        """The PodAddresses by the uids of their claims."""
+        found: dict[str, list[PodAddress]] = {}
+        for address in self.addresses:
+            if address.spec.claim is not None:
+                found.setdefault(address.spec.claim.uid, []).append(address)
+        return found
 
     @cached_property
     def _nodes(self) -> Mapping[str, PlacementNode]:

@@ -83,6 +83,8 @@ WEBHOOK: Rights = {
     f"customdevices.{OURS}": READ,
     f"nodenetworks.{OURS}": READ,
     f"podnetworks.{OURS}": READ,
+    "servicecidrs.networking.k8s.io": READ,
+    f"neutronports.{OURS}": frozenset({"list"}),
     f"cnipluginschemas.{CNI}": READ,
     f"deviceclasses.{DRA}": READ,
     f"resourceclaims.{DRA}": frozenset({"get", "list"}),
@@ -103,6 +105,8 @@ CONSOLE: Rights = {
     f"neutronports.{OURS}": FOLLOWED,
     f"deviceexposurepolicies.{OURS}": LISTED,
     f"networktopologyusages.{OURS}": LISTED,
+    f"podnetworks.{OURS}": LISTED,
+    f"podaddresses.{OURS}": LISTED,
 }
 IN_NAMESPACE: dict[str, Rights] = {
     "netdra-node": {},
