@@ -130,7 +130,7 @@ def test_the_class_selects_the_device_of_its_network_alone() -> None:
     for name in ("storage", "other"):
         (one,) = shares.untouched(network("10.0.0.0/29", name=name))
         published = one.spec.devices[0].attributes.items()
-        values = {key: each.value for key, each in published if each.value is not None}
+        values: dict[str, Any] = {key: each.value for key, each in published}
         found = device_variables("dra.networking", values, {}, shared=True)
         assert compile_selector(selector.cel.expression).matches(found) == (name == "storage")
 
