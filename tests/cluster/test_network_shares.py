@@ -8,7 +8,7 @@ import pytest
 
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
-from testbed.objects import CLASS, SLICE
+from testbed.objects import CLAIM, CLASS, POD, SLICE, manifest
 from testbed.process import Process
 from testbed.waiting import until
 from testbed.workspace import Workspace
@@ -74,3 +74,77 @@ def test_the_capacity_follows_claims_without_a_share(workspace: Workspace, api: 
 
 def _is_gone(api: Api, device_class: str) -> bool:
     return all(each["metadata"]["name"] != device_class for each in api.list(CLASS))
+
+
+TOLERATION = {"key": "dra.networking/addresses", "operator": "Exists"}
+
+
+class Shared(Net):
+    """A PodNetwork, nodes with NICs for the topology that uses it, and pods that request their addresses."""
+
+    def node(self, base: str, **labels: str) -> str:
+        """A node with a NIC that many claims can share."""
+        name = self.workspace.add_node(base, labels)
+        texts = {"type": "nic", "pfName": "", "supportedCNIs": ",macvlan,"}
+        attributes: Object = {f"dra.networking/{key}": {"string": text} for key, text in texts.items()}
+        device = {
+            "name": "nic",
+            "attributes": attributes | {"dra.networking/vfIndex": {"int": -1}},
+            "allowMultipleAllocations": True,
+            "capacity": {"dra.networking/shares": {"value": "5000", "requestPolicy": {"default": "1"}}},
+        }
+        pool = {"name": f"{name}/nic", "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": "dra.networking", "nodeName": name, "pool": pool, "devices": [device]}
+        self.workspace.publish(name, manifest(SLICE, f"{name}-nic", spec=spec))
+        return name
+
+    def pod(self, name: str, *, share: bool = True) -> None:
+        """A pod with a claim for a NIC, and with a request for its address."""
+        nic = {"name": "lan", "exactly": {"deviceClassName": f"{self.topology}-lan"}}
+        address = {"deviceClassName": f"podnetwork.{self.name}", "tolerations": [TOLERATION]}
+        requests = [nic, {"name": "address", "exactly": address}] if share else [nic]
+        self.workspace.add_pod(name, self.workspace.add_claim(name, *requests))
+
+
+def test_addresses_of_a_rack_are_for_its_nodes(workspace: Workspace) -> None:
+    ranges = [
+        {
+            "cidr": f"10.42.{number}.0/30",
+            "exclude": [f"10.42.{number}.1"],
+            "nodeSelector": {"matchLabels": {"rack": rack}},
+        }
+        for number, rack in enumerate("ab")
+    ]
+    net = Shared(workspace, ranges=ranges, keepSeconds=0)
+    until_capacity(net, 1, 1)
+    nodes = {net.node("a", rack="a"): "10.42.0.2/30", net.node("b", rack="b"): "10.42.1.2/30"}
+    net.node("c", rack="c")
+    net.api.wait_for(CLASS, f"podnetwork.{net.name}", lambda found: found is not None)
+    placed = {}
+    for name in ("one", "two"):
+        net.pod(name)
+        node, why = workspace.schedule(name)
+        assert node in nodes, why
+        placed[name] = node
+        net.until(name, nodes[node])
+    assert {*placed.values()} == {*nodes}
+    net.pod("three")
+    assert "cannot allocate all claims" in workspace.schedule("three")[1]
+    workspace.release("one", "one")
+    workspace.wait_placed("three", placed["one"])
+    net.until("three", nodes[placed["one"]])
+
+
+def test_a_named_claim_gets_its_address_again_when_the_network_is_full(workspace: Workspace, api: Api) -> None:
+    net = Shared(workspace, ranges=[{"cidr": "10.43.0.0/30", "exclude": ["10.43.0.1"]}], keepSeconds=600)
+    until_capacity(net, 1)
+    node = net.node("node")
+    api.wait_for(CLASS, f"podnetwork.{net.name}", lambda found: found is not None)
+    net.pod("named")
+    workspace.wait_placed("named", node)
+    net.until("named", "10.43.0.2/30")
+    api.delete(POD, "named", workspace.namespace)
+    until(lambda: not api.get(CLAIM, "named", workspace.namespace)["status"].get("allocation"), "deallocation")
+    workspace.add_pod("again", "named")
+    workspace.wait_placed("again", node)
+    net.until("named", "10.43.0.2/30")
