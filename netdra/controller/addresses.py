@@ -143,7 +143,7 @@ class PodAddresses:
         self._ledgers.pop(change.key, None)
         self._findings.pop(change.key, None)
         self.statuses.add(change.key)
-        self.shares.changed(change.key)
+        self.shares.recount(change.key)
         self._look_at_waiting(change.key)
         self.kept.add(change.key)
 
@@ -170,7 +170,7 @@ class PodAddresses:
             if before is not None and before.spec.claim is not None:
                 self.claims.add(_claim_of(before))  # an administrator may have deleted that of a running pod
         self.statuses.add(network, STATUS_SECONDS)
-        self.shares.changed(network)
+        self.shares.recount(network)
 
     def _drop(self, address: PodAddress) -> None:
         del self._of_network[address.spec.network][address.name]

@@ -93,7 +93,7 @@ class NetworkShares:
         self._supported = True
         self.work: WorkQueue[str] = WorkQueue("network-shares", self._network)
 
-    def changed(self, network: str) -> None:
+    def recount(self, network: str) -> None:
         """Look at a network soon: its ranges or its addresses have changed."""
         self.work.add(network, BATCH_SECONDS)
 
@@ -118,12 +118,12 @@ class NetworkShares:
     def _on_slice_change(self, change: Change[ResourceSlice]) -> None:
         latest = change.new or change.old
         assert latest is not None
-        self.changed(_network_of(latest))
+        self.recount(_network_of(latest))
 
     def _on_class_change(self, change: Change[DeviceClass]) -> None:
         network = names.network_of_class(change.key)
         if network in self._networks.objects:
-            self.changed(network)
+            self.recount(network)
 
     def _on_claim_change(self, change: Change[WatchedClaim]) -> None:
         self._note(change.key, change.old, change.new)
@@ -136,7 +136,7 @@ class NetworkShares:
         _replace(self._allocated, key, before[0], after[0])
         _replace(self._requested, key, before[1], after[1])
         for network in {*before[0], *before[1], *after[0], *after[1]}:
-            self.changed(network)
+            self.recount(network)
 
     async def _network(self, name: str) -> float | None:
         """Have the slices and the class of a network as they should be."""

@@ -5,6 +5,7 @@ What it does not read is dropped on reading, for a cluster has many claims, and 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -78,6 +79,8 @@ class WatchedDevices(ClaimUseDevices, frozen=True):
         """Drop other devices."""
         if self.results:
             kept = tuple(share for share in self.results if share.driver == DRIVER and network_of(share.pool))
+            for share in kept:
+                msgspec.structs.force_setattr(share, "pool", sys.intern(share.pool))
             msgspec.structs.force_setattr(self, "results", kept)
 
 
