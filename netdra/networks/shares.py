@@ -104,7 +104,7 @@ def available(
         max(0, sum(free[at] for at in ranges) - promised) + sum(awaited.get(at, 0) for at in ranges)
         for ranges in group.ranges.values()
     )
-    return Available(consumed, min(left))
+    return Available(consumed, min(MOST, *left))
 
 
 def capacity(now: Available, published: int | None) -> int:
@@ -123,7 +123,7 @@ def capacity(now: Available, published: int | None) -> int:
         if offered == now.left or (now.left > _EXACT and 2 * offered >= now.left):
             return published
     withheld = now.left // _EXACT if now.left > _EXACT else 0
-    return min(exact - withheld, MOST + now.consumed)
+    return exact - withheld
 
 
 def device_class(network: PodNetwork) -> DeviceClass:

@@ -115,6 +115,13 @@ def test_few_writes_fill_a_large_range() -> None:
     assert written < 100
 
 
+def test_the_capacity_of_a_large_range_of_ipv6_stays_as_it_is() -> None:
+    ledger = NetworkLedger(network("2001:db8::/64"))
+    published = shares.capacity(left(ledger), None)
+    assert shares.MOST // 2 < published < shares.MOST
+    assert {shares.capacity(left(ledger, consumed=count), published) for count in range(1000)} == {published}
+
+
 def test_the_api_server_takes_the_slices() -> None:
     found = [*shares.untouched(network(*RACKS, "2001:db8::/64")), *shares.untouched(network("2001:db8::/64"))]
     assert [*faults(found)] == []
