@@ -444,13 +444,15 @@ def _warned(
     """The webhook's warnings for objects that it lets through, if all objects of the files were there."""
     from netdra.admission import claims, custom_devices, schemas, topologies
     from netdra.admission.cluster import Cluster
+    from netdra.networks import shares
     from netdra.rules import contract, pod_networks, taken_ranges
     from netdra.rules.classes import check_class
     from netdra.rules.networks import overlaps
     from netdra.topology.classes import known_classes
     from netdra.vocabulary import added
 
-    classes = [given for _, given in _of(objects, DeviceClass) if not check_class(given)]
+    of_networks = shares.device_classes(network for _, network in _of(objects, PodNetwork))
+    classes = [*of_networks, *(given for _, given in _of(objects, DeviceClass) if not check_class(given))]
     written = {topology.name: topology for _, topology in _of(objects, NetworkTopology)}
     policies = {policy.name: policy for _, policy in _of(objects, DeviceExposurePolicy)}
     devices = {device.name: device for _, device in _of(objects, CustomDevice)}
@@ -489,6 +491,7 @@ def _warned(
 
 def _claims(objects: Sequence[_Object], topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[_Object, Finding]]:
     """The errors of claims, templates and classes, and of claims with their topologies."""
+    from netdra.networks import shares
     from netdra.rules.claims import check_claim
     from netdra.rules.classes import check_class
     from netdra.topology.classes import known_classes
@@ -499,7 +502,8 @@ def _claims(objects: Sequence[_Object], topologies: Mapping[str, NetworkTopology
         wrong = check_class(given)
         yield from ((item, finding) for finding in wrong)
         sound += [] if wrong else [given]
-    classes = known_classes(topologies.values(), sound)
+    networks = shares.device_classes(network for _, network in _of(objects, PodNetwork))
+    classes = known_classes(topologies.values(), [*networks, *sound])
     values: list[tuple[_Object, Written]] = [*_of(objects, ResourceClaim), *_of(objects, ResourceClaimTemplate)]
     for item, value in values:
         if isinstance(value, ResourceClaim | ResourceClaimTemplate) and (finding := claim_rules.too_many(value)):

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from netdra.model.claim import DeviceReadiness, WatchedClaim
 from netdra.model.meta import MAX_REPORTED
 from netdra.model.rollout import ClaimFailure, FailingClaims
+from netdra.model.watched_claim import DeviceReadiness, WatchedClaim
 from netdra.ops.logs import clean
 from netdra.topology.users import topologies_of
 

@@ -37,11 +37,12 @@ from netdra.kube.reflector import Reflector
 from netdra.kube.resources import NAMESPACES, NEUTRON_PORTS, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from netdra.kube.store import Change, Store, key_of
 from netdra.model import documents, names
-from netdra.model.claim import ClaimUse, ResourceClaim, WatchedClaim
+from netdra.model.claim import ClaimUse, ResourceClaim
 from netdra.model.errors import NetdraError
 from netdra.model.neutron_port import FINALIZER, HOST_ANNOTATION, ChosenVF, NeutronPort, NeutronPortStatus
 from netdra.model.resource import API_VERSION, ResourceSlice
 from netdra.model.topology import NetworkTopology
+from netdra.model.watched_claim import WatchedClaim
 from netdra.neutron.answers import NeutronNetwork, Port, PortRequest, VfSettings
 from netdra.neutron.cached import RequestBudget
 from netdra.neutron.client import Neutron

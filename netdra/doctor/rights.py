@@ -63,6 +63,7 @@ _WIDE: Mapping[str, tuple[_Row, ...]] = {
         (_OURS, "podnetworks", READ),
         (_OURS, "podnetworks/status", ("patch",)),
         (_OURS, "podaddresses", (*READ, "create", "update", "delete")),
+        (_DRA, "resourceslices", ("list", "watch", "create", "update", "delete")),
         (_DRA, "deviceclasses", (*READ, "create", "update", "delete")),
         (_OURS, "networktopologies", (*READ, "patch")),
         (_OURS, "deviceexposurepolicies", READ),
@@ -109,7 +110,6 @@ _OF_OPTIONS: Mapping[str, Mapping[str, tuple[_Row, ...]]] = {
         "Neutron": (
             ("", "nodes", ("list",)),
             ("", "namespaces", ("get",), ("kube-system",)),
-            (_DRA, "resourceslices", ("list",)),
             (_OURS, "neutronports", (*READ, "create", "patch", "delete")),
             (_OURS, "neutronports/status", ("patch",)),
             (_OURS, "neutronports/finalizers", ("update",)),

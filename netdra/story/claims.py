@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from netdra.model.claim import AllocatedDeviceStatus, DeviceRequestAllocationResult, ResourceClaim
-from netdra.model.names import DRIVER
+from netdra.model.names import DRIVER, network_of_class
 from netdra.model.neutron_port import NeutronPort
 from netdra.model.suggestions import hint, listed
 from netdra.model.topology import NetworkTopology
@@ -100,7 +100,10 @@ def requirements(cluster: ClusterState, claim: ResourceClaim, *, holds_back: boo
 def _unknown_class(cluster: ClusterState, claim: ResourceClaim, name: str) -> Statement:
     of = [topology for topology in cluster.topologies if name.startswith(f"{topology.name}-")]
     text = f'DeviceClass "{name}" of the claim does not exist'
-    if of:
+    if network := network_of_class(name):
+        text += f'; PodNetwork "{network}" does not exist, or its DeviceClass is not made yet'
+        next_step = f"kubectl describe pnet {network}"
+    elif of:
         topology = max(of, key=lambda entry: len(entry.name))
         steps = [f"{topology.name}-{step.name}" for step in topology.spec.steps if step.is_root]
         is_step = name in steps
@@ -156,7 +159,7 @@ def progress(cluster: ClusterState, claim: ResourceClaim, pod: PlacedPod | None 
     """
     allocation = claim.status.allocation
     assert allocation is not None
-    results = allocation.devices.results
+    results = [result for result in allocation.devices.results if not result.pod_network]
     where = listed(dict.fromkeys(_node(cluster, result) for result in results), 3)
     devices = listed((f"{result.request}={result.device}" for result in results), 4)
     text = f"allocated on node {where}: {devices}" if results else "allocated without devices"
@@ -183,7 +186,7 @@ def _lost(
     if not cluster.could_read("resourceslices"):
         return
     for result in results:
-        if result.driver != DRIVER:
+        if not result.is_attachable:
             continue
         found = cluster.devices.get((result.pool, result.device))
         if found is None:

@@ -11,7 +11,7 @@ import msgspec
 from netdra.model import quantity
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.core import BareObject, ExtendedClaim, NodeTaint, PodClaim
-from netdra.model.names import BANDWIDTH, DRIVER
+from netdra.model.names import BANDWIDTH, DRIVER, network_of
 from netdra.model.neutron_port import NeutronPort
 from netdra.model.node_network import NodeNetwork
 from netdra.model.pod_address import PodAddress
@@ -349,8 +349,10 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def devices(self) -> Mapping[DeviceId, DeviceInSlice]:
-        """The devices that netdra publishes now, with the taints of DeviceTaintRules."""
-        ours = newest(one for one in self.tainted_slices if one.spec.driver == DRIVER)
+        """The devices that nodes' netdra publishes now, with the taints of DeviceTaintRules."""
+        ours = newest(
+            one for one in self.tainted_slices if one.spec.driver == DRIVER and not network_of(one.spec.pool.name)
+        )
         return {
             (pool, device.name): DeviceInSlice(device, one.spec.node_name or "", pool)
             for pool, slices in ours.items()
@@ -386,7 +388,7 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         for claim in self.claims:
             allocation = claim.status.allocation
             for result in allocation.devices.results if allocation is not None else ():
-                if result.driver == DRIVER and not result.admin_access:
+                if result.is_attachable and not result.admin_access:
                     held.setdefault((result.pool, result.device), {})[claim_key(claim)] = claim
         return {device: tuple(claims.values()) for device, claims in held.items()}
 

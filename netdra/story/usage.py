@@ -14,7 +14,7 @@ from netdra.model import quantity
 from netdra.model.claim import DeviceClaim, DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimSpec
 from netdra.model.errors import InvalidInputError
 from netdra.model.meta import ObjectMeta
-from netdra.model.names import BANDWIDTH, DRIVER, qualified
+from netdra.model.names import BANDWIDTH, DRIVER, network_of, network_of_class, qualified
 from netdra.slices.allocator import Allocator, claim_key
 from netdra.slices.allocator.alike import grouped, matching
 from netdra.slices.allocator.pools import Candidate
@@ -204,19 +204,25 @@ class ClassUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def class_uses(cluster: ClusterState, names: Iterable[str] = (), nodes: Sequence[str] = ()) -> Iterator[ClassUse]:
     """The use of DeviceClasses: of those named, else of those whose devices are netdra's."""
     classes = cluster.known.classes
-    wanted = list(names) or sorted(name for name in classes if cluster.known.is_ours(_claim_for(name).spec.devices))
+    wanted = list(names) or sorted(
+        name for name in classes if cluster.known.is_ours(_claim_for(name).spec.devices) and not network_of_class(name)
+    )
     allocator = Allocator(cluster.tainted_slices, classes.values(), nodes=scheduler_nodes(cluster).values())
     selectors = SelectorCache()
     candidates = [
         candidate
         for node in (nodes or allocator.nodes)
         for pool in allocator.pools(node)
-        if pool.key[0] == DRIVER
+        if pool.key[0] == DRIVER and not network_of(pool.key[1])
         for candidate in pool.candidates
     ]
     asked: dict[str, Selectors] = {}
     problems: dict[str, str] = {}
     for name in wanted:
+        if network := network_of_class(name):
+            problem = f"it is for the addresses of a PodNetwork: kubectl get pnet {network}"
+            yield ClassUse(device_class=name, problem=problem)
+            continue
         try:
             ((wish,),) = task(_claim_for(name), classes, selectors, frozenset()).requests
             asked[name] = wish.selectors

@@ -54,7 +54,7 @@ NODE: Rights = {
 CONTROLLER: Rights = {
     "nodes": frozenset({"get", "list"}),
     f"resourceclaims.{DRA}": READ,
-    f"resourceslices.{DRA}": frozenset({"list"}),
+    f"resourceslices.{DRA}": frozenset({"list", "watch", "create", "update", "delete"}),
     f"neutronports.{OURS}": READ | {"create", "patch", "delete"},
     f"neutronports/status.{OURS}": frozenset({"patch"}),
     f"podnetworks.{OURS}": READ,
@@ -304,6 +304,21 @@ def test_a_driver_writes_the_slices_of_its_own_node_only(workspace: Workspace, d
     foreign = slice_of(two.node, workspace.name("foreign"), "gpu.example.com")
     assert "of driver dra.networking only" in refusal(lambda: two.apply(foreign))
     one.delete(name)
+
+
+def test_a_driver_does_not_write_the_addresses_of_pod_networks(
+    workspace: Workspace, drivers: tuple[Driver, Driver]
+) -> None:
+    one, _ = drivers
+    pool = {"name": f"podnetworks.dra.networking/{workspace.name('lan')}", "generation": 1, "resourceSliceCount": 1}
+    name = workspace.name("addresses")
+    workspace.create(slice_of("", name, pool=pool))
+    text = "may not write a ResourceSlice of several nodes"
+    assert text in refusal(lambda: one.apply(slice_of("", name, pool=pool, devices=[{"name": "b"}])))
+    assert text in refusal(lambda: one.delete(name))
+    assert text in refusal(lambda: one.apply(slice_of("", workspace.name("second"), pool=pool)))
+    own = slice_of(one.node, workspace.name("third"), pool=pool)
+    assert f"may not make a ResourceSlice of pool {pool['name']}" in refusal(lambda: one.apply(own))
 
 
 def test_a_driver_adds_nothing_to_another_nodes_pool(workspace: Workspace, drivers: tuple[Driver, Driver]) -> None:

@@ -47,7 +47,9 @@ def test_all_tests_of_pods_are_in_a_group_but_those_of_single_parts() -> None:
     assert all((ROOT / file).exists() for file in grouped)
     names = ("kubelet_plugin", "measured", "monitoring", "plugins", "pod_groups", "soak", "why")
     alone = {f"{PODS}test_{name}.py" for name in names}
-    assert files - grouped == alone | {f"{PODS}networks/test_{name}.py" for name in ("addresses", "edited")}
+    assert files - grouped == alone | {
+        f"{PODS}networks/test_{name}.py" for name in ("addresses", "edited", "full_networks")
+    }
 
 
 def test_a_test_counts_for_the_group_of_its_file() -> None:
