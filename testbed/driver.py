@@ -120,7 +120,7 @@ class Driver:
         self.start(fault)
 
     def recover(self) -> None:
-        """Start it again without a fault point, in every state that a test can leave."""
+        """Make it run without a fault point, from every state that a test can leave."""
         if self.process.pid is None:
             self.start()
         elif self._fault or self.process.is_stopped():

@@ -70,8 +70,9 @@ async def wait_until_gone(
 ) -> tuple[RunningProcess, ...]:
     """Wait until none of netdra's processes is left, and return those that are.
 
-    It does not wait for a Deployment or DaemonSet that is not being deleted: netdra is installed. Pods that end are,
-    and a lease until it is released or was not renewed for its duration (client-go's rule for taking a lease over).
+    It does not wait for a Deployment or DaemonSet that is not being deleted: netdra is installed. It waits for pods
+    that end, and for a lease until it is released or was not renewed for its duration (client-go's rule for taking a
+    lease over).
 
     Args:
         client: the API server.

@@ -151,7 +151,7 @@ def test_the_steps_of_a_topology_are_fixed_while_pods_are_attached_with_it(works
     made = api.update({**made, "status": status}, subresource="status")
 
     def told(ready: str) -> Object:
-        """The driver's status of the claim's first device."""
+        """Write the driver's status of the claim's first device."""
         when = "2026-01-01T00:00:00Z"
         condition = {"type": "Ready", "status": ready, "reason": "R", "message": "m", "lastTransitionTime": when}
         device = {"driver": "dra.networking", "pool": "pool", "device": "used-vf0", "conditions": [condition]}

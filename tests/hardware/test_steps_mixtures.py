@@ -94,7 +94,7 @@ def chain(pfs: tuple[PF, ...], mixture: tuple[str, ...]) -> Plan:
 
 
 def shown(pod: Pod) -> dict[str, Any]:
-    """The output of `ip -d` for the pod, without transient fields; the links that are up are kept."""
+    """The output of `ip -d` for the pod, without transient fields; whether a link is up is kept."""
     found = {
         name: {**_lasting(each), "up": "UP" in each["flags"]} for name, each in links(pod.netns).items() if name != "lo"
     }

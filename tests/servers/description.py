@@ -28,7 +28,7 @@ class Function(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         id: vendor and device, as lspci writes them.
         driver: the bound driver. The link to it dangles.
         numa_node: -1 where the machine does not report it.
-        total_vfs: how many VFs it could have; 0 of them exist. None where it has no files of SR-IOV.
+        total_vfs: how many VFs it could have; none is created. None where it has no files of SR-IOV.
         on_bus: whether bus/pci/devices has it.
     """
 

@@ -84,7 +84,7 @@ class Load:
         pods.api.delete(CLAIM, name, HERE)
 
     def tried_again(self) -> list[str]:
-        """The number of the kubelet's retries, of all pods so far."""
+        """The kubelet's retries, of all pods so far: the pod and the message of each."""
         return [
             f"{event['involvedObject']['name']}: {event['message']}"
             for event in self._site.api.list(EVENT, HERE)

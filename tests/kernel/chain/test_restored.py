@@ -376,7 +376,7 @@ def on_the_node(bed: Bed) -> dict[str, Any]:
 
 
 def lived(bed: Bed, plugin: Recorder, gives: Sequence[str], where: str) -> list[DetachReport]:
-    """A pod's life: attached, then detached once for each fault of its plugin, and once more."""
+    """A pod's life: attached, then detached once with each of these scripts as the plugin's DEL, and once more."""
     name = f"{Path(bed.pod.path).name}-{uuid.uuid4().hex[:4]}"
     pod = PodIdentity(sandbox=name)
     with Namespace.create(name) as space:

@@ -98,7 +98,7 @@ async def stopped(running: asyncio.Task[None]) -> None:
 
 
 def story(work: Worker, tell: Callable[[WorkQueue[str]], Awaitable[None]], workers: int = 2) -> None:
-    """Run a queue while keys are added, until no work is left."""
+    """Run a queue while `tell` uses it, until no work is left."""
 
     async def main() -> None:
         queue = made(work, workers)
