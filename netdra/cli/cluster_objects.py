@@ -46,7 +46,7 @@ _RESOURCES: dict[type, Resource[Any]] = {
 
 
 class ClusterObjects(NamedTuple):
-    """What was read of a cluster.
+    """The objects that were read from a cluster.
 
     Attributes:
         objects: by their kind.

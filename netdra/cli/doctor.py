@@ -1,4 +1,4 @@
-"""`netdra doctor`: what this cluster and this node lack, and what to do about it."""
+"""`netdra doctor`: the problems of this cluster and this node, and the next steps."""
 
 from __future__ import annotations
 

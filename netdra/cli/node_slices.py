@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def plan(read: objects.InputObjects, inventory: Inventory, features: Features) -> tuple[Packed, ExposureResult]:
-    """What a node publishes.
+    """The slices that a node publishes, and the result of its policies.
 
     Raises:
         InvalidInputError: an object breaks its schema.
@@ -39,12 +39,12 @@ def planned(
     registrations: Sequence[Registration],
     features: Features,
 ) -> tuple[Packed, ExposureResult]:
-    """What a node publishes.
+    """The slices that a node publishes, and the result of its policies.
 
     Args:
         inventory: the node's.
         policies: the cluster's.
-        registrations: what CustomDevices state of its devices.
+        registrations: the facts in CustomDevices about its devices.
         features: of the API server.
     """
     from netdra.exposure import expose
@@ -56,7 +56,7 @@ def planned(
 
 
 def published(read: objects.InputObjects) -> tuple[list[ResourceSlice], list[str]]:
-    """The slices of the input, and those that the policies make of inventories of further nodes; and what is wrong.
+    """The slices of the input, and those that the policies make of inventories of further nodes; and the problems.
 
     Raises:
         InvalidInputError: an object breaks its schema.

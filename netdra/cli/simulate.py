@@ -253,7 +253,7 @@ def _print_table(outcomes: Sequence[ClaimOutcome], refused: int) -> None:
 
 
 def _print_left(slices: Sequence[ResourceSlice], outcomes: Sequence[ClaimOutcome]) -> None:
-    """What is left of the capacity of shared devices that claims have a part of."""
+    """Print the remaining capacity of shared devices that claims use a part of."""
     consumed: dict[tuple[str, str], dict[str, Decimal]] = {}
     for outcome in outcomes:
         for result in outcome.allocation.devices.results if outcome.allocation else ():

@@ -165,7 +165,7 @@ def command(context: click.Context, given: objects.InputOptions, output: str, st
 
 
 class _Checked(NamedTuple):
-    """What files hold."""
+    """The contents of files."""
 
     items: list[_Object]
     workloads: list[_Pods]
@@ -226,7 +226,7 @@ def _taken(given: objects.InputOptions) -> Iterator[TakenRange]:
 
 
 def _read(path: str, file: str, unknown: objects.UnknownKinds) -> Iterator[_Object | _Pods | _Node | FileProblem]:
-    """The objects of a file, and the problems of documents that are none; `file` is the path as it is shown."""
+    """The objects of a file, and the problems of its other documents; `file` is the path as it is shown."""
     for marked in marks.read(inputs.text(path)):
         if isinstance(marked, marks.UnreadableDocument):
             yield FileProblem(file=file, line=marked.line, message=marked.what, hint=marked.hint)
@@ -241,7 +241,7 @@ def _read(path: str, file: str, unknown: objects.UnknownKinds) -> Iterator[_Obje
 def _examined(
     file: str, marked: marks.Document, unknown: objects.UnknownKinds
 ) -> Iterator[_Object | _Pods | _Node | FileProblem]:
-    """A document's object, and the errors in how it is written; of a kind that nobody knows only the first.
+    """A document's object, and the errors in its fields; only the first for an unknown kind.
 
     Raises:
         InvalidInputError: it is not an object, or of no kind that is known.
@@ -341,7 +341,7 @@ def _findings(objects: Sequence[_Object]) -> Iterator[tuple[_Object, Finding]]:
 
 
 def _slices(objects: Sequence[_Object]) -> Iterator[FileProblem]:
-    """What the API server refuses in slices, and what of slices and claims netdra does not read."""
+    """The errors of slices by the API server's rules, and the parts of slices and claims that netdra does not read."""
     from netdra.slices.written import faults, misread
 
     for item in objects:
@@ -362,7 +362,7 @@ def _of_object(item: _Object, finding: Finding) -> Finding:
 def _by_definition(
     objects: Sequence[_Object], wrong: Sequence[tuple[_Object, Finding]]
 ) -> Iterator[tuple[_Object, Finding]]:
-    """What the CustomResourceDefinitions alone refuse, as far as it is not told of that place already."""
+    """The errors by the CustomResourceDefinitions alone, unless that place has an error already."""
     from netdra.model import crd_check
 
     told: dict[int, set[Path]] = {id(item): set(item.told) for item in objects}

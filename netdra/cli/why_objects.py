@@ -173,7 +173,7 @@ class _Reader:
         Args:
             resource: the kind.
             selection: the objects of the kind.
-            note: the name of what is unknown then; the kind's plural by default.
+            note: the name of the unknown objects then; the kind's plural by default.
             keep: whether an object is kept in memory.
         """
         try:

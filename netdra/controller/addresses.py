@@ -379,10 +379,10 @@ class PodAddresses:
         return 0.0
 
     async def _is_released(self, address: PodAddress) -> bool:
-        """Whether no pod can have an address, by what the API server states now: a watch may be behind.
+        """Whether no pod can use an address, by the API server's present state: a watch may be behind.
 
         The kubelet unprepares a claim before its reservation is removed, so a claim that is gone or deallocated is in
-        no pod, unless its pod was deleted by force: then nobody waited for the node. A named claim keeps its address
+        no pod, unless its pod was deleted by force, without a wait for the node. A named claim keeps its address
         as long as it exists.
         """
         assert address.spec.claim is not None

@@ -1,4 +1,4 @@
-"""The addresses that an allocated claim should have, and what a PodNetwork's status states. Pure.
+"""The addresses that an allocated claim should have, and the contents of a PodNetwork's status. Pure.
 
 `netdra.controller.addresses` chooses the addresses by `netdra.networks.ledger`, and writes the objects.
 """

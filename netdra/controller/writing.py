@@ -156,7 +156,7 @@ async def write_status(
     """Write a status, unless the object has it already; its news become events.
 
     Raises:
-        ApiError: it cannot be written just now; there is no event.
+        ApiError: it cannot be written just now, so no event is written either.
     """
     if status == about.status:
         return
@@ -191,7 +191,7 @@ async def write_summary(
         status: the desired status.
 
     Raises:
-        ApiError: it cannot be written just now; there is no event.
+        ApiError: it cannot be written just now, so no event is written either.
     """
     regarding = reference(*owner)
     owners = (

@@ -1,4 +1,4 @@
-"""What of a PodNetwork is assigned, and which address an interface gets next.
+"""The assigned addresses of a PodNetwork, and the next address for an interface.
 
 Kept by `netdra.controller.addresses` from the PodAddresses that it watches. An address that was chosen counts as
 assigned from then on, until its PodAddress is seen or `forget` is called: two workers never choose one.

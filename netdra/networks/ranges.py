@@ -40,7 +40,7 @@ def network_of(text: str) -> Network:
     """A subnet.
 
     Raises:
-        ValueError: it is none, has no prefix length, or is an address within one.
+        ValueError: the text is not a subnet, has no prefix length, or is an address within a subnet.
     """
     if "/" not in text or "%" in text:
         raise ValueError(text)
@@ -51,7 +51,7 @@ def address_of(text: str, network: Network) -> Address:
     """An address of a subnet's family.
 
     Raises:
-        ValueError: it is none, or of the other family.
+        ValueError: the text is not an address, or of the other family.
     """
     if "%" in text:
         raise ValueError(text)
@@ -65,7 +65,7 @@ def exclusion(text: str, network: Network) -> Span:
     """An address, a subnet, or two addresses with a dash between, of a subnet's family.
 
     Raises:
-        ValueError: it is none of them, or the first address is behind the last.
+        ValueError: the text is in another form, or the first address is behind the last.
     """
     if "/" in text:
         excluded = network_of(text)
@@ -116,7 +116,7 @@ def usable(entry: AddressRange) -> tuple[Span, ...]:
 
 
 def without(whole: Span, excluded: Iterable[Span]) -> Iterator[Span]:
-    """What is left of a span, in order."""
+    """The remaining parts of a span, in order."""
     first = whole.first
     for low, high in sorted(excluded):
         if low > first and first <= whole.last:

@@ -150,7 +150,7 @@ _TOPOLOGY_STEPS: Mapping[str, str] = {
 
 
 def progress(cluster: ClusterState, claim: ResourceClaim, pod: PlacedPod | None = None) -> Iterator[Statement]:
-    """What became of an allocated claim.
+    """The progress of an allocated claim.
 
     Args:
         cluster: the objects.
@@ -239,7 +239,7 @@ def _of_port(port: NeutronPort) -> Iterator[Statement]:
 
 
 def _of_device(claim: ResourceClaim, status: AllocatedDeviceStatus, pod: PlacedPod | None) -> Iterator[Statement]:
-    """What the node's driver reports of a device."""
+    """The statements that the node's driver reports about a device."""
     about = f'{_about(claim)}, device "{status.device}"'
     for condition in status.conditions or ():
         if not isinstance(condition, Mapping):

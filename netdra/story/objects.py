@@ -53,7 +53,7 @@ class PodToleration(Wire, frozen=True):
 
 
 class SchedulingGate(Wire, frozen=True):
-    """Keeps a pod from being scheduled until somebody removes it."""
+    """Keeps a pod from being scheduled until it is removed."""
 
     name: str
 
@@ -153,7 +153,7 @@ class PlacedPod(BareObject, frozen=True):
 
 
 class PlacementNodeSpec(Wire, frozen=True):
-    """What keeps pods off a node."""
+    """The fields of a node that keep pods off it."""
 
     taints: tuple[NodeTaint, ...] | None = ()
     unschedulable: bool | None = False
@@ -211,7 +211,7 @@ class EventSeriesState(Wire, frozen=True):
 
 
 class ClusterEvent(Wire, frozen=True):
-    """An event (v1), whichever API it was written by."""
+    """An event (v1), written by either API."""
 
     metadata: Any = None
     involved_object: EventObject = EventObject()
@@ -250,7 +250,7 @@ class DeviceInSlice(msgspec.Struct, frozen=True):
 
 
 class ClusterState(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """What was read of a cluster.
+    """The objects that were read from a cluster.
 
     Attributes:
         drivers: the pods of `netdra node`.

@@ -1,4 +1,4 @@
-"""Who uses which device, and what is free: by device, node, class and PF. Pure.
+"""The users of devices, and the free devices: by device, node, class and PF. Pure.
 
 Printed by `netdra get` and `netdra top`.
 """

@@ -67,7 +67,7 @@ def running_controller(plane: ControlPlane, api: Api, *arguments: str) -> Iterat
 
 @dataclass
 class Webhook:
-    """The webhook's process, and what the API server asks it about."""
+    """The webhook's process, and the API server's configuration for it."""
 
     process: Process
     configurations: list[Object]
@@ -109,7 +109,7 @@ def until_asked(api: Api) -> None:
 
 
 def until_refused(api: Api, wrong: Object, by: str = DENIED) -> None:
-    """Wait until the webhook refuses something; the API server hears of what it should do a moment later."""
+    """Wait until the webhook refuses something; the API server reads its configuration a moment later."""
 
     def refused() -> bool:
         return refusal(partial(api.create, wrong, dry_run=True)).startswith(by)

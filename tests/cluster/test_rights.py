@@ -141,7 +141,7 @@ NAMED = [
 
 @pytest.fixture(scope="module")
 def installed(control_plane: ControlPlane, api: Api, custom_kinds: None) -> Iterator[None]:
-    """The service accounts with their rights, and the policies on what drivers may write."""
+    """The service accounts with their rights, and the policies for drivers' writes."""
     identities.install(api)
     # The API server heeds a policy a moment after it is written, which cannot be watched.
     unbound = identities.kubeconfig(control_plane, api, "netdra-node")
@@ -400,7 +400,7 @@ def test_a_driver_tells_of_its_node_and_in_its_own_name(workspace: Workspace, dr
 def test_a_driver_reports_of_its_own_node_only(
     control_plane: ControlPlane, workspace: Workspace, drivers: tuple[Driver, Driver]
 ) -> None:
-    """A stolen token of a node reports nothing in another node's name, and makes nobody disappear."""
+    """A stolen token of a node reports nothing in another node's name, and makes no node disappear."""
     one, two = drivers
     one.report(one.node, 3)
     assert workspace.api.get(REPORT, one.node)["status"]["summary"]["offered"] == 3
@@ -448,7 +448,7 @@ FORGED = {
 
 
 class Author:
-    """Whoever writes pods and claims in a namespace, with all rights there."""
+    """An author of pods and claims in a namespace, with all rights there."""
 
     def __init__(self, plane: ControlPlane, workspace: Workspace) -> None:
         self._namespace = workspace.namespace
@@ -464,7 +464,7 @@ class Author:
         return kubectl(self._kubeconfig, "-n", self._namespace, *arguments)
 
     def refused(self, *arguments: str, written: Object | None = None) -> str:
-        """What kubectl is told where the author is refused; "" where not."""
+        """The error that kubectl gets where the author is refused; "" where not."""
         text = "" if written is None else yaml.safe_dump(written)
         return denial(self._kubeconfig, "-n", self._namespace, *arguments, text=text)
 

@@ -153,7 +153,7 @@ def test_the_steps_of_a_topology_are_fixed_while_pods_are_attached_with_it(works
     made = api.update({**made, "status": status}, subresource="status")
 
     def told(ready: str) -> Object:
-        """What the node's driver states of the claim's first device."""
+        """Write the driver's status of the claim's first device."""
         when = "2026-01-01T00:00:00Z"
         condition = {"type": "Ready", "status": ready, "reason": "R", "message": "m", "lastTransitionTime": when}
         device = {"driver": "dra.networking", "pool": "pool", "device": "used-vf0", "conditions": [condition]}
@@ -279,7 +279,7 @@ def reporting(workspace: Workspace) -> str:
 
 
 def warnings(plane: ControlPlane, *arguments: str, text: str = "") -> str:
-    """What kubectl prints beside its answer."""
+    """The warnings that kubectl prints beside its answer."""
     try:
         plane.kubectl(*arguments, "--dry-run=server", "--warnings-as-errors", text=text)
     except KubectlError as problem:

@@ -55,11 +55,11 @@ PROGRAMS = ("macvlan", "host-local", "static", "tuning")
 
 @dataclass
 class Scene:
-    """Nodes that publish, topologies, and what each test adds.
+    """Nodes that publish, topologies, and the additions of each test.
 
     Attributes:
-        nodes: by what they are for, the nodes' names.
-        topologies: by what they are for, the topologies' names.
+        nodes: by their purpose, the nodes' names.
+        topologies: by their purpose, the topologies' names.
     """
 
     plane: ControlPlane

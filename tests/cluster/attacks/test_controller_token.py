@@ -1,4 +1,4 @@
-"""Who has stolen the controller's token cannot have nodes run what nobody else allowed, nor touch a vendor's schema.
+"""With the controller's stolen token, an attacker can neither make nodes run other programs nor touch vendors' schemas.
 
 The controller may write the CNIPluginSchemas of CNIPlugins, and the DaemonSets that install these. RBAC knows no
 labels; what holds it to them are admission policies (`own-schemas.yaml` and `own-daemonsets.yaml` of the chart).

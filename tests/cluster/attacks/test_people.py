@@ -1,4 +1,4 @@
-"""Who may write CNIPlugins is root on every node: of the chart's roles for people one gives it, and in no namespace."""
+"""A user who may write CNIPlugins is root on every node: one of the chart's roles allows it, none in a namespace."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def roles(api: Api, custom_kinds: None) -> Iterator[None]:
 
 
 def user(workspace: Workspace, role: str, namespace: str = "") -> str:
-    """Somebody who has a ClusterRole, in the whole cluster or in one namespace."""
+    """A user with a ClusterRole, in the whole cluster or in one namespace."""
     name = workspace.name(f"user-{next(_NUMBERS)}")
     reference = {"apiGroup": RBAC, "kind": "ClusterRole", "name": role}
     subject = {"apiGroup": RBAC, "kind": "User", "name": name}
@@ -60,7 +60,7 @@ def wait(api: Api, who: str, *right: str) -> None:
 
 
 def programs(api: Api, who: str) -> set[str]:
-    """What a user may do with the kinds that bring programs to nodes, or let them run there."""
+    """The rights of a user on the kinds that bring programs to nodes, or let them run there."""
     return {
         f"{verb} {resource}" for group, resource in PROGRAMS for verb in WRITING if may(api, who, verb, group, resource)
     }

@@ -1,4 +1,4 @@
-"""Sets of values that the chart of netdra is rendered and installed with, and what it comes to."""
+"""Sets of values that the chart of netdra is rendered and installed with, and the results."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def test_a_pod_that_measures_says_what_it_knows_of_a_device(installed: Site, pod
 
 
 def provider_pod(namespace: str, name: str, provider: str) -> Object:
-    """A pod of nobody's that registers an attribute of an interface, by netdra's own command in its image."""
+    """A pod without an owner that registers an attribute of an interface, by netdra's own command in its image."""
     command = (
         *("netdra", "register", "measured0", f"--provider={provider}", "--attribute=speed=4096"),
         *("--socket=/run/netdra/registry.sock", "--token-file=/var/run/secrets/netdra/token"),

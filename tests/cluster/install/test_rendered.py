@@ -1,4 +1,4 @@
-"""What helm makes of the chart: names that fit together in every release, and what is switched on and off."""
+"""The objects that helm renders of the chart: names that fit together in every release, and the effect of switches."""
 
 from __future__ import annotations
 

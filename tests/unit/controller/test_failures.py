@@ -1,4 +1,4 @@
-"""Which claims fail for which topology and policy, by what drivers write of their devices."""
+"""Which claims fail for which topology and policy, by drivers' device statuses."""
 
 from __future__ import annotations
 

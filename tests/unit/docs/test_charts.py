@@ -71,7 +71,7 @@ SERVED["up"] = frozenset()  # Prometheus' own
 
 
 def expressions(value: Any) -> Iterator[str]:
-    """What Prometheus is asked, wherever it stands."""
+    """The expressions for Prometheus, at any place."""
     if isinstance(value, dict):
         for name, found in value.items():
             yield from [found] if name == "expr" else expressions(found)

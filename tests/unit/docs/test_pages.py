@@ -1,4 +1,4 @@
-"""The pages state what the code does: their examples are sound, their tables complete, their links lead somewhere."""
+"""The pages agree with the code: their examples are valid, their tables complete, their links lead somewhere."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ CASES = 60
 
 
 def on(node: str, slices: list[Any], source: random.Random) -> Iterator[ResourceSlice]:
-    """The slices on another node; with devices that differ in what nobody asks for, and maybe in more."""
+    """The slices on another node; with devices that differ in facts without a request, and maybe in more."""
     change = source.choice(("", "", "attribute", "capacity", "taint", "missing", "generation"))
     chosen = source.choice([at for at, each in enumerate(slices) if each["spec"].get("devices")])
     for number, each in enumerate(copy.deepcopy(slices)):

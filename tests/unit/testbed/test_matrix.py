@@ -1,4 +1,4 @@
-"""What is run on every runtime, and the table that is written of it."""
+"""The tests that run on every runtime, and the table that is written of them."""
 
 from __future__ import annotations
 
