@@ -53,7 +53,7 @@ def program(name: str) -> Path:
 
 
 def check_rules(rules: Path) -> str:
-    """What promtool prints of a file of rules.
+    """The output of promtool for a file of rules.
 
     Raises:
         BuildError: it found an error.
@@ -62,7 +62,7 @@ def check_rules(rules: Path) -> str:
 
 
 def run_rule_tests(tests: Path) -> str:
-    """What promtool prints of a file of tests of rules.
+    """The output of promtool for a file of tests of rules.
 
     Raises:
         BuildError: a test failed.

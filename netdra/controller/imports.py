@@ -1,6 +1,6 @@
 """Imports leases of other IPAM plugins as PodAddresses, so that netdra does not assign their addresses.
 
-Called by `netdra networks`. What to write is worked out by `netdra.networks.leases`. Each lease is one object, as each
+Called by `netdra networks`. `netdra.networks.leases` computes the changes. Each lease is one object, as each
 address that netdra assigns: of an import and an assignment of one address the API server refuses the second.
 """
 
@@ -49,7 +49,7 @@ class Whereabouts(NamedTuple):
         """The leases of the pools; without names also those that only a reservation has.
 
         Raises:
-            InvalidInputError: there is no such pool, or its range is not a subnet.
+            InvalidInputError: the pool does not exist, or its range is not a subnet.
             ApiError: the API server does not answer.
         """
         try:
@@ -121,14 +121,14 @@ class HostLocal(NamedTuple):
 
 
 class LeasePlan(NamedTuple):
-    """What is to be written, and how many leases are of no subnet of the network."""
+    """The PodAddresses to write, and the number of leases outside of the network's subnets."""
 
     changes: Sequence[LeaseChange]
     outside: int = 0
 
 
 async def plan(client: Client, name: str, source: LeaseSource) -> LeasePlan:
-    """What to write, so that a network does not assign the addresses of a source's leases.
+    """The changes after which a network does not assign the addresses of a source's leases.
 
     Raises:
         InvalidInputError: the PodNetwork does not exist or is wrong, or the leases cannot be read.

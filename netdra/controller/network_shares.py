@@ -1,6 +1,6 @@
 """Publishes the free addresses of PodNetworks as devices that claims share (decision D71).
 
-Run by `netdra.controller.addresses`, whose ledgers say what is free. For each PodNetwork there is a DeviceClass, and a
+Run by `netdra.controller.addresses`, whose ledgers have the free addresses. For each PodNetwork there is a DeviceClass, and a
 ResourceSlice for each group of nodes that its ranges are for; both are owned by the PodNetwork. A slice is written only
 if its capacity is too high, or much too low.
 """
@@ -94,7 +94,7 @@ class NetworkShares:
         self.work: WorkQueue[str] = WorkQueue("network-shares", self._network)
 
     def recount(self, network: str) -> None:
-        """Look at a network soon: its ranges or its addresses have changed."""
+        """Check a network soon: its ranges or its addresses have changed."""
         self.work.add(network, BATCH_SECONDS)
 
     async def run(self) -> None:
@@ -242,7 +242,7 @@ def _replace(index: dict[str, dict[str, T]], key: str, before: Iterable[str], af
 
 
 def _counted(ledger: NetworkLedger, given: list[_Share], requests: list[_Request]) -> dict[str, Available]:
-    """What is available in each group of nodes."""
+    """The available addresses of each group of nodes."""
     free, awaited = dict(enumerate(ledger.free)), _awaited(ledger, requests)
     consumed, promised = Counter[str](), Counter[str]()
     for share in given:
@@ -308,7 +308,7 @@ def _amount(entry: ResourceSlice | None) -> int | None:
 
 
 def _content(entry: ResourceSlice) -> tuple[object, ...]:
-    """What a slice must have, in one way of writing it: the API server writes quantities, and times of taints."""
+    """The content of a slice in one notation: the API server rewrites quantities, and times of taints."""
     devices = tuple(
         replace(device, capacity={}, taints=tuple(replace(taint, time_added=None) for taint in device.taints))
         for device in entry.spec.devices

@@ -1,4 +1,4 @@
-"""What is wrong with the PodNetworks of a cluster and with the addresses that are assigned of them. Pure.
+"""The checks of a cluster's PodNetworks and of their assigned addresses. Pure.
 
 The facts are filled by `network_look`; called by `netdra doctor`.
 """
@@ -26,7 +26,7 @@ _finding = partial(Diagnosis, "cluster")
 
 
 class NetworkFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a cluster has of PodNetworks. Each part is what was seen, or why it was not.
+    """The PodNetworks of a cluster. Each part is the seen state, or the reason why it is unknown.
 
     Attributes:
         networks: the PodNetworks.
@@ -114,7 +114,7 @@ def _nodes(addresses: list[PodAddress]) -> str:
 
 
 def _trouble(address: PodAddress, networks: set[str], facts: NetworkFacts, now: datetime) -> str:
-    """The key of what is wrong with an address in `_TROUBLES`; "" for nothing."""
+    """The key of an address's trouble in `_TROUBLES`; "" without any."""
     assert not isinstance(facts.claims, Unseen)
     assert not isinstance(facts.nodes, Unseen)
     spec = address.spec

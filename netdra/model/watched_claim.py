@@ -1,6 +1,6 @@
 """ResourceClaims as the controller keeps all of a cluster's: their use, their failures, and shares of PodNetworks.
 
-What it does not read is dropped on reading, for a cluster has many claims, and most are other drivers'.
+Other fields are dropped on reading, for a cluster has many claims, and most are other drivers'.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class DeviceData(Wire, frozen=True):
 
 
 class DeviceReadiness(Wire, frozen=True):
-    """As much of a driver's report on an allocated device as tells whether the device is ready."""
+    """The part of a driver's report on an allocated device with its readiness."""
 
     driver: str = ""
     pool: str = ""
@@ -121,7 +121,7 @@ class WatchedDeviceClaim(Wire, frozen=True):
 
 
 class WatchedClaimSpec(Wire, frozen=True):
-    """What a claim requests of PodNetworks."""
+    """The requests of a claim for addresses of PodNetworks."""
 
     devices: WatchedDeviceClaim = WatchedDeviceClaim()
 
@@ -152,7 +152,7 @@ def _failed(device: DeviceReadiness, failure: DeviceCondition) -> DeviceReadines
 class WatchedClaimMeta(ObjectMeta, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A claim's metadata without labels, annotations and finalizers, which a controller of many claims does not read.
 
-    No field of Kubernetes begins with a dash, so these are never in what is read.
+    No field of Kubernetes begins with a dash, so these are never read.
     """
 
     labels: Mapping[str, str] = msgspec.field(default=_NOTHING, name="-labels")
@@ -161,7 +161,7 @@ class WatchedClaimMeta(ObjectMeta, frozen=True, kw_only=True, rename="camel", om
 
 
 class WatchedClaim(ClaimUse, frozen=True):
-    """As much of a ResourceClaim as tells what it uses, and which of its devices are not ready."""
+    """The part of a ResourceClaim with the devices that it uses, and which of them are not ready."""
 
     metadata: WatchedClaimMeta
     spec: WatchedClaimSpec = WatchedClaimSpec()

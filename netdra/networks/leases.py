@@ -191,7 +191,7 @@ def changes(
     present: Mapping[str, PodAddress],
     imported: Iterable[PodAddress],
 ) -> Iterator[LeaseChange]:
-    """What to write, so that each lease has a PodAddress; sorted by the addresses' names.
+    """The changes after which each lease has a PodAddress; sorted by the addresses' names.
 
     Args:
         network: the PodNetwork.

@@ -313,5 +313,5 @@ def _state(holder: PodAddress | AddressOwner) -> str:
 
 
 def _holding(owner: AddressOwner) -> tuple[str, str, str]:
-    """Who gets a held address: a pod by its name, or a claim with a name of its own."""
+    """The owner of a held address: a pod by its name, or a claim with a name of its own."""
     return owner.namespace, owner.pod, "" if owner.pod else owner.claim

@@ -48,7 +48,7 @@ _EXACT = 8
 
 
 class RangeGroup(NamedTuple):
-    """The ranges for the same nodes, and what counts for a step there.
+    """The ranges for the same nodes, and the unit that a step consumes there.
 
     Attributes:
         key: a short word for the nodes; "" for all of them.
@@ -91,7 +91,7 @@ def groups(network: PodNetwork) -> tuple[RangeGroup, ...]:
 def available(
     group: RangeGroup, free: Mapping[int, int], awaited: Mapping[int, int], consumed: int, promised: int
 ) -> Available:
-    """What is left of a group's ranges for further claims.
+    """The rest of a group's ranges for further claims.
 
     Args:
         group: the ranges.
@@ -108,14 +108,14 @@ def available(
 
 
 def capacity(now: Available, published: int | None) -> int:
-    """The capacity to publish: what is published, as long as it is safe and leaves enough; else a new one.
+    """The capacity to publish: the present one, as long as it is safe and leaves enough; otherwise a new one.
 
     With many addresses left, an eighth is withheld: claims without a share then take addresses without a write for
     each. With few left it is exact.
 
     Args:
         now: what is available.
-        published: the present capacity; None if there is none.
+        published: the present capacity; None without one.
     """
     exact = now.consumed + now.left
     if published is not None and published <= exact:
@@ -172,10 +172,10 @@ def resource_slice(network: PodNetwork, group: RangeGroup, amount: int) -> Resou
 
 
 def untouched(network: PodNetwork) -> Iterator[ResourceSlice]:
-    """The slices of a sound network of which nothing is assigned.
+    """The slices of a valid network without assigned addresses.
 
     Raises:
-        ValueError: a text of the ranges is no address.
+        ValueError: a text of the ranges is not an address.
     """
     reserved = len(network.spec.reservations)
     for group in groups(network) if names.has_shares(network.name) else ():

@@ -1,7 +1,7 @@
 """A claim's requests for addresses of PodNetworks against the steps of its topologies. Pure.
 
 Called by `claims` for errors, and by the webhook and `netdra validate` for warnings. A claim without such a request
-gets addresses as well; only the scheduler does not know of them (decision D71).
+gets addresses as well; only the scheduler does not know them (decision D71).
 """
 
 from __future__ import annotations

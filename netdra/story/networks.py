@@ -108,7 +108,7 @@ def _waiting(cluster: ClusterState, network: PodNetwork, using: set[str]) -> Ite
 
 
 def addresses(cluster: ClusterState, claim: ResourceClaim, network: str = "") -> Iterator[Statement]:
-    """What became of the addresses of an allocated claim: of all PodNetworks, or of one."""
+    """The state of the addresses of an allocated claim: of all PodNetworks, or of one."""
     if not cluster.could_read("podnetworks", "podaddresses"):
         return
     topologies = {topology.name: topology for topology in cluster.topologies}

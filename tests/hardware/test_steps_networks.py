@@ -52,7 +52,7 @@ def routes(pod: Pod, family: str = "-4") -> dict[str, str]:
 
 
 def answer(pod: Pod, to: str) -> str:
-    """What a pod is answered that connects to a port where nobody listens."""
+    """The answer to a pod that connects to a closed port."""
     script = f"import os, socket; print(os.strerror(socket.socket({_FAMILY[':' in to]}).connect_ex(('{to}', 9))))"
     return run("ip", "netns", "exec", pod.netns, sys.executable, "-c", script).strip()
 

@@ -115,7 +115,7 @@ def test_every_alert_waits_fires_and_is_resolved(tmp_path: Path) -> None:
 
 
 def checks_of(rule: Object, labels: dict[str, str], value: str) -> list[Any]:
-    """What promtool checks: the alert does not fire at once, fires during the fault, and not at the end."""
+    """The checks of promtool: the alert does not fire at once, fires during the fault, and not at the end."""
     annotations = {name: filled(text, labels, value) for name, text in rule["annotations"].items()}
     fires = {"exp_labels": {**labels, **rule["labels"]}, "exp_annotations": annotations}
     expected: dict[str, list[Any]] = {"1m": [], f"{FAULT - 5}m": [fires], f"{FAULT + AFTER - 5}m": []}

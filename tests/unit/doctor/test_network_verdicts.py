@@ -1,4 +1,4 @@
-"""What `netdra doctor` says of PodNetworks, of their addresses, and of ranges that overlap."""
+"""The findings of `netdra doctor` on PodNetworks, their addresses, and ranges that overlap."""
 
 from __future__ import annotations
 

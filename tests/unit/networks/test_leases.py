@@ -37,7 +37,7 @@ def reservation(name: str, podref: str = "db/web-0") -> OverlappingRangeIPReserv
 def changes(
     found: list[ForeignLease], *present: PodAddress, imported: tuple[PodAddress, ...] = ()
 ) -> list[LeaseChange]:
-    """What is to be written of some leases."""
+    """The changes for some leases."""
     inside = leases.within(STORAGE, found)
     return [*leases.changes(STORAGE, inside, {entry.name: entry for entry in present}, imported)]
 

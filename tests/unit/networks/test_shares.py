@@ -1,4 +1,4 @@
-"""The addresses of a PodNetwork as a device: how much is left of it, when it is published anew, and who gets it."""
+"""The addresses of a PodNetwork as a device: how much of it is left, when it is published again, and which claims get it."""
 
 from __future__ import annotations
 
