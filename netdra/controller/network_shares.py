@@ -1,8 +1,8 @@
 """Publishes the free addresses of PodNetworks as devices that claims share (decision D71).
 
-Run by `netdra.controller.addresses`, whose ledgers have the free addresses. For each PodNetwork there is a DeviceClass, and a
-ResourceSlice for each group of nodes that its ranges are for; both are owned by the PodNetwork. A slice is written only
-if its capacity is too high, or much too low.
+Run by `netdra.controller.addresses`, whose ledgers have the free addresses. For each PodNetwork there is a DeviceClass,
+and a ResourceSlice for each group of nodes that its ranges are for; both are owned by the PodNetwork. A slice is
+written only if its capacity is too high, or much too low.
 """
 
 from __future__ import annotations

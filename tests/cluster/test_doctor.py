@@ -252,7 +252,7 @@ def test_a_topology_that_the_scheduler_may_not_get_to_the_end_with_is_found(inst
 
 
 def test_networks_and_addresses_of_a_cluster_are_examined(installed: ControlPlane, api: Api) -> None:
-    """An account without a controller: no process checks the network, or releases the address of a claim that is gone."""
+    """Without a controller, no process checks the network, or releases the address of a claim that is gone."""
     group = "networking.dra.io/v1alpha1"
     ranges = [{"cidr": "10.0.0.0/16"}]
     owner = {"namespace": "default", "claim": "gone", "topology": "lan", "step": "lan"}

@@ -85,7 +85,7 @@ def grouped(asked_for: Iterable[Selectors], candidates: Iterable[Candidate]) -> 
 
 
 def matching(selectors: Selectors, groups: Iterable[Sequence[Candidate]]) -> Iterator[Candidate]:
-    """The devices for which all expressions hold; devices with the same values of the read attributes are evaluated once.
+    """The devices for which all expressions hold; devices with the same read attributes are evaluated once.
 
     Args:
         selectors: the expressions.

@@ -1,4 +1,4 @@
-"""The addresses of a PodNetwork as a device: how much of it is left, when it is published again, and which claims get it."""
+"""The addresses of a PodNetwork as a device: the amount left, the time of publishing, and the claims that get it."""
 
 from __future__ import annotations
 
