@@ -53,6 +53,9 @@ NODE: Rights = {
 }
 CONTROLLER: Rights = {
     "nodes": frozenset({"get", "list"}),
+    "services": frozenset({"list", "watch"}),
+    "pods": frozenset({"list", "watch"}),
+    "endpointslices.discovery.k8s.io": READ | {"create", "update", "delete"},
     f"resourceclaims.{DRA}": READ,
     f"resourceslices.{DRA}": frozenset({"list"}),
     f"neutronports.{OURS}": READ | {"create", "patch", "delete"},
