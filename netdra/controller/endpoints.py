@@ -214,7 +214,7 @@ def _fault(service: Service) -> tuple[str, str] | None:
             "add it, with a label selector for the pods, e.g. app=web"
         )
     wrong = selector.fault(service.selector)
-    if wrong:
+    if wrong is not None:
         return "WrongPodSelector", (
             f'Service "{name}", annotation {SELECTOR_ANNOTATION}: "{wrong}" is not a valid requirement on a label; '
             "use the form of kubectl -l, e.g. app=web"

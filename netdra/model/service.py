@@ -18,7 +18,7 @@ from netdra.model.names import GROUP
 from netdra.model.pod_address import Family
 from netdra.model.resource import Wire
 
-DISCOVERY = "discovery.k8s.io/v1"
+DISCOVERY: Literal["discovery.k8s.io/v1"] = "discovery.k8s.io/v1"
 NETWORK_LABEL = f"{GROUP}/pod-network"
 """The label of a Service whose endpoints are the pods' addresses on a PodNetwork, with the PodNetwork's name."""
 SELECTOR_ANNOTATION = f"{GROUP}/pod-selector"
@@ -230,5 +230,5 @@ class EndpointSlice(Wire, frozen=True):
     address_type: str
     endpoints: tuple[Endpoint, ...] | None
     ports: tuple[EndpointPort, ...] | None
-    api_version: Literal["discovery.k8s.io/v1"] = msgspec.field(default=DISCOVERY)
+    api_version: Literal["discovery.k8s.io/v1"] = DISCOVERY
     kind: Literal["EndpointSlice"] = "EndpointSlice"

@@ -15,9 +15,9 @@ _SET = re.compile(r"(?P<key>\S+)\s+(in|notin)\s*\((?P<values>[^()]*)\)\Z")
 _PRESENCE = re.compile(r"!?\s*(?P<key>[^\s=!]+)(?P<values>)\Z")
 
 
-def fault(text: str) -> str:
-    """The first requirement of a selector that is not valid, "" if there is none."""
-    return next((part for part in map(str.strip, _OUTSIDE.split(text)) if not _is_valid(part)), "")
+def fault(text: str) -> str | None:
+    """The first requirement of a selector that is not valid, None if all are."""
+    return next((part for part in map(str.strip, _OUTSIDE.split(text)) if not _is_valid(part)), None)
 
 
 def _is_valid(part: str) -> bool:
