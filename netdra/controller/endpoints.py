@@ -42,6 +42,8 @@ WORKERS = 4
 """How many Services are worked on at a time."""
 DEBOUNCE_SECONDS = 0.1
 """How long further changes of a Service's pods and addresses are waited for before its slices are written."""
+PODS_PER_SECOND = 20_000
+"""How many pods of a Service are looked at in a second: with more, further changes are waited for longer."""
 
 
 class ServiceEndpoints:
@@ -86,7 +88,8 @@ class ServiceEndpoints:
                 await self.queue.run()
 
     def _add(self, key: str) -> None:
-        self.queue.add(key, DEBOUNCE_SECONDS)
+        """Have a Service's slices written soon: later where it has many pods, for all of them are looked at."""
+        self.queue.add(key, max(DEBOUNCE_SECONDS, self._pods.count(key) / PODS_PER_SECOND))
 
     def _on_service_change(self, change: Change[Service]) -> None:
         if change.old is not None:

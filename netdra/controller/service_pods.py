@@ -68,6 +68,11 @@ class ServicePods:
         watched = self._watched[selection] if selection is not None else None
         return watched.store.objects.values() if watched is not None and watched.store.synced else None
 
+    def count(self, key: str) -> int:
+        """The number of pods of a Service that are known now."""
+        selection = self._selections.get(key)
+        return len(self._watched[selection].store.objects) if selection is not None else 0
+
     def _leave(self, key: str) -> None:
         selection = self._selections.pop(key, None)
         if selection is None:

@@ -33,6 +33,7 @@ RESERVED_LABELS = frozenset({SERVICE_NAME, MANAGED_BY, HEADLESS})
 ZONE = "topology.kubernetes.io/zone"
 """The label of a pod with the zone of its node; the API server sets it when the pod is bound."""
 _NOTHING: Mapping[str, str] = MappingProxyType({})
+_ZONES: dict[str, Mapping[str, str]] = {}
 
 
 class ServicePort(Wire, frozen=True):
@@ -94,7 +95,10 @@ class PodContainer(Wire, frozen=True):
 
 
 class ServedPodSpec(Wire, frozen=True):
-    """The fields of a pod's spec that endpoints depend on."""
+    """The fields of a pod's spec that endpoints depend on.
+
+    Containers without ports and claims that are made of templates are dropped on reading.
+    """
 
     hostname: str = ""
     subdomain: str = ""
@@ -103,11 +107,18 @@ class ServedPodSpec(Wire, frozen=True):
     init_containers: tuple[PodContainer, ...] = ()
     resource_claims: tuple[PodClaim, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Keep the fields that count, and names that many pods have once."""
+        setattr_ = msgspec.structs.force_setattr
+        for field in ("containers", "init_containers"):
+            setattr_(self, field, tuple(container for container in getattr(self, field) if container.ports))
+        setattr_(self, "resource_claims", tuple(entry for entry in self.resource_claims if entry.resource_claim_name))
+        for field in ("node_name", "subdomain"):
+            setattr_(self, field, sys.intern(getattr(self, field)))
+
 
 class PodAddressEntry(Wire, frozen=True):
-    """An address of a pod on the cluster's own network."""
-
-    ip: str = ""
+    """An address of a pod on the cluster's own network, of which only the existence counts."""
 
 
 class PodCondition(Wire, frozen=True):
@@ -118,6 +129,8 @@ class PodCondition(Wire, frozen=True):
 
 
 _READY = PodCondition(type="Ready", status="True")
+_ONLY_READY = (_READY,)
+_ANY_ADDRESS = (PodAddressEntry(),)
 
 
 class ServedPodStatus(Wire, frozen=True):
@@ -130,8 +143,10 @@ class ServedPodStatus(Wire, frozen=True):
     extended_resource_claim_status: ExtendedClaim | None = None
 
     def __post_init__(self) -> None:
-        """Keep one condition, and that one once."""
-        msgspec.structs.force_setattr(self, "conditions", (_READY,) if _READY in self.conditions else ())
+        """Keep one condition and one address, and those once."""
+        msgspec.structs.force_setattr(self, "phase", sys.intern(self.phase))
+        msgspec.structs.force_setattr(self, "conditions", _ONLY_READY if _READY in self.conditions else ())
+        msgspec.structs.force_setattr(self, "pod_ips", _ANY_ADDRESS if self.pod_ips else ())
 
 
 class ServedPodMeta(ObjectMeta, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -140,6 +155,7 @@ class ServedPodMeta(ObjectMeta, frozen=True, kw_only=True, rename="camel", omit_
     No field of Kubernetes begins with a dash, so these are never in what is read.
     """
 
+    generate_name: str = msgspec.field(default="", name="-generateName")
     generation: int = msgspec.field(default=0, name="-generation")
     creation_timestamp: str | None = msgspec.field(default=None, name="-creationTimestamp")
     annotations: Mapping[str, str] = msgspec.field(default=_NOTHING, name="-annotations")
@@ -149,8 +165,9 @@ class ServedPodMeta(ObjectMeta, frozen=True, kw_only=True, rename="camel", omit_
     def __post_init__(self) -> None:
         """Keep the zone's label alone: the API server has compared the others with the selector."""
         zone = self.labels.get(ZONE)
-        labels = {ZONE: sys.intern(zone)} if zone else _NOTHING
+        labels = _ZONES.setdefault(zone, MappingProxyType({ZONE: zone})) if zone else _NOTHING
         msgspec.structs.force_setattr(self, "labels", labels)
+        msgspec.structs.force_setattr(self, "namespace", sys.intern(self.namespace))
 
 
 class ServedPod(Wire, frozen=True):

@@ -50,7 +50,7 @@ def endpoints(service: Service, pods: Iterable[AddressedPod]) -> Mapping[Endpoin
         if not pod.has_network:
             continue
         ports = tuple(_ports(service, pod))
-        for address in sorted(addresses, key=lambda address: (address.spec.owner, address.number)):
+        for address in addresses if len(addresses) == 1 else sorted(addresses, key=_order):
             if address.family in families:
                 group = EndpointGroup(address.family, ports)
                 groups.setdefault(group, []).append(_endpoint(service, pod, address))
@@ -58,6 +58,10 @@ def endpoints(service: Service, pods: Iterable[AddressedPod]) -> Mapping[Endpoin
         if not any(group.family == family for group in groups):
             groups[EndpointGroup(family, ())] = []
     return groups
+
+
+def _order(address: PodAddress) -> tuple[object, ...]:
+    return address.spec.owner, address.number
 
 
 def _endpoint(service: Service, pod: ServedPod, address: PodAddress) -> Endpoint:

@@ -1,4 +1,4 @@
-"""The names of a StatefulSet's pods resolve to the addresses that they have on a PodNetwork, in the cluster's DNS."""
+"""Networks by name: in the cluster's DNS by Services, and in claims by the attributes of SIG Network's draft."""
 
 from __future__ import annotations
 
@@ -73,3 +73,27 @@ def test_the_names_of_replicas_are_their_addresses_on_the_network(offer: Offer, 
     api.patch("apps/v1/StatefulSet", "web", {"spec": {"replicas": 0}}, namespace=namespace)
     api.wait_for_all(POD, lambda found: not found, namespace=namespace, timeout=120.0)
     until(lambda: resolve("storage") == set(), "no name to be left")
+
+
+def test_a_claim_selects_and_reports_its_network_as_sig_networks_draft_has_it(offer: Offer) -> None:
+    offer.veth("mnet0")
+    offer.veth("mnet1")
+    domain = "multinetwork.networking.k8s.io"
+    offer.shared("mnet1", shares=4)
+    offer.shared(
+        "mnet0", shares=4, additionalAttributes={f"{domain}/podNetwork": "blue", f"{domain}/podNetworkKind": "netdra"}
+    )
+    lan = network(offer, "blue", ranges=[{"cidr": "10.93.0.0/29"}], keepSeconds=0)
+    nic = step("nic", "macvlan", {"mode": "bridge", "ipam": {"type": "network"}}, prefix="mnet") | {"network": lan}
+    selector = f'device.attributes["{domain}"].podNetwork == "blue"'
+    exactly = {
+        "deviceClassName": f"{topology(offer, 'blue', nic)}-nic",
+        "selectors": [{"cel": {"expression": selector}}],
+    }
+    offer.pods.run("pod", offer.workspace.add_claim("claim", {"name": "nic", "exactly": exactly}))
+
+    (device,) = offer.status("claim")
+    assert device["device"] == "mnet0"
+    assert device["data"]["podNetwork"] == {"kind": "netdra", "name": lan}
+    assert device["networkData"]["ips"] == ["10.93.0.1/29"]
+    assert device["networkData"]["interfaceName"] == "net1"
