@@ -112,7 +112,7 @@ IN_NAMESPACE: dict[str, Rights] = {
     "netdra-controller": {
         "leases.coordination.k8s.io": frozenset({"create"}),
         "daemonsets.apps": READ | {"create", "patch"},
-        "pods": READ,
+        "pods": frozenset({"get"}),  # beside those of all namespaces
     },
     "netdra-webhook": {"secrets": frozenset({"create"})},
     "netdra-console": {},
