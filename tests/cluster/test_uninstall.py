@@ -156,7 +156,7 @@ def test_endpointslices_of_pod_networks_are_deleted_and_others_stay(plane: Contr
         api.create(made)
     done = clean(plane.kubeconfig(), 0)
     assert done.returncode == 0, done.stderr
-    assert f"EndpointSlice {ELSEWHERE}/own" in done.stdout
+    assert f"EndpointSlice  {ELSEWHERE}/own" in done.stdout
     assert [found["metadata"]["name"] for found in api.list(kind, ELSEWHERE)] == ["other"]
     api.delete(kind, "other", ELSEWHERE)
 
