@@ -29,8 +29,8 @@ class DeviceOutcome(msgspec.Struct, frozen=True, kw_only=True):
         device_nodes: the files through which it is used, for a device without an interface.
         numbers: major and minor of those files that are given by them, by path.
         port: its port in Neutron, if it has one.
-        pod_network: the PodNetwork that it is on: its own step's, else that of the steps on top of it; "" if that is
-            none, or several.
+        pod_network: the PodNetwork that it is on: its own step's, else that of the steps on top of it; "" without one,
+            or with several.
     """
 
     claim: ClaimReference

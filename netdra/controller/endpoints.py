@@ -88,7 +88,7 @@ class ServiceEndpoints:
                 await self.queue.run()
 
     def _add(self, key: str) -> None:
-        """Have a Service's slices written soon: later where it has many pods, for all of them are looked at."""
+        """Have a Service's slices written soon: later where it has many pods, for all of them are checked."""
         self.queue.add(key, max(DEBOUNCE_SECONDS, self._pods.count(key) / PODS_PER_SECOND))
 
     def _on_service_change(self, change: Change[Service]) -> None:

@@ -70,7 +70,7 @@ class Service(Wire, frozen=True):
 
     @property
     def selector(self) -> str:
-        """The label selector of its pods, "" if it has none."""
+        """The label selector of its pods, "" without one."""
         return self.metadata.annotations.get(SELECTOR_ANNOTATION, "").strip()
 
     @property
@@ -152,7 +152,7 @@ class ServedPodStatus(Wire, frozen=True):
 class ServedPodMeta(ObjectMeta, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A pod's metadata without the fields that endpoints do not depend on.
 
-    No field of Kubernetes begins with a dash, so these are never in what is read.
+    No field of Kubernetes begins with a dash, so these are never read.
     """
 
     generate_name: str = msgspec.field(default="", name="-generateName")

@@ -26,7 +26,7 @@ FAMILIES: tuple[Family, ...] = ("IPv4", "IPv6")
 
 
 class EndpointGroup(NamedTuple):
-    """What all endpoints of a slice have in common."""
+    """The common properties of all endpoints of a slice."""
 
     family: Family
     ports: tuple[EndpointPort, ...]
@@ -42,7 +42,7 @@ class AddressedPod(NamedTuple):
 def endpoints(service: Service, pods: Iterable[AddressedPod]) -> Mapping[EndpointGroup, list[Endpoint]]:
     """The endpoints of a Service by address family and ports.
 
-    A family without endpoints has an empty group, so that a slice tells that the Service is known.
+    A family without endpoints has an empty group, so that a slice shows that the Service is known.
     """
     families = service.spec.ip_families or FAMILIES
     groups: dict[EndpointGroup, list[Endpoint]] = {}

@@ -77,7 +77,7 @@ def _place(
 ) -> tuple[list[tuple[EndpointSlice, list[Endpoint]]], list[list[Endpoint]]]:
     """The endpoints that each present slice has from now on, and those of new slices.
 
-    Slices that are left half empty by many changes are packed anew, in fewer writes than they are slices.
+    Slices that are left half empty by many changes are packed again, in fewer writes than they are slices.
     """
     by_key = {endpoint.key: endpoint for endpoint in endpoints}
     count = max(1, -(-len(by_key) // MAX_ENDPOINTS))

@@ -86,7 +86,7 @@ class Storage:
         return self.api.patch(POD, name, {"status": status}, namespace=self.namespace, subresource="status")
 
     def slices(self, service: str) -> list[Object]:
-        """The EndpointSlices of a Service, whoever writes them."""
+        """The EndpointSlices of a Service, of all writers."""
         return self.api.list(SLICE, self.namespace, labels=f"kubernetes.io/service-name={service}")
 
     def endpoints(self, service: str, family: str = "IPv4") -> dict[str, tuple[bool, bool, bool]]:
@@ -266,7 +266,7 @@ def test_two_controllers_and_foreign_slices_come_to_the_same_end(storage: Storag
 
 @contextmanager
 def rival(plane: ControlPlane) -> Iterator[None]:
-    """A second controller that takes no part in the election, as one that was paused and goes on; it dies often."""
+    """A second controller that takes no part in the election, as one that was paused and continues; it dies often."""
     ended = threading.Event()
     thread = threading.Thread(target=lambda: asyncio.run(run_rival(plane, ended)))
     thread.start()

@@ -55,7 +55,7 @@ def ports(*numbers: int) -> tuple[EndpointPort, ...]:
 
 
 def stored(present: tuple[EndpointSlice, ...], done: SliceWrites) -> tuple[EndpointSlice, ...]:
-    """The slices after writes, as the API server sends them: `null` for what is empty."""
+    """The slices after writes, as the API server sends them: `null` for empty fields."""
     by_name = {entry.metadata.name: entry for entry in present}
     by_name |= {entry.metadata.name: entry for entry in (*done.replace, *done.create)}
     for entry in done.delete:
