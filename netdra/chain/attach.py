@@ -13,7 +13,7 @@ from contextlib import closing, suppress
 
 import msgspec
 
-from netdra.chain import checkpoint, files, flow, holders, order, other_links
+from netdra.chain import checkpoint, duplicates, files, flow, holders, order, other_links
 from netdra.chain import site as sites
 from netdra.chain.checkpoint import (
     BadCheckpointError,
@@ -108,7 +108,10 @@ def _run(executor: Executor, settings: ChainSettings, started: float) -> AttachR
             stop_on_failure=True,
             interrupt=executor.interrupt,
         )
+        found = {} if failed else duplicates.settle(executor.tasks, executor.journal.saved.header.plans, executor.site)
+        failed |= duplicates.refused(found)
         if not failed:
+            executor.note(found)
             links = other_links.made(executor.journal.saved, executor.site.pod)
             executor.journal.append(Complete(links=tuple(sorted(links))))
     except BaseException:
@@ -116,7 +119,8 @@ def _run(executor: Executor, settings: ChainSettings, started: float) -> AttachR
         raise
     if failed:
         raise attach_error(_back_out(executor, settings, started, failed))
-    return _report(executor.tasks, executor.journal.saved, seconds, time.monotonic() - started)
+    report = _report(executor.tasks, executor.journal.saved, seconds, time.monotonic() - started)
+    return msgspec.structs.replace(report, duplicates=tuple(each for entries in found.values() for each in entries))
 
 
 def _back_out(

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from netdra.controller import assignments, metrics
+from netdra.controller import assignments, conflicts, metrics
 from netdra.controller.assignments import WantedAddresses
 from netdra.controller.neutron_ports import node_of
 from netdra.controller.state import State
@@ -283,6 +283,9 @@ class PodAddresses:
         for _ in range(_TRIES):
             ledger = self._ledger(entry.network)
             present = ledger.of(entry.owner).get(family)
+            if present is not None and conflicts.is_conflicting(claim, present):
+                await self._set_aside(present, ledger)
+                present = None
             if present is not None and present.spec.claim is not None and present.spec.claim.uid != claim.metadata.uid:
                 await self._check_released(present)
             chosen = ledger.choose(family, entry.owner, labels, entry.requested)
@@ -328,6 +331,13 @@ class PodAddresses:
         metadata = replace(address.metadata, resource_version=present.metadata.resource_version)
         await self._client.replace(POD_ADDRESSES, replace(address, metadata=metadata))
         metrics.ADDRESS_WRITES.labels("update").inc()
+
+    async def _set_aside(self, address: PodAddress, ledger: NetworkLedger) -> None:
+        """Have nobody be assigned an address that another machine on the wire has."""
+        ledger.put(address, await self._client.replace(POD_ADDRESSES, conflicts.set_aside(address, _now())))
+        metrics.ADDRESS_WRITES.labels("update").inc()
+        metrics.CONFLICTS.inc()
+        self._recorder.emit(conflicts.occurrence(ledger.network, address))
 
     async def _check_released(self, address: PodAddress) -> None:
         """Return if no pod can have an address of another claim any more.
@@ -409,7 +419,10 @@ class PodAddresses:
         for address in [*self._of_network.get(name, {}).values()]:
             if address.spec.claim is not None:
                 continue
-            left = assignments.seconds_left(address, network, now)
+            if address.spec.conflict_since:
+                left = conflicts.seconds_left(address, now)
+            else:
+                left = assignments.seconds_left(address, network, now)
             if left > 0:
                 shortest = min(shortest, left)
                 continue
@@ -476,8 +489,9 @@ def _claim_of(address: PodAddress) -> str:
     return key_of(address.spec.owner.namespace, address.spec.claim.name)
 
 
-def _allotted(claim: ClaimUse) -> tuple[object, ...]:
-    return claim.metadata.uid, claim.metadata.deletion_timestamp, claim.status.allocation
+def _allotted(claim: WatchedClaim) -> tuple[object, ...]:
+    metadata, status = claim.metadata, claim.status
+    return metadata.uid, metadata.deletion_timestamp, status.allocation, conflicts.reported(claim)
 
 
 def _now() -> datetime:

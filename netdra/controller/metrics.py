@@ -26,6 +26,10 @@ DEGRADED = CONTROLLER.gauge(
 ADDRESS_WRITES = CONTROLLER.counter(
     "netdra_controller_address_writes_total", "PodAddresses written or deleted.", "verb"
 )
+CONFLICTS = CONTROLLER.counter(
+    "netdra_controller_address_conflicts_total",
+    "Addresses of PodNetworks that are not assigned for a time because another machine uses them.",
+)
 NEUTRON_SECONDS = CONTROLLER.histogram(
     "netdra_controller_neutron_request_duration_seconds",
     "Duration of one request to Keystone or Neutron; the status is 0 without an answer.",

@@ -465,6 +465,7 @@ POD_ADDRESS = CustomKind(
         Column(name="Pod", path=".spec.owner.pod", priority=1),
         Column(name="Step", path=".spec.owner.step", priority=1),
         Column(name="Kept", path=".spec.keptSince", type="date", priority=1),
+        Column(name="Conflict", path=".spec.conflictSince", type="date", priority=1),
     ),
     extensions={
         "spec": rules(

@@ -132,8 +132,8 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
     `if_name` is CNI_IFNAME; `network` is the `name` in the CNI configuration. With `neutron`, the device's port in
     Neutron says what `config` does not; `port` is that port, which the claim's record has. `pod_network` is the
-    PodNetwork that the addresses in `config` come from: `ipam` has them since the claim was prepared. `keep` is None
-    where the device's policy says what it keeps.
+    PodNetwork that the addresses in `config` come from: `ipam` has them since the claim was prepared; `on_duplicate` is
+    that network's (`netdra.model.pod_network`). `keep` is None where the device's policy says what it keeps.
     """
 
     name: str
@@ -147,6 +147,7 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     neutron: NeutronRequest | None = None
     port: PlannedPort | None = None
     pod_network: str = ""
+    on_duplicate: str = ""
     keep: tuple[Keep, ...] | None = None
     default_route: bool = False
 

@@ -25,6 +25,12 @@ MAX_RESERVATIONS = 1024
 KEEP_SECONDS = 300
 """For how long an address is kept if the PodNetwork does not say."""
 MOST_KEEP_SECONDS = 31_536_000
+OnDuplicate = Literal["Ignore", "Report", "Reassign"]
+IGNORE: OnDuplicate = "Ignore"
+REPORT: OnDuplicate = "Report"
+REASSIGN: OnDuplicate = "Reassign"
+CONFLICT_SECONDS = 3600
+"""For how long an address is not assigned that another machine on the wire was found to have."""
 
 
 class AddressRange(
@@ -103,6 +109,10 @@ class PodNetworkSpec(
         keep_seconds: The time for which the address of a StatefulSet's replica or of a claim with a name of its own is
             kept after the claim was deleted, e.g. `3600`: the next claim of that name gets it. `0` for not at all. If
             absent, 300. Addresses of other claims are released at once.
+        on_duplicate: The action when another machine on the wire already has an address of a pod, e.g. `Reassign`.
+            Before a pod starts, the node asks the wire for the pod's addresses, for 0.3 seconds. `Report`: the pod
+            starts, and gets the event DuplicateAddress. `Reassign`: the pod does not start; its claim gets another
+            address, and this one is not assigned for an hour. `Ignore`: the wire is not asked. If absent, `Report`.
         reservations: Addresses that only certain pods or claims get, e.g. `[{address: 10.77.1.5, namespace: db, name:
             postgres-0}]`. If absent, none.
     """
@@ -115,6 +125,7 @@ class PodNetworkSpec(
     vlan: Annotated[int, msgspec.Meta(ge=1, le=4094)] | None = None
     namespaces: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_NAMESPACES)] = ()
     keep_seconds: Annotated[int, msgspec.Meta(ge=0, le=MOST_KEEP_SECONDS)] | None = None
+    on_duplicate: OnDuplicate | None = None
     reservations: Annotated[tuple[Reservation, ...], msgspec.Meta(max_length=MAX_RESERVATIONS)] = ()
 
     @property

@@ -194,6 +194,11 @@ class NetworkLedger:
         if reserved != (owner.namespace, owner.name):
             raise WrongAddressError(f"{subject} is reserved for {'/'.join(reserved)}", hint="request another address")
         taken = self._taken.get(place)
+        if isinstance(taken, PodAddress) and taken.spec.conflict_since:
+            raise AddressTakenError(
+                f"{subject} is used by another machine on the network since {taken.spec.conflict_since}",
+                hint="give that machine another address and delete the PodAddress, or request another address",
+            )
         holder = taken.spec.owner if isinstance(taken, PodAddress) else taken
         if holder is not None and holder != owner:
             raise AddressTakenError(
@@ -230,8 +235,9 @@ class NetworkLedger:
     def _add(self, place: _Place, holder: PodAddress | AddressOwner) -> None:
         owner = holder.spec.owner if isinstance(holder, PodAddress) else holder
         self._taken[place] = holder
-        others = (other for other in self._by_owner.get(owner, ()) if other != place)
-        self._by_owner[owner] = (place, *others)
+        if isinstance(holder, AddressOwner) or not holder.spec.conflict_since:
+            others = (other for other in self._by_owner.get(owner, ()) if other != place)
+            self._by_owner[owner] = (place, *others)
         if isinstance(holder, PodAddress) and holder.spec.claim is not None:
             self._claims[holder.spec.claim.uid] += 1
         if (pool := self._pool_of(place)) is not None:
@@ -244,11 +250,11 @@ class NetworkLedger:
         if holder is None:
             return
         owner = holder.spec.owner if isinstance(holder, PodAddress) else holder
-        left = tuple(other for other in self._by_owner[owner] if other != place)
+        left = tuple(other for other in self._by_owner.get(owner, ()) if other != place)
         if left:
             self._by_owner[owner] = left
         else:
-            del self._by_owner[owner]
+            self._by_owner.pop(owner, None)
         if isinstance(holder, PodAddress) and holder.spec.claim is not None:
             self._claims[holder.spec.claim.uid] -= 1
             if not self._claims[holder.spec.claim.uid]:

@@ -56,7 +56,9 @@ def with_addresses(
     replaced: dict[tuple[int, str], PlannedStep] = {}
     for key, plan, step in addressed(plans):
         _check(plan, step, assigned[key], wired)
-        replaced[id(plan), step.name] = msgspec.structs.replace(step, config=_config(step, assigned[key]))
+        action = next((entry.spec.on_duplicate for entry in assigned[key] if entry.spec.on_duplicate), "")
+        config = _config(step, assigned[key])
+        replaced[id(plan), step.name] = msgspec.structs.replace(step, config=config, on_duplicate=action)
     return tuple(
         msgspec.structs.replace(plan, steps=tuple(replaced.get((id(plan), step.name), step) for step in plan.steps))
         for plan in plans

@@ -18,12 +18,14 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from netdra.chain.checkpoint import boot_id
+from netdra.chain.report import DuplicateAddress
 from netdra.kube.backoff import patiently
 from netdra.kube.client import Client
 from netdra.kube.errors import ApiError, NotFoundError
@@ -38,6 +40,7 @@ from netdra.node import faults
 from netdra.node.claims import beside, checks
 from netdra.node.claims.beside import VFTakenError
 from netdra.node.claims.checks import named
+from netdra.node.claims.refused import RefusedAddresses
 from netdra.node.claims.store import (
     POD_CLAIM_NAME,
     ClaimStore,
@@ -176,6 +179,7 @@ class Claims:
         self._watched, self._permits, self._turns = watched, permits, turns
         self._vfs = VFChooser(view, holder, store)
         self._addresses: NodeAddresses | None = None
+        self._refused = RefusedAddresses()
         self._before_release: list[Callable[[str], Awaitable[None]]] = []
 
     async def aclose(self) -> None:
@@ -206,6 +210,7 @@ class Claims:
         """
         for act in self._before_release:
             await act(claim.uid)
+        self._refused.forget(claim.uid)
         await asyncio.to_thread(self._forget, claim.uid)
 
     def remove_given_up(self) -> None:
@@ -239,6 +244,27 @@ class Claims:
         except TimeoutError:
             what = f"{named(claim)} has no record on this node, and is being prepared again"
             raise TemporaryError(what, hint="the pod is tried again by itself") from None
+
+    async def refuse_addresses(self, claims: Sequence[ClaimReference], duplicates: Sequence[DuplicateAddress]) -> None:
+        """Have claims get other addresses than those that other machines have, and be prepared again by the next hook.
+
+        Raises:
+            NetdraError: a record cannot be written.
+        """
+        self._refused.add(duplicates)
+        for claim in claims:
+            if any(entry.claim == claim.uid for entry in duplicates):
+                await self._turns.run_alone(claim.uid, partial(asyncio.to_thread, self._drop_plan, claim.uid))
+
+    def refused_addresses(self, claim: ClaimReference) -> tuple[DuplicateAddress, ...]:
+        """The addresses of a claim that other machines have."""
+        return self._refused.of(claim)
+
+    def _drop_plan(self, uid: str) -> None:
+        with self._store.locked():
+            record = self._store.get(uid)
+            if record is not None:
+                self._store.put(msgspec.structs.replace(record, plan=None))
 
     async def release(self, claim: ClaimReference) -> None:
         """Give up a claim that no pod has, in its turn.
@@ -476,7 +502,8 @@ class Claims:
         self._addresses = self._addresses or NodeAddresses(self._client, self._node)
         left = max(1.0, until - asyncio.get_running_loop().time())
         async with self._turns.aside():
-            plans = await self._addresses.addressed(made.plan.plans, physnets(self._view.slices), left)
+            refused = {entry.address for entry in self._refused.of(made.claim)}
+            plans = await self._addresses.addressed(made.plan.plans, physnets(self._view.slices), left, refused)
         plan = msgspec.structs.replace(made.plan, plans=self._permits.check(plans).plans)
         return msgspec.structs.replace(made, plan=plan)
 

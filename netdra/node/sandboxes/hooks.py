@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+from netdra.chain.report import AttachError, DuplicateAddress
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.model.plan import ClaimReference, programs
 from netdra.node.claims.checks import changed_topologies, check_pod, check_shared
@@ -33,7 +34,7 @@ from netdra.node.sandboxes.tracker import Tracker
 from netdra.node.sandboxes.writer import StatusWriter
 from netdra.node.signals import Signals
 from netdra.node.view import NodeView
-from netdra.ops.logs import about
+from netdra.ops.logs import about, fields
 from netdra.rules.plans import combined
 
 log = logging.getLogger(__name__)
@@ -58,6 +59,16 @@ class PlannedClaims(Protocol):
         Raises:
             NetdraError: it cannot be prepared, or not until that time on the monotonic clock.
         """
+
+    async def refuse_addresses(self, claims: Sequence[ClaimReference], duplicates: Sequence[DuplicateAddress]) -> None:
+        """No pod may start with these addresses: the claims that have them get others, and are prepared again.
+
+        Raises:
+            NetdraError: a claim's record cannot be written.
+        """
+
+    def refused_addresses(self, claim: ClaimReference) -> tuple[DuplicateAddress, ...]:
+        """The addresses with which no pod may start that has the claim."""
 
 
 class StoppedError(TemporaryError):
@@ -235,7 +246,9 @@ class Attachments:
             raise  # the pod has ended, or has another sandbox by now: it gets no status and no event
         except NetdraError as problem:
             devices = self.devices_of(claims)
-            self.writer.update(failed(sandbox, devices, reason_of(problem), message_of(problem)))
+            await self._refuse_addresses(sandbox, claims, problem)
+            duplicates = [entry for claim in claims for entry in self.claims.refused_addresses(claim)]
+            self.writer.update(failed(sandbox, devices, reason_of(problem), message_of(problem), duplicates))
             if self.network.has_checkpoint(sandbox.id):
                 self.table.set_trouble(sandbox.id, message_of(problem))
             self.events.report_failure(sandbox, problem)
@@ -243,6 +256,7 @@ class Attachments:
             raise
         self.writer.update(outcomes)
         self.events.forget(sandbox)
+        self.events.report_duplicates(sandbox, [entry for outcome in outcomes for entry in outcome.duplicates])
         self.events.report_topologies(sandbox, changed_topologies(self.table.prepared.of(claims), self.view))
         self.signals.held_changed.emit()
 
@@ -354,6 +368,17 @@ class Attachments:
         claims = [ClaimDevices.of_record(record) for record in records]
         with self.circuits.trying(plugins, deadline):
             return await self.in_thread(lambda: self.network.attach(sandbox, claims, plans, deadline))
+
+    async def _refuse_addresses(self, sandbox: Sandbox, claims: Sequence[ClaimReference], problem: NetdraError) -> None:
+        """Have claims get other addresses instead of those that were found to be duplicates."""
+        failures = problem.report.failures if isinstance(problem, AttachError) else ()
+        duplicates = [entry for failure in failures for entry in failure.duplicates if entry.is_refused]
+        if not duplicates:
+            return
+        try:
+            await self.claims.refuse_addresses(claims, duplicates)
+        except NetdraError as trouble:  # the next sandbox finds the duplicate once more
+            log.warning("the pod's addresses are not renewed: %s", trouble, extra=fields(**sandbox.fields))
 
     async def _undo_quietly(self, sandbox: Sandbox) -> None:
         try:

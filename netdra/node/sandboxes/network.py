@@ -17,7 +17,7 @@ from netdra.chain.checkpoint import PodIdentity, Saved
 from netdra.chain.collect import collect
 from netdra.chain.detach import detach
 from netdra.chain.outcome import DeviceOutcome, device_outcomes, recorded_outcomes
-from netdra.chain.report import AttachError, CollectReport, DetachReport
+from netdra.chain.report import AttachError, CollectReport, DetachReport, DuplicateAddress
 from netdra.chain.shares import changed_devices
 from netdra.chain.site import ChainSettings, reopen_pod
 from netdra.kernel import netns
@@ -166,10 +166,10 @@ class Network:
             try:
                 self.table.begin_attach(sandbox, [entry.claim for entry in claims])
                 faults.point("attach-begun")
-                done = self._run(checked, sandbox, deadline) if checked.plans else ()
+                done, duplicates = self._run(checked, sandbox, deadline) if checked.plans else ((), ())
                 faults.point("attach-done")
                 _check_in_time(sandbox, deadline)
-                outcomes = attached(sandbox, claims, done)
+                outcomes = attached(sandbox, claims, done, duplicates)
                 self.table.complete_attach(sandbox, outcomes)
             except BaseException as problem:
                 # Other pods wait for the hook. The plugin would not answer either when its step is undone.
@@ -332,7 +332,9 @@ class Network:
         """
         return collect(msgspec.structs.replace(self.settings, budget=COLLECT_SECONDS), plans)
 
-    def _run(self, checked: CheckedPlans, sandbox: Sandbox, deadline: float) -> tuple[DeviceOutcome, ...]:
+    def _run(
+        self, checked: CheckedPlans, sandbox: Sandbox, deadline: float
+    ) -> tuple[tuple[DeviceOutcome, ...], tuple[DuplicateAddress, ...]]:
         """Run the chains, and count their steps."""
         try:
             self.table.hold(sandbox)
@@ -340,7 +342,7 @@ class Network:
             settings = msgspec.structs.replace(self._within(deadline), undo_of_hung=0.0)
             report = attach(checked, pod, sandbox.netns, settings)
             metrics.count_attach(report)
-            return device_outcomes(checked.plans, report.steps)
+            return device_outcomes(checked.plans, report.steps), report.duplicates
         except AttachError as problem:
             metrics.count_attach(problem.report)
             raise

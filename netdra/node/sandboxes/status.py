@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from netdra.chain.outcome import DeviceOutcome
-from netdra.chain.report import StepReport
+from netdra.chain.report import DuplicateAddress, StepReport
 from netdra.model import names
 from netdra.model.claim import AllocatedDeviceStatus, AllocationResult, NetworkDeviceData
 from netdra.model.plan import ClaimReference, PlannedDevice, PlannedPort
@@ -57,6 +57,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         devices: the outcomes of its devices of ours, those without a step too.
         reason: one word for programs: `Attached`, or why it is not; `NotPrepared` comes before there is a sandbox.
         message: the same for people; of a failure, the step that failed.
+        duplicates: the claim's addresses that another machine on the wire has.
     """
 
     claim: ClaimReference
@@ -64,6 +65,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[DeviceOutcome, ...]
     reason: str = "Attached"
     message: str = ""
+    duplicates: tuple[DuplicateAddress, ...] = ()
 
     @property
     def is_attached(self) -> bool:
@@ -135,13 +137,19 @@ class ClaimDevices(msgspec.Struct, frozen=True):
         return tuple(DeviceOutcome(claim=self.claim, device=device) for device in self.devices)
 
 
-def attached(sandbox: Sandbox, claims: Sequence[ClaimDevices], done: Sequence[DeviceOutcome]) -> tuple[Outcome, ...]:
+def attached(
+    sandbox: Sandbox,
+    claims: Sequence[ClaimDevices],
+    done: Sequence[DeviceOutcome],
+    duplicates: Sequence[DuplicateAddress] = (),
+) -> tuple[Outcome, ...]:
     """The outcome of each claim of a sandbox whose network is complete, in the order of the claims.
 
     Args:
         sandbox: the pod's.
         claims: its claims, as far as they are known; claims whose network was run need not be among them.
         done: the outcomes of devices; none if there was nothing to run.
+        duplicates: the addresses that another machine has, too.
     """
     allocated = {entry.claim: entry.outcomes for entry in claims}
     outcomes: list[Outcome] = []
@@ -150,14 +158,28 @@ def attached(sandbox: Sandbox, claims: Sequence[ClaimDevices], done: Sequence[De
         ids = {_id(device.device) for device in run}
         rest = tuple(device for device in allocated.get(claim, ()) if _id(device.device) not in ids)
         message = _RESERVED if rest and not run else ""
-        outcomes.append(Outcome(claim=claim, sandbox=sandbox, devices=run + rest, message=message))
+        own = tuple(entry for entry in duplicates if entry.claim == claim.uid)
+        outcomes.append(Outcome(claim=claim, sandbox=sandbox, devices=run + rest, message=message, duplicates=own))
     return tuple(outcomes)
 
 
-def failed(sandbox: Sandbox, claims: Sequence[ClaimDevices], reason: str, message: str) -> tuple[Outcome, ...]:
+def failed(
+    sandbox: Sandbox,
+    claims: Sequence[ClaimDevices],
+    reason: str,
+    message: str,
+    duplicates: Sequence[DuplicateAddress] = (),
+) -> tuple[Outcome, ...]:
     """The outcomes of the claims of a sandbox that was refused."""
     return tuple(
-        Outcome(claim=entry.claim, sandbox=sandbox, devices=entry.outcomes, reason=reason, message=message)
+        Outcome(
+            claim=entry.claim,
+            sandbox=sandbox,
+            devices=entry.outcomes,
+            reason=reason,
+            message=message,
+            duplicates=tuple(duplicate for duplicate in duplicates if duplicate.claim == entry.claim.uid),
+        )
         for entry in claims
     )
 
@@ -279,6 +301,7 @@ def _network_data(uses: Sequence[Use]) -> NetworkDeviceData | None:
 def _data(uses: Sequence[Use]) -> dict[str, Any] | None:
     """The results by step, as many details as fit: all steps, else the device's own step alone, else names."""
     offered = _offered(next((device.device.policy for _, device in uses if device.device.policy), ""))
+    offered |= _refused(outcome for outcome, _ in uses)
     uses = [use for use in uses if not use[0].is_unprepared]
     if not uses:
         return offered or None
@@ -294,6 +317,13 @@ def _data(uses: Sequence[Use]) -> dict[str, Any] | None:
 def _offered(policy: str) -> dict[str, Any]:
     """The policy that offers a device, by which the controller counts the failing claims of a policy."""
     return {"policy": policy} if policy else {}
+
+
+def _refused(outcomes: Iterable[Outcome]) -> dict[str, Any]:
+    """The addresses with which no pod may start: the controller assigns others."""
+    refused = {entry.address: entry.mac for outcome in outcomes for entry in outcome.duplicates if entry.is_refused}
+    listed = [{"address": address, "hardwareAddress": mac} for address, mac in refused.items()]
+    return {"duplicates": listed[:MAX_IPS]} if listed else {}
 
 
 def _pod(outcome: Outcome, device: DeviceOutcome, steps: list[dict[str, Any]]) -> dict[str, Any]:
