@@ -38,6 +38,7 @@ from netdra.kube.resources import (
 from netdra.kube.store import Change, Store, key_of
 from netdra.model.claim import ClaimUse, ResourceClaim, WatchedClaim
 from netdra.model.findings import Finding
+from netdra.model.node_network import NodeNetworkReport
 from netdra.model.pod_address import Family, PodAddress, WatchedPodAddress
 from netdra.model.pod_network import PodNetwork
 from netdra.model.resource import API_VERSION
@@ -101,6 +102,7 @@ class PodAddresses:
                 following.enter_context(self._addresses.following(self._on_address_change))
                 following.enter_context(state.claims.following(self._on_claim_change))
                 following.enter_context(state.topologies.following(self._on_topology_change))
+                following.enter_context(state.nodes.following(self._on_node_change))
                 tasks.create_task(Reflector(self._client, POD_NETWORKS, self._networks, vital=False).run())
                 tasks.create_task(Reflector(self._client, WATCHED_ADDRESSES, self._addresses, vital=False).run())
                 for store in (self._networks, self._addresses, state.claims, state.topologies):
@@ -204,7 +206,20 @@ class PodAddresses:
             self._findings[name] = findings = pod_networks.check(network)
             addresses = self._of_network.get(name, {}).values()
             self._ledgers[name] = None if findings else NetworkLedger(network, addresses)
+            self._hold(name)
         return self._ledgers[name]
+
+    def _hold(self, name: str) -> None:
+        """Have the ledger of a network count on the addresses that nodes report as their pods'."""
+        ledger = self._ledgers.get(name)
+        if ledger is not None:
+            ledger.hold(conflicts.unassigned(self._state.nodes.objects.values(), name))
+
+    def _on_node_change(self, change: Change[NodeNetworkReport]) -> None:
+        reports = (report.status for report in (change.old, change.new) if report is not None)
+        for name in {entry.network for report in reports if report for entry in report.unassigned_addresses}:
+            self._hold(name)
+            self._look_at_waiting(name, WORKERS)
 
     async def _claim(self, key: str) -> float | None:
         """Assign the addresses that a claim should have, and release the others.
@@ -288,7 +303,7 @@ class PodAddresses:
                 present = None
             if present is not None and present.spec.claim is not None and present.spec.claim.uid != claim.metadata.uid:
                 await self._check_released(present)
-            chosen = ledger.choose(family, entry.owner, labels, entry.requested)
+            chosen = ledger.choose(family, entry.owner, labels, entry.requested, conflicts.attached(claim))
             address = assignments.address_of(ledger, chosen, entry.owner, claim.metadata, node_of(claim))
             if present is not None and present.name == address.name:
                 await self._hand_over(present, address)

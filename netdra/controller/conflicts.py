@@ -1,12 +1,13 @@
-"""Addresses that another machine on the wire has, as nodes report them in claims' statuses. Pure.
+"""Addresses that pods or other machines have, whatever PodAddresses say, as nodes report them. Pure.
 
 Called by `netdra.controller.addresses`. A node reports an address only if its PodNetwork has `onDuplicate: Reassign`:
-it has refused the pod then. The PodAddress stays for a time without a claim, so nobody is assigned it.
+it has refused the pod then. The PodAddress stays for a time without a claim, so nobody is assigned it. Addresses that
+pods have without a PodAddress, after a backup was restored, are in the nodes' NodeNetworks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -16,6 +17,7 @@ from netdra.kube.events import ObjectReference, Occurrence
 from netdra.model.claim import ResourceClaim, WatchedClaim
 from netdra.model.meta import time_text
 from netdra.model.names import DRIVER
+from netdra.model.node_network import NodeNetworkReport
 from netdra.model.pod_address import PodAddress
 from netdra.model.pod_network import CONFLICT_SECONDS, REASSIGN, PodNetwork
 
@@ -53,6 +55,20 @@ def seconds_left(address: PodAddress, now: datetime) -> float:
     """For how long an address that was set aside is still not assigned."""
     since = datetime.fromisoformat(address.spec.conflict_since)
     return max(0.0, CONFLICT_SECONDS - (now - since).total_seconds())
+
+
+def attached(claim: ResourceClaim) -> tuple[str, ...]:
+    """The addresses, without prefix length, that a claim's pods have by its status."""
+    reported = (device.network_data for device in claim.status.devices if device.driver == DRIVER)
+    return tuple(text.partition("/")[0] for data in reported if data is not None for text in data.ips)
+
+
+def unassigned(nodes: Iterable[NodeNetworkReport], network: str) -> Iterator[str]:
+    """The addresses of a PodNetwork that nodes report: pods have them, and no PodAddress says so."""
+    for node in nodes:
+        for entry in node.status.unassigned_addresses if node.status is not None else ():
+            if entry.network == network:
+                yield entry.address
 
 
 def occurrence(network: PodNetwork, address: PodAddress) -> Occurrence:

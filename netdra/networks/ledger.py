@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from netdra.model.pod_address import AddressOwner, Family, PodAddress, family_of
@@ -71,6 +71,7 @@ class NetworkLedger:
         self._reserved: dict[_Place, tuple[str, str]] = {}
         self._reserved_for: dict[tuple[str, str], list[_Place]] = {}
         self._claims: Counter[str] = Counter()
+        self._held: frozenset[_Place] = frozenset()
         for reservation in network.spec.reservations:
             family = family_of(reservation.address)
             place = family, int(ipaddress.ip_address(reservation.address))
@@ -119,29 +120,51 @@ class NetworkLedger:
             self._remove((new.family, new.number))
             self._add((new.family, new.number), new)
 
+    def hold(self, addresses: Iterable[str]) -> None:
+        """Assign these addresses to nobody, in place of those that were held before: pods have them, by nodes' reports.
+
+        Args:
+            addresses: without prefix lengths.
+        """
+        held = frozenset((family_of(text), int(ipaddress.ip_address(text))) for text in addresses)
+        freed, self._held = self._held - held, held
+        for place in freed:
+            if place not in self._taken and place not in self._reserved and (pool := self._pool_of(place)) is not None:
+                pool.free.put_back(place[1])
+        for place in held:
+            if (pool := self._pool_of(place)) is not None:
+                pool.free.take(place[1])
+
     def of(self, owner: AddressOwner) -> dict[Family, PodAddress]:
         """The PodAddresses of an interface, by family."""
         assigned = ((place[0], self._taken[place]) for place in self._by_owner.get(owner, ()))
         return {family: address for family, address in assigned if isinstance(address, PodAddress)}
 
     def choose(
-        self, family: Family, owner: AddressOwner, labels: Mapping[str, str], requested: Sequence[str] = ()
+        self,
+        family: Family,
+        owner: AddressOwner,
+        labels: Mapping[str, str],
+        requested: Sequence[str] = (),
+        attached: Collection[str] = (),
     ) -> ChosenAddress:
         """The address of a family that an interface is to have; it counts as assigned from now on.
 
-        In this order: the one that it has already, the one that its claim requests, one that is reserved for it, the
-        next free one. One that it has and that is of no range of its node, or not the requested one, is not kept.
+        In this order: the one that it has already, the one that its claim requests, one that its pod has though it is
+        not assigned, one that is reserved for it, the next free one. One that it has and that is of no range of its
+        node, or not the requested one, is not kept.
 
         Args:
             labels: those of the node.
             requested: the addresses that the claim requests, without prefix lengths.
+            attached: the addresses that the claim's pod has, by its status, without prefix lengths.
 
         Raises:
             WrongAddressError: the requested address is of no range of the node, or is reserved for another owner.
             AddressTakenError: another interface has it.
             NoFreeAddressError: no address is left.
         """
-        wish = self._wish(family, owner, labels, requested)
+        wish = self._wish(family, owner, labels, requested, self._places(attached))
         place = wish or self._next(family, labels)
         pool = self._pool_of(place)
         assert pool is not None
@@ -167,22 +190,37 @@ class NetworkLedger:
         return self._pool_of((address.family, address.number)) is not None
 
     def _wish(
-        self, family: Family, owner: AddressOwner, labels: Mapping[str, str], requested: Sequence[str]
+        self,
+        family: Family,
+        owner: AddressOwner,
+        labels: Mapping[str, str],
+        requested: Sequence[str],
+        attached: Collection[_Place],
     ) -> _Place | None:
         """The address that an interface has, requests or has reserved; None if any will do."""
-        numbers = [int(ipaddress.ip_address(text)) for text in requested if family_of(text) == family]
-        if numbers:
-            self._check_requested((family, numbers[0]), owner, labels)
-            return family, numbers[0]
+        wishes = [place for place in self._places(requested) if place[0] == family]
+        if wishes:
+            self._check_requested(wishes[0], owner, labels, attached)
+            return wishes[0]
         for own in self._by_owner.get(owner, ()):
             if own[0] == family and self._serves(own, labels):
                 return own
-        for place in self._reserved_for.get((owner.namespace, owner.name), ()):
+        for place in attached:
             if place[0] == family and place not in self._taken and self._serves(place, labels):
+                return place
+        for place in self._reserved_for.get((owner.namespace, owner.name), ()):
+            is_free = place not in self._taken and place not in self._held
+            if place[0] == family and is_free and self._serves(place, labels):
                 return place
         return None
 
-    def _check_requested(self, place: _Place, owner: AddressOwner, labels: Mapping[str, str]) -> None:
+    @staticmethod
+    def _places(texts: Iterable[str]) -> list[_Place]:
+        return [(family_of(text), int(ipaddress.ip_address(text))) for text in texts]
+
+    def _check_requested(
+        self, place: _Place, owner: AddressOwner, labels: Mapping[str, str], attached: Collection[_Place]
+    ) -> None:
         text = shown(place[1], 4 if place[0] == "IPv4" else 6)
         subject = f'PodNetwork "{self.network.name}": address {text}'
         if not self._serves(place, labels):
@@ -198,6 +236,11 @@ class NetworkLedger:
             raise AddressTakenError(
                 f"{subject} is used by another machine on the network since {taken.spec.conflict_since}",
                 hint="give that machine another address and delete the PodAddress, or request another address",
+            )
+        if taken is None and place in self._held and place not in attached:
+            raise AddressTakenError(
+                f"{subject} is used by a pod whose address is not assigned",
+                hint="see status.unassignedAddresses of the NodeNetworks; delete that pod, or request another address",
             )
         holder = taken.spec.owner if isinstance(taken, PodAddress) else taken
         if holder is not None and holder != owner:
@@ -263,7 +306,7 @@ class NetworkLedger:
             pool.counts[_state(holder)] -= 1
             if place in self._reserved:
                 pool.counts["reserved"] += 1
-            else:
+            elif place not in self._held:
                 pool.free.put_back(place[1])
 
 

@@ -40,6 +40,16 @@ class NodeAddresses:
         self._reflector = Reflector(client, POD_ADDRESSES, self._store, selection, vital=False)
         self._following: asyncio.Task[None] | None = None
 
+    @property
+    def store(self) -> Store[PodAddress]:
+        """The PodAddresses of the node's claims, as far as they are followed."""
+        return self._store
+
+    def follow(self) -> None:
+        """Follow them from now on."""
+        if self._following is None:
+            self._following = asyncio.create_task(self._reflector.run())
+
     async def addressed(
         self,
         plans: Sequence[Plan],
@@ -61,8 +71,7 @@ class NodeAddresses:
         """
         steps, limit = {key: step for key, _, step in addresses.addressed(plans)}, min(seconds, SECONDS)
         _check_named(plans)
-        if self._following is None:
-            self._following = asyncio.create_task(self._reflector.run())
+        self.follow()
         uid = plans[0].claim.uid
         try:
             async with asyncio.timeout(limit):

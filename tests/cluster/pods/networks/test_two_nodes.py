@@ -29,7 +29,8 @@ from tests.cluster.pods.networks.test_topologies import topology
 from tests.cluster.pods.running import account, step
 from tests.cluster.test_pod_networks import ADDRESS
 
-WIRE = "wire0"
+WIRE = "wire"
+"""What the names of both ends begin with."""
 STATEFUL_SET = "apps/v1/StatefulSet"
 _STAYS_SECONDS = 12.0
 """Longer than the controller waits before it looks again at an address that a pod may have."""
@@ -65,23 +66,29 @@ def both(
 ) -> Iterator[tuple[Offer, Offer]]:
     """What a test offers on each of the nodes: shares of the ends of one wire."""
     second_pods = Pods(workspace.api, workspace.namespace, second_machine.containerd)
-    with opened(second_driver, workspace, second_pods) as second:
-        plug(offer.driver.node, second.driver.node)
-        for each in (offer, second):
-            each.shared(WIRE, shares=8)
+    with (
+        opened(second_driver, workspace, second_pods) as second,
+        plugged(offer.driver.node, second.driver.node) as ends,
+    ):
+        for each, end in zip((offer, second), ends, strict=True):
+            each.shared(end, shares=8)
         yield offer, second
         workspace.api.delete(STATEFUL_SET, "db", workspace.namespace)
         offer.pods.delete_all()
-        offer.driver.node.run("ip", "link", "delete", WIRE)
 
 
-def plug(one: Node, other: Node) -> None:
-    """A cable from one node to another."""
-    ends = (("netns", str(one.pid)), ("netns", str(other.pid)))
-    command = ("ip", "link", "add", WIRE, *ends[0], "type", "veth", "peer", "name", WIRE, *ends[1])
-    subprocess.run(command, check=True)
-    for node in (one, other):
-        node.run("ip", "link", "set", WIRE, "up")
+@contextmanager
+def plugged(one: Node, other: Node) -> Iterator[tuple[str, str]]:
+    """A cable from one node to another; returns the names of its ends."""
+    ends = f"{WIRE}1", f"{WIRE}2"
+    first, second = ("netns", str(one.pid)), ("netns", str(other.pid))
+    subprocess.run(("ip", "link", "add", ends[0], *first, "type", "veth", "peer", "name", ends[1], *second), check=True)
+    try:
+        for node, end in zip((one, other), ends, strict=True):
+            node.run("ip", "link", "set", end, "up")
+        yield ends
+    finally:
+        one.run("ip", "link", "delete", ends[0])
 
 
 def lan(offer: Offer, cidr: str) -> tuple[str, str]:
@@ -223,7 +230,7 @@ def until_down(api: Api, node: str) -> None:
                 condition |= {"status": "Unknown", "reason": "NodeStatusUnknown"}
         api.update(found, subresource="status")
         ready = (each for each in api.get(NODE, node)["status"]["conditions"] if each["type"] == "Ready")
-        return next(ready)["status"] == "Unknown"
+        return bool(next(ready)["status"] == "Unknown")
 
     until(set_down, "the node to count as down")
 

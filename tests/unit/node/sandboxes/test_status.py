@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from netdra.chain.outcome import DeviceOutcome, device_outcomes
-from netdra.chain.report import StepReport, name_of
+from netdra.chain.report import DuplicateAddress, StepReport, name_of
 from netdra.model import names
 from netdra.model.claim import (
     AllocatedDeviceStatus,
