@@ -47,7 +47,7 @@ def test_all_tests_of_pods_are_in_a_group_but_those_of_single_parts() -> None:
     assert all((ROOT / file).exists() for file in grouped)
     alone = {f"{PODS}test_{name}.py" for name in ("kubelet_plugin", "measured", "plugins", "pod_groups", "soak", "why")}
     assert files - grouped == alone | {
-        f"{PODS}networks/test_{name}.py" for name in ("addresses", "edited", "two_nodes")
+        f"{PODS}networks/test_{name}.py" for name in ("addresses", "edited", "restored", "two_nodes")
     }
 
 

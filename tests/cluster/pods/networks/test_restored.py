@@ -1,4 +1,4 @@
-"""etcd is restored from an older backup: an address that a pod has is assigned to nobody else, though no object says so."""
+"""etcd is restored from an older backup: an address that a pod has is assigned to nobody else, whatever objects say."""
 
 from __future__ import annotations
 
