@@ -23,7 +23,7 @@ from tests.cluster.pods.conftest import Machine, running_machine
 from tests.cluster.pods.driver import Offer, addresses, opened
 from tests.cluster.pods.running import account
 from tests.cluster.test_controller import EVENT
-from tests.cluster.test_pod_networks import Net
+from tests.cluster.test_pod_networks import Net, kill
 
 NODE_NETWORK = "networking.dra.io/v1alpha1/NodeNetwork"
 
@@ -109,9 +109,12 @@ def test_an_address_of_a_running_pod_that_no_object_records_is_assigned_to_nobod
     offer.pods.run("lost", offer.claim("lost", lan=f"{net.topology}-lan"))
     assert addresses(offer.inside("lost")["net1"]) == {"10.94.0.1/30"}
     sandbox = offer.pods.sandbox("lost")
-    own_machine.kubelet.process.pause()  # it would end a pod that the API server does not know
+    own_machine.kubelet.process.kill()  # it would end a pod that the API server does not know
     try:
         restore(plane, tmp_path / "backup")
+        # As with Kubernetes' programs: a watch of a server that counts from an earlier number again is silent for long.
+        offer.driver.restart()
+        kill(plane, api)
         assert net.addresses == []
         assert api.list(POD, offer.workspace.namespace) == []
         reported = {"network": net.name, "address": "10.94.0.1", "claim": f"{offer.workspace.namespace}/lost"}
@@ -129,7 +132,8 @@ def test_an_address_of_a_running_pod_that_no_object_records_is_assigned_to_nobod
         enter = ("nsenter", f"--net={own_machine.containerd.netns(sandbox)}", "ip", "-4", "-o", "address", "show")
         assert "10.94.0.1/30" in own_machine.node.run(*enter)
     finally:
-        own_machine.kubelet.process.resume()
+        own_machine.kubelet.process.start()
+        own_machine.kubelet.process.wait_ready()
     # The kubelet ends the pod, and the address is free.
     net.until("second", "10.94.0.1/30")
     until(lambda: unassigned(api, node) == [], "the node to report nothing more")
