@@ -113,7 +113,8 @@ def test_an_address_of_a_running_pod_that_no_object_records_is_assigned_to_nobod
     try:
         restore(plane, tmp_path / "backup")
         # As with Kubernetes' programs: a watch of a server that counts from an earlier number again is silent for long.
-        offer.driver.restart()
+        offer.driver.kill()
+        offer.driver.process.start()  # it is ready once the kubelet has registered it
         kill(plane, api)
         assert net.addresses == []
         assert api.list(POD, offer.workspace.namespace) == []
@@ -134,6 +135,7 @@ def test_an_address_of_a_running_pod_that_no_object_records_is_assigned_to_nobod
     finally:
         own_machine.kubelet.process.start()
         own_machine.kubelet.process.wait_ready()
+        offer.driver.process.wait_ready()
     # The kubelet ends the pod, and the address is free.
     net.until("second", "10.94.0.1/30")
     until(lambda: unassigned(api, node) == [], "the node to report nothing more")
