@@ -16,7 +16,8 @@ import msgspec
 
 from netdra.chain.flow import ChainStep
 from netdra.chain.report import DuplicateAddress, DuplicateAddressError
-from netdra.kernel import address, link, probe, uapi
+from netdra.kernel import address as addresses
+from netdra.kernel import link, probe, uapi
 from netdra.kernel.errors import KernelError
 from netdra.kernel.probe import ProbedLink, WiredAddress
 from netdra.model.plan import Plan
@@ -79,12 +80,9 @@ def _wanted(graph: Mapping[str, ChainStep], plans: Sequence[Plan]) -> Iterator[_
     """The addresses of PodNetworks that the steps have, as they are in the steps' configs."""
     for key, task in graph.items():
         step = task.step
-        if not step.pod_network:
-            continue
         claim = plans[int(key.partition("/")[0])].claim.uid
-        for entry in step.config.get("ipam", {}).get("addresses", ()):
-            place = WiredAddress(step.if_name, ipaddress.ip_interface(entry["address"]).ip)
-            yield _Wanted(key, claim, step.pod_network, step.on_duplicate or IGNORE, place)
+        for address in step.assigned:
+            yield _Wanted(key, claim, step.pod_network, step.on_duplicate, WiredAddress(step.if_name, address))
 
 
 def _opened(pod: PodSpace, wanted: Sequence[_Wanted], closing: ExitStack) -> dict[str, ProbedLink]:
@@ -104,7 +102,7 @@ def _failed(pod: PodSpace, asked: Sequence[WiredAddress], wires: Mapping[str, Pr
     found: set[WiredAddress] = set()
     for name in {entry.if_name for entry in asked if entry.address.version == 6} & wires.keys():
         try:
-            present = address.dump(pod.sock, link.get(pod.sock, name).index)
+            present = addresses.dump(pod.sock, link.get(pod.sock, name).index)
         except KernelError:
             continue
         failed = (entry.text for entry in present if entry.flags & uapi.IFA_F_DADFAILED)

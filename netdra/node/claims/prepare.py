@@ -202,10 +202,16 @@ class Claims:
         return await asyncio.to_thread(lambda: unassigned(self._store.all(), present))
 
     async def follow_addresses(self, changed: Callable[[], None]) -> None:
-        """Follow the addresses of claims that a former process has prepared; calls a function when one is lost."""
-        if any(True for record in await asyncio.to_thread(self._store.all) for _ in addresses_of(record)):
-            self._address_store().follow()
+        """Follow the addresses of claims that a former process has prepared; calls a function when one may be lost."""
         self._address_lost = changed
+        records: Sequence[PreparedClaim] = ()
+        with suppress(NetdraError):  # where the disk cannot be read, they are followed from the next claim on
+            records = await asyncio.to_thread(self._store.all)
+        if any(True for record in records for _ in addresses_of(record)):
+            followed = self._address_store()
+            followed.follow()
+            await followed.store.wait_synced()
+            changed()
 
     def before_release(self, act: Callable[[str], Awaitable[None]]) -> None:
         """Have a function called with a claim's uid before the claim is given up."""
@@ -535,8 +541,9 @@ class Claims:
 
     def _on_address_change(self, change: Change[PodAddress]) -> None:
         before = change.old.spec.claim if change.old is not None and change.new is None else None
-        if before is not None and self._store.has(before.uid):
-            self._address_lost()
+        with suppress(NetdraError):
+            if before is not None and self._store.has(before.uid):
+                self._address_lost()
 
     def _devices(self, claim: ResourceClaim, binding: Binding) -> Iterator[KeptDevice]:
         attributes = _published(self._view)

@@ -6,7 +6,6 @@ address of a pod that was deleted by force is one, until the kubelet has ended t
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable, Iterator
 
 from netdra.model.node_network import MAX_UNASSIGNED, UnassignedAddress
@@ -34,6 +33,5 @@ def unassigned(records: Iterable[PreparedClaim], present: Iterable[PodAddress]) 
 def addresses_of(record: PreparedClaim) -> Iterator[tuple[str, str, str]]:
     """The network, the address and the PodAddress's name of each address that a claim was prepared with."""
     for step in (step for plan in (record.plan.plans if record.plan else ()) for step in plan.steps):
-        for entry in step.config.get("ipam", {}).get("addresses", ()) if step.pod_network else ():
-            address = str(ipaddress.ip_interface(entry["address"]).ip)
+        for address in map(str, step.assigned):
             yield step.pod_network, address, object_name(step.pod_network, address)

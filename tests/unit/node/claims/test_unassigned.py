@@ -19,7 +19,9 @@ CLAIM = ClaimReference(namespace="db", name="claim", uid="uid-1")
 def prepared(*texts: str, network: str = "storage") -> PreparedClaim:
     """A claim that was prepared with these addresses."""
     config = {"ipam": {"type": "static", "addresses": [{"address": text} for text in texts]}}
-    made = msgspec.structs.replace(step("lan", "macvlan", "net1", config), pod_network=network)
+    made = msgspec.structs.replace(
+        step("lan", "macvlan", "net1", config), pod_network=network, on_duplicate="Report" if network else ""
+    )
     return PreparedClaim(boot_id="b", claim=CLAIM, devices=(), plan=PreparedPlan(plans=(plan(made),)))
 
 
