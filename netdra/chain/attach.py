@@ -108,10 +108,9 @@ def _run(executor: Executor, settings: ChainSettings, started: float) -> AttachR
             stop_on_failure=True,
             interrupt=executor.interrupt,
         )
-        found = {} if failed else duplicates.settle(executor.tasks, executor.journal.saved.header.plans, executor.site)
-        failed |= duplicates.refused(found)
         if not failed:
-            executor.note(found)
+            failed = duplicates.settle(executor.tasks, executor.journal.saved.header.plans, executor.site)
+        if not failed:
             links = other_links.made(executor.journal.saved, executor.site.pod)
             executor.journal.append(Complete(links=tuple(sorted(links))))
     except BaseException:
@@ -119,8 +118,7 @@ def _run(executor: Executor, settings: ChainSettings, started: float) -> AttachR
         raise
     if failed:
         raise attach_error(_back_out(executor, settings, started, failed))
-    report = _report(executor.tasks, executor.journal.saved, seconds, time.monotonic() - started)
-    return msgspec.structs.replace(report, duplicates=tuple(each for entries in found.values() for each in entries))
+    return _report(executor.tasks, executor.journal.saved, seconds, time.monotonic() - started)
 
 
 def _back_out(

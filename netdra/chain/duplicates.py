@@ -1,9 +1,10 @@
-"""Detect that another machine on the wire has an address of a PodNetwork, before the pod's containers begin.
+"""Detect that another machine on the wire has an address of a PodNetwork.
 
-Called by `netdra.chain.attach` when all steps are done: IPAM programs assign addresses while they run, so an address is
-on its interface already, and no container has used it. All addresses of a pod are asked for at once, by
-`netdra.kernel.probe`; a pod without addresses of PodNetworks is not looked at. Addresses that are nobody else's are
-announced, so neighbours forget where they were before.
+`settle` is called by `netdra.chain.attach` when all steps are done: IPAM programs assign addresses while they run, so
+an address is on its interface already, and no container has used it. Only addresses whose pod must not start with a
+duplicate are asked for there: a runtime starts no other pod of the node meanwhile. The node's daemon calls `look` for
+the others, as soon as the pod has its network. All addresses of a pod are asked for at once, by `netdra.kernel.probe`.
+Addresses that are nobody else's are announced, so neighbours forget where they were before.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from contextlib import ExitStack
 
 import msgspec
 
-from netdra.chain.flow import ChainStep
+from netdra.chain.flow import ChainStep, tasks
 from netdra.chain.report import DuplicateAddress, DuplicateAddressError
 from netdra.kernel import address as addresses
 from netdra.kernel import link, probe, uapi
 from netdra.kernel.errors import KernelError
 from netdra.kernel.probe import ProbedLink, WiredAddress
 from netdra.model.plan import Plan
-from netdra.model.pod_network import IGNORE, REASSIGN
+from netdra.model.pod_network import REASSIGN, REPORT
 from netdra.steps.contract import PodSpace, Site
 
 SECONDS = 0.3
@@ -38,10 +39,8 @@ class _Wanted(msgspec.Struct, frozen=True):
     place: WiredAddress
 
 
-def settle(
-    graph: Mapping[str, ChainStep], plans: Sequence[Plan], site: Site
-) -> dict[str, tuple[DuplicateAddress, ...]]:
-    """Ask for the addresses of a pod whose steps are all done, and announce those that no other machine has.
+def settle(graph: Mapping[str, ChainStep], plans: Sequence[Plan], site: Site) -> dict[str, Exception]:
+    """Ask for the addresses that a pod must not start with as duplicates, when its steps are all done.
 
     Args:
         graph: the steps.
@@ -49,31 +48,38 @@ def settle(
         site: where.
 
     Returns:
-        the duplicates of each step that has some, by the step's key.
+        the errors of the steps with such addresses, by the step's key.
     """
-    wanted = tuple(_wanted(graph, plans))
+    wanted = tuple(entry for entry in _wanted(graph, plans) if entry.on_duplicate != REPORT)
     if not wanted or site.pod is None:
         return {}
+    refusing = tuple(entry for entry in wanted if entry.on_duplicate == REASSIGN)
     with ExitStack() as closing:
         wires = _opened(site.pod, wanted, closing)
-        asked = [entry.place for entry in wanted if entry.on_duplicate != IGNORE]
-        others = probe.probe(wires, asked, min(SECONDS, site.remaining() * _SHARE))
-        others |= dict.fromkeys(_failed(site.pod, asked, wires) - others.keys(), "")
+        others = _asked(site.pod, refusing, wires, min(SECONDS, site.remaining() * _SHARE))
         probe.announce(wires, [entry.place for entry in wanted if entry.place not in others])
-    found: dict[str, list[DuplicateAddress]] = {}
-    for entry in wanted:
-        if entry.place in others:
-            found.setdefault(entry.key, []).append(_duplicate(entry, others[entry.place]))
-    return {key: tuple(duplicates) for key, duplicates in found.items()}
+    return {
+        key: DuplicateAddressError([_duplicate(entry, others[entry.place]) for entry in found])
+        for key in dict.fromkeys(entry.key for entry in refusing)
+        if (found := [entry for entry in refusing if entry.key == key and entry.place in others])
+    }
 
 
-def refused(found: Mapping[str, Sequence[DuplicateAddress]]) -> dict[str, Exception]:
-    """The errors of the steps with which the pod must not start, by key."""
-    errors: dict[str, Exception] = {}
-    for key, duplicates in found.items():
-        if any(entry.is_refused for entry in duplicates):
-            errors[key] = DuplicateAddressError(duplicates)
-    return errors
+def look(plans: Sequence[Plan], pod: PodSpace) -> tuple[DuplicateAddress, ...]:
+    """The addresses of an attached pod, of those that are to be reported, that other machines have, too.
+
+    Args:
+        plans: the pod's plans.
+        pod: its namespace.
+    """
+    wanted = tuple(entry for entry in _wanted(tasks(plans), plans) if entry.on_duplicate == REPORT)
+    if not wanted:
+        return ()
+    with ExitStack() as closing:
+        wires = _opened(pod, wanted, closing)
+        others = _asked(pod, wanted, wires, SECONDS)
+        probe.announce(wires, [entry.place for entry in wanted if entry.place not in others])
+    return tuple(_duplicate(entry, others[entry.place]) for entry in wanted if entry.place in others)
 
 
 def _wanted(graph: Mapping[str, ChainStep], plans: Sequence[Plan]) -> Iterator[_Wanted]:
@@ -97,6 +103,15 @@ def _opened(pod: PodSpace, wanted: Sequence[_Wanted], closing: ExitStack) -> dic
     return wires
 
 
+def _asked(
+    pod: PodSpace, wanted: Sequence[_Wanted], wires: Mapping[str, ProbedLink], seconds: float
+) -> dict[WiredAddress, str]:
+    """The addresses that others have, with the others' MACs; "" where the kernel has found one and keeps that."""
+    places = [entry.place for entry in wanted]
+    others = probe.probe(wires, places, seconds)
+    return others | dict.fromkeys(_failed(pod, places, wires) - others.keys(), "")
+
+
 def _failed(pod: PodSpace, asked: Sequence[WiredAddress], wires: Mapping[str, ProbedLink]) -> set[WiredAddress]:
     """The addresses that the kernel itself has found to be duplicates: programs may leave its detection on."""
     found: set[WiredAddress] = set()
@@ -117,5 +132,4 @@ def _duplicate(entry: _Wanted, mac: str) -> DuplicateAddress:
         if_name=entry.place.if_name,
         address=str(entry.place.address),
         mac=mac,
-        is_refused=entry.on_duplicate == REASSIGN,
     )

@@ -7,7 +7,7 @@ Used by `attach`, `detach` and `check`, which decide on the order; `flow` makes 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -87,13 +87,6 @@ class Executor:
         self.site.notes.clear()
         result = self._apply(task, config, previous)
         self.journal.append(Done(step=key, result=result, notes=tuple(self.site.notes)))
-
-    def note(self, notes: Mapping[str, Sequence[object]]) -> None:
-        """Add notes to steps that are done, by key."""
-        for key, more in notes.items():
-            state = self.journal.saved.steps[key]
-            assert state.result is not None
-            self.journal.append(Done(step=key, result=state.result, notes=(*state.notes, *map(str, more))))
 
     def undo(self, key: str) -> Returned:
         """Undo a step that has begun; return what had to be restored, and what could not be but does not matter.

@@ -25,7 +25,6 @@ class DuplicateAddress(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
         if_name: the interface in the pod.
         address: the address, without prefix length.
         mac: the other machine's link-layer address; "" if the kernel found the duplicate and keeps that to itself.
-        is_refused: whether the pod must not start with it.
     """
 
     claim: str
@@ -33,7 +32,6 @@ class DuplicateAddress(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     if_name: str
     address: str
     mac: str = ""
-    is_refused: bool = False
 
     def __str__(self) -> str:
         """The duplicate as events describe it."""
@@ -132,14 +130,12 @@ class AttachReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
         steps: in the order of the plans.
         repeated: it was complete already, and nothing was done.
         problems: further problems, such as an earlier checkpoint that could not be read.
-        duplicates: the pod's addresses that another machine on the wire has, too.
     """
 
     sandbox: str
     netns: str
     steps: tuple[StepReport, ...]
     problems: tuple[str, ...] = ()
-    duplicates: tuple[DuplicateAddress, ...] = ()
     seconds: float = 0.0
     repeated: bool = False
 

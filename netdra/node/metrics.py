@@ -98,8 +98,8 @@ ATTACH_SECONDS = NODE.histogram(
 )
 DUPLICATES = NODE.counter(
     "netdra_duplicate_addresses_total",
-    "Addresses of PodNetworks that another machine on the wire was found to use when a pod was attached; action is "
-    "report (the pod started) or reassign (it did not).",
+    "Addresses of PodNetworks that another machine on the wire was found to use; action is report (the pod "
+    "started) or reassign (it did not).",
     "action",
 )
 DETACH_SECONDS = NODE.histogram("netdra_detach_duration_seconds", "Detaching a pod's networks.", OUTCOME)
@@ -259,7 +259,6 @@ def count_attach(report: AttachReport | FailedAttachReport) -> None:
             DUPLICATES.labels("reassign").inc(len(failure.duplicates))
         _count_undone(report.undone)
     elif not report.repeated:
-        DUPLICATES.labels("report").inc(len(report.duplicates))
         for step in report.steps:
             STEP_SECONDS.labels(step_type(step.plugin), "add").observe(step.seconds)
 

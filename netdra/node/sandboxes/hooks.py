@@ -15,12 +15,14 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from netdra.chain.report import AttachError, DuplicateAddress
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
-from netdra.model.plan import ClaimReference, programs
+from netdra.model.plan import ClaimReference, Plan, programs
+from netdra.model.pod_network import REPORT
 from netdra.node.claims.checks import changed_topologies, check_pod, check_shared
 from netdra.node.claims.store import PreparedClaim
 from netdra.node.nri.hooks import LOOKUP_SHARE, REMOVE_SECONDS, Sandbox
@@ -132,6 +134,7 @@ class Attachments:
     circuits: Circuits
     signals: Signals
     _background: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _looking: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
     def table(self) -> Table:
@@ -216,6 +219,7 @@ class Attachments:
         """Wait for the work in hand: nothing is left half done."""
         # No more work is begun that may hang: checkpoints have it.
         self.threads.undoing.shutdown(wait=False, cancel_futures=True)
+        await asyncio.gather(*self._looking, return_exceptions=True)
         await self.table.at_rest()
         self.threads.shutdown()
         self.table.namespaces.close()
@@ -256,7 +260,6 @@ class Attachments:
             raise
         self.writer.update(outcomes)
         self.events.forget(sandbox)
-        self.events.report_duplicates(sandbox, [entry for outcome in outcomes for entry in outcome.duplicates])
         self.events.report_topologies(sandbox, changed_topologies(self.table.prepared.of(claims), self.view))
         self.signals.held_changed.emit()
 
@@ -367,12 +370,23 @@ class Attachments:
         self.table.set_plugins(sandbox, plugins)
         claims = [ClaimDevices.of_record(record) for record in records]
         with self.circuits.trying(plugins, deadline):
-            return await self.in_thread(lambda: self.network.attach(sandbox, claims, plans, deadline))
+            outcomes = await self.in_thread(lambda: self.network.attach(sandbox, claims, plans, deadline))
+        if any(step.on_duplicate == REPORT for plan in plans.plans for step in plan.steps):
+            task = asyncio.create_task(self._report_duplicates(sandbox, plans.plans))
+            self._looking.add(task)
+            task.add_done_callback(self._looking.discard)
+        return outcomes
+
+    async def _report_duplicates(self, sandbox: Sandbox, plans: Sequence[Plan]) -> None:
+        """Ask the wire for a pod's addresses when its hook is over: a runtime starts no other pod during a hook."""
+        with suppress(NetdraError):  # the pod has ended
+            found = await asyncio.to_thread(self.network.duplicates, sandbox, plans)
+            self.events.report_duplicates(sandbox, found)
 
     async def _refuse_addresses(self, sandbox: Sandbox, claims: Sequence[ClaimReference], problem: NetdraError) -> None:
         """Have claims get other addresses instead of those that were found to be duplicates."""
         failures = problem.report.failures if isinstance(problem, AttachError) else ()
-        duplicates = [entry for failure in failures for entry in failure.duplicates if entry.is_refused]
+        duplicates = [entry for failure in failures for entry in failure.duplicates]
         if not duplicates:
             return
         try:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from netdra.chain import check as checks
-from netdra.chain import checkpoint, files
+from netdra.chain import checkpoint, duplicates, files
 from netdra.chain.attach import attach
 from netdra.chain.checkpoint import PodIdentity, Saved
 from netdra.chain.collect import collect
@@ -19,7 +19,7 @@ from netdra.chain.detach import detach
 from netdra.chain.outcome import DeviceOutcome, device_outcomes, recorded_outcomes
 from netdra.chain.report import AttachError, CollectReport, DetachReport, DuplicateAddress
 from netdra.chain.shares import changed_devices
-from netdra.chain.site import ChainSettings, reopen_pod
+from netdra.chain.site import ChainSettings, open_pod, reopen_pod
 from netdra.kernel import netns
 from netdra.kernel.errors import KernelError
 from netdra.kernel.liveness import Liveness
@@ -166,10 +166,10 @@ class Network:
             try:
                 self.table.begin_attach(sandbox, [entry.claim for entry in claims])
                 faults.point("attach-begun")
-                done, duplicates = self._run(checked, sandbox, deadline) if checked.plans else ((), ())
+                done = self._run(checked, sandbox, deadline) if checked.plans else ()
                 faults.point("attach-done")
                 _check_in_time(sandbox, deadline)
-                outcomes = attached(sandbox, claims, done, duplicates)
+                outcomes = attached(sandbox, claims, done)
                 self.table.complete_attach(sandbox, outcomes)
             except BaseException as problem:
                 # Other pods wait for the hook. The plugin would not answer either when its step is undone.
@@ -196,6 +196,17 @@ class Network:
         outcomes = attached(sandbox, devices, recorded_outcomes(saved))
         self.table.complete_attach(sandbox, outcomes)
         return outcomes
+
+    def duplicates(self, sandbox: Sandbox, plans: Sequence[Plan]) -> tuple[DuplicateAddress, ...]:
+        """The addresses of an attached sandbox that other machines on the wire have, too, as far as that is reported.
+
+        Raises:
+            NetdraError: its namespace is gone, or cannot be entered.
+        """
+        with open_pod(sandbox.netns) as space:
+            found = duplicates.look(plans, space)
+        metrics.DUPLICATES.labels("report").inc(len(found))
+        return found
 
     def drift(self, sandbox: Sandbox) -> tuple[str, ...]:
         """The drift of a sandbox's network as texts; none of a sandbox that ends just now.
@@ -332,9 +343,7 @@ class Network:
         """
         return collect(msgspec.structs.replace(self.settings, budget=COLLECT_SECONDS), plans)
 
-    def _run(
-        self, checked: CheckedPlans, sandbox: Sandbox, deadline: float
-    ) -> tuple[tuple[DeviceOutcome, ...], tuple[DuplicateAddress, ...]]:
+    def _run(self, checked: CheckedPlans, sandbox: Sandbox, deadline: float) -> tuple[DeviceOutcome, ...]:
         """Run the chains, and count their steps."""
         try:
             self.table.hold(sandbox)
@@ -342,7 +351,7 @@ class Network:
             settings = msgspec.structs.replace(self._within(deadline), undo_of_hung=0.0)
             report = attach(checked, pod, sandbox.netns, settings)
             metrics.count_attach(report)
-            return device_outcomes(checked.plans, report.steps), report.duplicates
+            return device_outcomes(checked.plans, report.steps)
         except AttachError as problem:
             metrics.count_attach(problem.report)
             raise

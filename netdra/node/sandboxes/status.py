@@ -57,7 +57,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         devices: the outcomes of its devices of ours, those without a step too.
         reason: one word for programs: `Attached`, or why it is not; `NotPrepared` comes before there is a sandbox.
         message: the same for people; of a failure, the step that failed.
-        duplicates: the claim's addresses that another machine on the wire has.
+        duplicates: the claim's addresses with which no pod may start: another machine on the wire has them.
     """
 
     claim: ClaimReference
@@ -137,19 +137,13 @@ class ClaimDevices(msgspec.Struct, frozen=True):
         return tuple(DeviceOutcome(claim=self.claim, device=device) for device in self.devices)
 
 
-def attached(
-    sandbox: Sandbox,
-    claims: Sequence[ClaimDevices],
-    done: Sequence[DeviceOutcome],
-    duplicates: Sequence[DuplicateAddress] = (),
-) -> tuple[Outcome, ...]:
+def attached(sandbox: Sandbox, claims: Sequence[ClaimDevices], done: Sequence[DeviceOutcome]) -> tuple[Outcome, ...]:
     """The outcome of each claim of a sandbox whose network is complete, in the order of the claims.
 
     Args:
         sandbox: the pod's.
         claims: its claims, as far as they are known; claims whose network was run need not be among them.
         done: the outcomes of devices; none if there was nothing to run.
-        duplicates: the addresses that another machine has, too.
     """
     allocated = {entry.claim: entry.outcomes for entry in claims}
     outcomes: list[Outcome] = []
@@ -158,8 +152,7 @@ def attached(
         ids = {_id(device.device) for device in run}
         rest = tuple(device for device in allocated.get(claim, ()) if _id(device.device) not in ids)
         message = _RESERVED if rest and not run else ""
-        own = tuple(entry for entry in duplicates if entry.claim == claim.uid)
-        outcomes.append(Outcome(claim=claim, sandbox=sandbox, devices=run + rest, message=message, duplicates=own))
+        outcomes.append(Outcome(claim=claim, sandbox=sandbox, devices=run + rest, message=message))
     return tuple(outcomes)
 
 
@@ -321,7 +314,7 @@ def _offered(policy: str) -> dict[str, Any]:
 
 def _refused(outcomes: Iterable[Outcome]) -> dict[str, Any]:
     """The addresses with which no pod may start: the controller assigns others."""
-    refused = {entry.address: entry.mac for outcome in outcomes for entry in outcome.duplicates if entry.is_refused}
+    refused = {entry.address: entry.mac for outcome in outcomes for entry in outcome.duplicates}
     listed = [{"address": address, "hardwareAddress": mac} for address, mac in refused.items()]
     return {"duplicates": listed[:MAX_IPS]} if listed else {}
 

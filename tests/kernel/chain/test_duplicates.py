@@ -10,9 +10,10 @@ from contextlib import contextmanager
 import msgspec
 import pytest
 
-from netdra.chain import checkpoint
+from netdra.chain import duplicates
 from netdra.chain.detach import detach
-from netdra.chain.report import AttachTemporaryError
+from netdra.chain.report import AttachTemporaryError, DuplicateAddress
+from netdra.chain.site import open_pod
 from netdra.kernel import kinds, link, probe
 from netdra.kernel.netlink import Socket
 from netdra.model.plan import PlannedStep
@@ -59,6 +60,13 @@ def known(neighbour: Machine) -> dict[str, str]:
     return {entry["dst"]: entry.get("lladdr", "") for entry in neighbour.ip("neigh", "show", "dev", "far") or []}
 
 
+def reported(bed: Bed, made: PlannedStep) -> tuple[DuplicateAddress, ...]:
+    """What the daemon finds when a pod with this step has its network."""
+    attach((plan(made),), bed.container, bed.pod.path, bed.settings)
+    with open_pod(bed.pod.path) as space:
+        return duplicates.look((plan(made),), space)
+
+
 @contextmanager
 def heard(neighbour: Machine) -> Iterator[list[str]]:
     """The addresses that a machine is asked for by others who may have them."""
@@ -74,22 +82,26 @@ def heard(neighbour: Machine) -> Iterator[list[str]]:
 
 def test_a_wire_is_asked_for_each_address_several_times(bed: Bed, neighbour: Machine) -> None:
     with heard(neighbour) as asked:
-        attach((plan(addressed("host-device", "Report", *OTHER)),), bed.container, bed.pod.path, bed.settings)
+        reported(bed, addressed("host-device", "Report", *OTHER))
     assert sorted(asked) == sorted(OTHER * probe.PROBES)
+
+
+def test_a_pod_does_not_wait_for_a_report(bed: Bed, neighbour: Machine) -> None:
+    give(neighbour, *OTHER)
+    with heard(neighbour) as asked:
+        attach((plan(addressed("host-device", "Report", *OTHER)),), bed.container, bed.pod.path, bed.settings)
+    assert asked == []
 
 
 @pytest.mark.parametrize("kind", ["macvlan", "host-device"])
 def test_a_pod_starts_with_a_duplicate_that_is_to_be_reported(bed: Bed, neighbour: Machine, kind: str) -> None:
     mac = give(neighbour, *OTHER)
-    report = attach((plan(addressed(kind, "Report", *OTHER)),), bed.container, bed.pod.path, bed.settings)
+    found = reported(bed, addressed(kind, "Report", *OTHER))
 
-    found = {(entry.address, entry.mac, entry.network, entry.if_name, entry.claim) for entry in report.duplicates}
-    assert found == {(text, mac, "storage", "net1", "u") for text in OTHER}
+    assert {(entry.address, entry.mac, entry.network, entry.if_name, entry.claim) for entry in found} == {
+        (text, mac, "storage", "net1", "u") for text in OTHER
+    }
     assert bed.addresses("net1", inside=True) == {f"{FOUR}/24", f"{SIX}/64"}
-    # After a restart of the daemon, the status is made of the checkpoint.
-    saved = checkpoint.load_all(bed.settings.state)[0][0]
-    (state,) = saved.steps.values()
-    assert f"address {FOUR} of PodNetwork" in " ".join(state.notes)
     assert detach(bed.container.sandbox, bed.settings).is_clean
 
 
@@ -103,19 +115,19 @@ def test_a_pod_with_a_duplicate_that_is_to_be_replaced_gets_no_network(
         attach((plan(addressed(kind, "Reassign", *OTHER)),), bed.container, bed.pod.path, bed.settings)
 
     (failure,) = caught.value.report.failures
-    assert [(entry.address, entry.mac, entry.is_refused) for entry in failure.duplicates] == [(text, mac, True)]
+    assert [(entry.address, entry.mac) for entry in failure.duplicates] == [(text, mac)]
     assert caught.value.report.is_clean
     assert differences(before, bed.state()) == []
 
 
 @pytest.mark.parametrize("kind", ["macvlan", "host-device"])
-def test_on_a_silent_wire_neighbours_learn_the_addresses(bed: Bed, neighbour: Machine, kind: str) -> None:
+@pytest.mark.parametrize("action", ["Ignore", "Report", "Reassign"])
+def test_on_a_silent_wire_neighbours_learn_the_addresses(bed: Bed, neighbour: Machine, kind: str, action: str) -> None:
     give(neighbour, "10.66.0.9", "2001:db8:66::9")
     for text in OTHER:
         neighbour.run("ip", "neigh", "replace", text, "lladdr", "02:00:00:00:00:99", "dev", "far", "nud", "stale")
-    report = attach((plan(addressed(kind, "Reassign", *OTHER)),), bed.container, bed.pod.path, bed.settings)
+    assert reported(bed, addressed(kind, action, *OTHER)) == ()
 
-    assert report.duplicates == ()
     mac = bed.link("net1", inside=True)["address"]
     assert {text: known(neighbour)[text] for text in OTHER} == dict.fromkeys(OTHER, mac)
 
@@ -123,8 +135,8 @@ def test_on_a_silent_wire_neighbours_learn_the_addresses(bed: Bed, neighbour: Ma
 def test_a_wire_that_is_not_to_be_asked_is_not(bed: Bed, neighbour: Machine) -> None:
     give(neighbour, *OTHER)
     with heard(neighbour) as asked:
-        report = attach((plan(addressed("host-device", "Ignore", *OTHER)),), bed.container, bed.pod.path, bed.settings)
-    assert (report.duplicates, asked) == ((), [])
+        assert reported(bed, addressed("host-device", "Ignore", *OTHER)) == ()
+    assert asked == []
 
 
 def test_a_duplicate_that_the_kernel_has_found_counts(bed: Bed, neighbour: Machine) -> None:
@@ -145,25 +157,25 @@ def test_a_duplicate_that_the_kernel_has_found_counts(bed: Bed, neighbour: Machi
     give(neighbour, SIX)
     made = step("lan", "with-detection", "net1", {"ipam": {"type": "static", "addresses": [{"address": f"{SIX}/64"}]}})
     made = msgspec.structs.replace(made, pod_network="storage", on_duplicate="Report")
-    report = attach((plan(made),), bed.container, bed.pod.path, bed.settings)
+    found = reported(bed, made)
 
     (entry,) = bed.ip("-6", "address", "show", "dev", "net1", inside=True)
     assert "dadfailed" in json.dumps(entry)
-    assert [(found.address, found.mac) for found in report.duplicates] == [(SIX, "")]
-    assert str(report.duplicates[0]).endswith("is also used by another machine")
+    assert [(entry.address, entry.mac) for entry in found] == [(SIX, "")]
+    assert str(found[0]).endswith("is also used by another machine")
 
 
 def test_an_interface_without_neighbours_is_not_asked(bed: Bed, neighbour: Machine) -> None:
     give(neighbour, *OTHER)
     bed.run("ip", "link", "set", "dev", "wire", "arp", "off")
     with heard(neighbour) as asked:
-        report = attach((plan(addressed("host-device", "Report", *OTHER)),), bed.container, bed.pod.path, bed.settings)
-    assert (report.duplicates, asked) == ((), [])
+        assert reported(bed, addressed("host-device", "Report", *OTHER)) == ()
+    assert asked == []
 
 
 def test_a_pod_without_addresses_of_podnetworks_is_not_looked_at(bed: Bed, neighbour: Machine) -> None:
     give(neighbour, *OTHER)
     made = msgspec.structs.replace(addressed("host-device", "", *OTHER), pod_network="")
     with heard(neighbour) as asked:
-        report = attach((plan(made),), bed.container, bed.pod.path, bed.settings)
-    assert (report.duplicates, asked) == ((), [])
+        assert reported(bed, made) == ()
+    assert asked == []
