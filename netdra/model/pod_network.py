@@ -109,10 +109,11 @@ class PodNetworkSpec(
         keep_seconds: The time for which the address of a StatefulSet's replica or of a claim with a name of its own is
             kept after the claim was deleted, e.g. `3600`: the next claim of that name gets it. `0` for not at all. If
             absent, 300. Addresses of other claims are released at once.
-        on_duplicate: The action when another machine on the wire already has an address of a pod, e.g. `Reassign`.
-            Before a pod starts, the node asks the wire for the pod's addresses, for 0.3 seconds. `Report`: the pod
-            starts, and gets the event DuplicateAddress. `Reassign`: the pod does not start; its claim gets another
-            address, and this one is not assigned for an hour. `Ignore`: the wire is not asked. If absent, `Report`.
+        on_duplicate: The action when another machine on the wire has an address of a pod, e.g. `Reassign`. `Report`:
+            the pod keeps it, and gets the event DuplicateAddress; the node asks the wire once the pod has its network.
+            `Reassign`: the node asks the wire for 0.3 seconds before the pod starts; if another machine answers, the
+            pod does not start, its claim gets another address, and this one is not assigned for an hour. `Ignore`: the
+            wire is not asked. If absent, `Report`.
         reservations: Addresses that only certain pods or claims get, e.g. `[{address: 10.77.1.5, namespace: db, name:
             postgres-0}]`. If absent, none.
     """
