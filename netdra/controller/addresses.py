@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from netdra.controller import assignments, metrics
+from netdra.controller import assignments, conflicts, metrics
 from netdra.controller.assignments import WantedAddresses
 from netdra.controller.network_shares import NetworkShares
 from netdra.controller.neutron_ports import node_of
@@ -39,6 +39,7 @@ from netdra.kube.resources import (
 from netdra.kube.store import Change, Store, key_of
 from netdra.model.claim import ClaimUse, ResourceClaim
 from netdra.model.findings import Finding
+from netdra.model.node_network import NodeNetworkReport
 from netdra.model.pod_address import Family, PodAddress, WatchedPodAddress
 from netdra.model.pod_network import PodNetwork
 from netdra.model.topology import NetworkTopology
@@ -108,6 +109,7 @@ class PodAddresses:
                 following.enter_context(self._addresses.following(self._on_address_change))
                 following.enter_context(state.claims.following(self._on_claim_change))
                 following.enter_context(state.topologies.following(self._on_topology_change))
+                following.enter_context(state.nodes.following(self._on_node_change))
                 tasks.create_task(Reflector(self._client, POD_NETWORKS, self._networks, vital=False).run())
                 tasks.create_task(Reflector(self._client, WATCHED_ADDRESSES, self._addresses, vital=False).run())
                 for store in (self._networks, self._addresses, state.claims, state.topologies):
@@ -214,7 +216,20 @@ class PodAddresses:
             self._findings[name] = findings = pod_networks.check(network)
             addresses = self._of_network.get(name, {}).values()
             self._ledgers[name] = None if findings else NetworkLedger(network, addresses)
+            self._hold(name)
         return self._ledgers[name]
+
+    def _hold(self, name: str) -> None:
+        """Have the ledger of a network count on the addresses that nodes report as their pods'."""
+        ledger = self._ledgers.get(name)
+        if ledger is not None:
+            ledger.hold(conflicts.unassigned(self._state.nodes.objects.values(), name))
+
+    def _on_node_change(self, change: Change[NodeNetworkReport]) -> None:
+        reports = (report.status for report in (change.old, change.new) if report is not None)
+        for name in {entry.network for report in reports if report for entry in report.unassigned_addresses}:
+            self._hold(name)
+            self._look_at_waiting(name, WORKERS)
 
     async def _claim(self, key: str) -> float | None:
         """Assign the addresses that a claim should have, and release the others.
@@ -293,9 +308,12 @@ class PodAddresses:
         for _ in range(_TRIES):
             ledger = self._ledger(entry.network)
             present = ledger.of(entry.owner).get(family)
+            if present is not None and conflicts.is_conflicting(claim, present):
+                await self._set_aside(present, ledger)
+                present = None
             if present is not None and present.spec.claim is not None and present.spec.claim.uid != claim.metadata.uid:
                 await self._check_released(present)
-            chosen = ledger.choose(family, entry.owner, labels, entry.requested, entry.group)
+            chosen = ledger.choose(family, entry.owner, labels, entry.requested, entry.group, conflicts.attached(claim))
             address = assignments.address_of(ledger, chosen, entry.owner, claim.metadata, node_of(claim))
             if present is not None and present.name == address.name:
                 await self._hand_over(present, address)
@@ -338,6 +356,13 @@ class PodAddresses:
         metadata = replace(address.metadata, resource_version=present.metadata.resource_version)
         await self._client.replace(POD_ADDRESSES, replace(address, metadata=metadata))
         metrics.ADDRESS_WRITES.labels("update").inc()
+
+    async def _set_aside(self, address: PodAddress, ledger: NetworkLedger) -> None:
+        """Have nobody be assigned an address that another machine on the wire has."""
+        ledger.put(address, await self._client.replace(POD_ADDRESSES, conflicts.set_aside(address, _now())))
+        metrics.ADDRESS_WRITES.labels("update").inc()
+        metrics.CONFLICTS.inc()
+        self._recorder.emit(conflicts.occurrence(ledger.network, address))
 
     async def _check_released(self, address: PodAddress) -> None:
         """Return if no pod can have an address of another claim any more.
@@ -419,7 +444,10 @@ class PodAddresses:
         for address in [*self._of_network.get(name, {}).values()]:
             if address.spec.claim is not None:
                 continue
-            left = assignments.seconds_left(address, network, now)
+            if address.spec.conflict_since:
+                left = conflicts.seconds_left(address, now)
+            else:
+                left = assignments.seconds_left(address, network, now)
             if left > 0:
                 shortest = min(shortest, left)
                 continue
@@ -472,8 +500,9 @@ def _claim_of(address: PodAddress) -> str:
     return key_of(address.spec.owner.namespace, address.spec.claim.name)
 
 
-def _allotted(claim: ClaimUse) -> tuple[object, ...]:
-    return claim.metadata.uid, claim.metadata.deletion_timestamp, claim.status.allocation
+def _allotted(claim: WatchedClaim) -> tuple[object, ...]:
+    metadata, status = claim.metadata, claim.status
+    return metadata.uid, metadata.deletion_timestamp, status.allocation, conflicts.reported(claim)
 
 
 def _now() -> datetime:

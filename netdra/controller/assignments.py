@@ -27,7 +27,7 @@ from netdra.model.pod_address import (
     family_of,
     object_name,
 )
-from netdra.model.pod_network import AVAILABLE, READY, PodNetwork, PodNetworkStatus
+from netdra.model.pod_network import AVAILABLE, READY, REPORT, PodNetwork, PodNetworkStatus
 from netdra.model.topology import NetworkTopology
 from netdra.networks.ledger import MAX_COUNT, ChosenAddress, NetworkLedger
 from netdra.topology import address_request
@@ -110,6 +110,7 @@ def address_of(
             owner=owner,
             claim=AddressClaim(name=claim.name, uid=claim.uid),
             node_name=node,
+            on_duplicate=spec.on_duplicate or REPORT,
             gateway=chosen.range.gateway,
             routes=tuple(_routes(ledger.network, chosen)),
             dns=tuple(server for server in spec.dns if family_of(server) == chosen.family),

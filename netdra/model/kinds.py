@@ -466,6 +466,7 @@ POD_ADDRESS = CustomKind(
         Column(name="Step", path=".spec.owner.step", priority=1),
         Column(name="Kept", path=".spec.keptSince", type="date", priority=1),
         Column(name="Lease", path=".spec.lease.plugin", priority=1),
+        Column(name="Conflict", path=".spec.conflictSince", type="date", priority=1),
     ),
     extensions={
         "spec": rules(

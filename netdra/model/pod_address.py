@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from netdra.model.meta import ObjectMeta
-from netdra.model.pod_network import MAX_NETWORK_ROUTES, MAX_SERVERS
+from netdra.model.pod_network import MAX_NETWORK_ROUTES, MAX_SERVERS, OnDuplicate
 
 Family = Literal["IPv4", "IPv6"]
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -106,6 +106,10 @@ class PodAddressSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
             `"2026-11-27T10:00:00Z"`. If absent, a claim or another IPAM plugin has it.
         lease: The lease of another IPAM plugin, e.g. `{plugin: whereabouts, pool: kube-system/10.77.0.0-16}`: the
             address is not assigned to claims until the lease is released. If absent, netdra assigned the address.
+        conflict_since: The time since which the address is not assigned because another machine on the wire has it, in
+            RFC 3339, e.g. `"2026-11-27T10:00:00Z"`. If absent, no such machine was found.
+        on_duplicate: The action when another machine on the wire has the address, e.g. `Reassign`. If absent, the wire
+            is not asked.
         gateway: The router of the subnet, e.g. `10.77.0.1`. If absent, none.
         routes: The routes that the interface gets, e.g. `[{destination: 10.0.0.0/8, gateway: 10.77.0.1}]`. If absent,
             none.
@@ -122,6 +126,8 @@ class PodAddressSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     node_name: str = ""
     kept_since: str = ""
     lease: AddressLease | None = None
+    conflict_since: str = ""
+    on_duplicate: OnDuplicate | None = None
     gateway: str = ""
     routes: Annotated[tuple[AddressRoute, ...], msgspec.Meta(max_length=MAX_NETWORK_ROUTES)] = ()
     dns: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_SERVERS)] = ()

@@ -37,9 +37,10 @@ class DeviceCondition(Wire, frozen=True):
 
 
 class DeviceData(Wire, frozen=True):
-    """The policy that offers a device of netdra; other drivers may write anything there."""
+    """The policy that offers a device of netdra, and its addresses that other machines use; others write anything."""
 
     policy: Any = ""
+    duplicates: Any = ()
 
 
 class DeviceReadiness(Wire, frozen=True):

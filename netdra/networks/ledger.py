@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from netdra.model.pod_address import AddressOwner, Family, PodAddress, family_of
@@ -73,6 +73,7 @@ class NetworkLedger:
         self._reserved_for: dict[tuple[str, str], list[_Place]] = {}
         self._claims: Counter[str] = Counter()
         self._held: dict[tuple[str, str, str], set[_Place]] = {}
+        self._unassigned: frozenset[_Place] = frozenset()
         for reservation in network.spec.reservations:
             family = family_of(reservation.address)
             place = family, int(ipaddress.ip_address(reservation.address))
@@ -149,6 +150,21 @@ class NetworkLedger:
             self._remove((new.family, new.number))
             self._add((new.family, new.number), new)
 
+    def hold(self, addresses: Iterable[str]) -> None:
+        """Assign these addresses to nobody, in place of those that were held before: pods have them, by nodes' reports.
+
+        Args:
+            addresses: without prefix lengths.
+        """
+        held = frozenset((family_of(text), int(ipaddress.ip_address(text))) for text in addresses)
+        freed, self._unassigned = self._unassigned - held, held
+        for place in freed:
+            if place not in self._taken and place not in self._reserved and (pool := self._pool_of(place)) is not None:
+                pool.free.put_back(place[1])
+        for place in held:
+            if (pool := self._pool_of(place)) is not None:
+                pool.free.take(place[1])
+
     def of(self, owner: AddressOwner) -> dict[Family, PodAddress]:
         """The PodAddresses of an interface, by family."""
         assigned = ((place[0], self._taken[place]) for place in self._by_owner.get(owner, ()))
@@ -161,23 +177,26 @@ class NetworkLedger:
         labels: Mapping[str, str],
         requested: Sequence[str] = (),
         group: str | None = None,
+        attached: Collection[str] = (),
     ) -> ChosenAddress:
         """The address of a family that an interface is to have; it counts as assigned from now on.
 
-        In this order: the one that it has already, the one that its claim requests, one that is reserved for it, the
-        next free one. One that it has and that is of no range of its node, or not the requested one, is not kept.
+        In this order: the one that it has already, the one that its claim requests, one that its pod has though it is
+        not assigned, one that is reserved for it, the next free one. One that it has and that is of no range of its
+        node, or not the requested one, is not kept.
 
         Args:
             labels: those of the node.
             requested: the addresses that the claim requests, without prefix lengths.
             group: the group of nodes whose ranges are tried first, because the claim has a share of these.
+            attached: the addresses that the claim's pod has, by its status, without prefix lengths.
 
         Raises:
             WrongAddressError: the requested address is of no range of the node, or is reserved for another owner.
             AddressTakenError: another interface has it.
             NoFreeAddressError: no address is left.
         """
-        wish = self._wish(family, owner, labels, requested)
+        wish = self._wish(family, owner, labels, requested, self._places(attached))
         place = wish or self._next(family, labels, group)
         pool = self._pool_of(place)
         assert pool is not None
@@ -203,22 +222,37 @@ class NetworkLedger:
         return self._pool_of((address.family, address.number)) is not None
 
     def _wish(
-        self, family: Family, owner: AddressOwner, labels: Mapping[str, str], requested: Sequence[str]
+        self,
+        family: Family,
+        owner: AddressOwner,
+        labels: Mapping[str, str],
+        requested: Sequence[str],
+        attached: Collection[_Place],
     ) -> _Place | None:
         """The address that an interface has, requests or has reserved; None if any will do."""
-        numbers = [int(ipaddress.ip_address(text)) for text in requested if family_of(text) == family]
-        if numbers:
-            self._check_requested((family, numbers[0]), owner, labels)
-            return family, numbers[0]
+        wishes = [place for place in self._places(requested) if place[0] == family]
+        if wishes:
+            self._check_requested(wishes[0], owner, labels, attached)
+            return wishes[0]
         for own in self._by_owner.get(owner, ()):
             if own[0] == family and self._serves(own, labels):
                 return own
-        for place in self._reserved_for.get((owner.namespace, owner.name), ()):
+        for place in attached:
             if place[0] == family and place not in self._taken and self._serves(place, labels):
+                return place
+        for place in self._reserved_for.get((owner.namespace, owner.name), ()):
+            is_free = place not in self._taken and place not in self._unassigned
+            if place[0] == family and is_free and self._serves(place, labels):
                 return place
         return None
 
-    def _check_requested(self, place: _Place, owner: AddressOwner, labels: Mapping[str, str]) -> None:
+    @staticmethod
+    def _places(texts: Iterable[str]) -> list[_Place]:
+        return [(family_of(text), int(ipaddress.ip_address(text))) for text in texts]
+
+    def _check_requested(
+        self, place: _Place, owner: AddressOwner, labels: Mapping[str, str], attached: Collection[_Place]
+    ) -> None:
         text = shown(place[1], 4 if place[0] == "IPv4" else 6)
         subject = f'PodNetwork "{self.network.name}": address {text}'
         if not self._serves(place, labels):
@@ -230,6 +264,16 @@ class NetworkLedger:
         if reserved != (owner.namespace, owner.name):
             raise WrongAddressError(f"{subject} is reserved for {'/'.join(reserved)}", hint="request another address")
         taken = self._taken.get(place)
+        if isinstance(taken, PodAddress) and taken.spec.conflict_since:
+            raise AddressTakenError(
+                f"{subject} is used by another machine on the network since {taken.spec.conflict_since}",
+                hint="give that machine another address and delete the PodAddress, or request another address",
+            )
+        if taken is None and place in self._unassigned and place not in attached:
+            raise AddressTakenError(
+                f"{subject} is used by a pod whose address is not assigned",
+                hint="see status.unassignedAddresses of the NodeNetworks; delete that pod, or request another address",
+            )
         holder = taken.spec.owner if isinstance(taken, PodAddress) else taken
         if isinstance(taken, PodAddress) and taken.spec.lease is not None:
             raise AddressTakenError(
@@ -271,9 +315,10 @@ class NetworkLedger:
     def _add(self, place: _Place, holder: PodAddress | AddressOwner) -> None:
         owner = holder.spec.owner if isinstance(holder, PodAddress) else holder
         self._taken[place] = holder
-        others = (other for other in self._by_owner.get(owner, ()) if other != place)
-        self._by_owner[owner] = (place, *others)
-        if isinstance(holder, PodAddress) and (holder.spec.claim is None or not owner.pod):
+        if isinstance(holder, AddressOwner) or not holder.spec.conflict_since:
+            others = (other for other in self._by_owner.get(owner, ()) if other != place)
+            self._by_owner[owner] = (place, *others)
+        if isinstance(holder, PodAddress) and _is_kept(holder):
             self._held.setdefault(_holding(owner), set()).add(place)
         if isinstance(holder, PodAddress) and holder.spec.claim is not None:
             self._claims[holder.spec.claim.uid] += 1
@@ -287,11 +332,11 @@ class NetworkLedger:
         if holder is None:
             return
         owner = holder.spec.owner if isinstance(holder, PodAddress) else holder
-        left = tuple(other for other in self._by_owner[owner] if other != place)
+        left = tuple(other for other in self._by_owner.get(owner, ()) if other != place)
         if left:
             self._by_owner[owner] = left
         else:
-            del self._by_owner[owner]
+            self._by_owner.pop(owner, None)
         if (held := self._held.get(_holding(owner))) is not None:
             held.discard(place)
             if not held:
@@ -304,12 +349,20 @@ class NetworkLedger:
             pool.counts[_state(holder)] -= 1
             if place in self._reserved:
                 pool.counts["reserved"] += 1
-            else:
+            elif place not in self._unassigned:
                 pool.free.put_back(place[1])
 
 
 def _state(holder: PodAddress | AddressOwner) -> str:
     return "used" if isinstance(holder, AddressOwner) or holder.spec.claim is not None else "reserved"
+
+
+def _is_kept(address: PodAddress) -> bool:
+    """Whether an address is kept for its owner's next claim, or belongs to a claim with a name of its own."""
+    spec = address.spec
+    if spec.lease is not None or spec.conflict_since:
+        return False
+    return spec.claim is None or not spec.owner.pod
 
 
 def _holding(owner: AddressOwner) -> tuple[str, str, str]:

@@ -96,6 +96,12 @@ NRI_CONNECTIONS = NODE.counter("netdra_nri_connections_total", "Connections to t
 ATTACH_SECONDS = NODE.histogram(
     "netdra_attach_duration_seconds", "Attaching all networks of a pod, including the undo after a failure.", OUTCOME
 )
+DUPLICATES = NODE.counter(
+    "netdra_duplicate_addresses_total",
+    "Addresses of PodNetworks that another machine on the wire was found to use; action is report (the pod "
+    "started) or reassign (it did not).",
+    "action",
+)
 DETACH_SECONDS = NODE.histogram("netdra_detach_duration_seconds", "Detaching a pod's networks.", OUTCOME)
 ATTACHMENTS = NODE.gauge("netdra_attachments", "Sandboxes that have networks of netdra.")
 HELD_NAMESPACES = NODE.gauge(
@@ -250,6 +256,7 @@ def count_attach(report: AttachReport | FailedAttachReport) -> None:
         for failure in report.failures:
             outcome = "temporary" if failure.temporary else "defect" if failure.kind == "defect" else "permanent"
             STEP_FAILURES.labels(step_type(failure.plugin), outcome).inc()
+            DUPLICATES.labels("reassign").inc(len(failure.duplicates))
         _count_undone(report.undone)
     elif not report.repeated:
         for step in report.steps:

@@ -156,6 +156,7 @@ class Pods:
                     tasks.create_task(self.tracker.run())
                     tasks.create_task(self.writer.run())
                     tasks.create_task(self.recovery.run())
+                    tasks.create_task(self.claims.follow_addresses(self.hooks.signals.address_lost.emit))
                     namespaces = self.network.table.namespaces
                     tasks.create_task(namespaces.follow(self.hooks.signals.ended_unseen.emit))
         finally:
@@ -217,6 +218,9 @@ class Parts:
                 pod_network_kind=settings.pod_network_kind,
             )
         )
+        publishing.unassigned = pods.claims.unassigned
+        signals.address_lost.subscribe(publishing.report_soon)
+        signals.held_changed.subscribe(publishing.report_unassigned)
         publishing.vf_troubles_changed.subscribe(lambda: pods.writer.note_troubles(publishing.vf_troubles))
         kubelet = KubeletPlugin(
             paths,

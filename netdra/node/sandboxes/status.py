@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from netdra.chain.outcome import DeviceOutcome
-from netdra.chain.report import StepReport
+from netdra.chain.report import DuplicateAddress, StepReport
 from netdra.model import names
 from netdra.model.claim import AllocatedDeviceStatus, AllocationResult, NetworkDeviceData
 from netdra.model.plan import ClaimReference, PlannedDevice, PlannedPort
@@ -57,6 +57,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         devices: the outcomes of its devices of netdra, those without a step too.
         reason: one word for programs: `Attached`, or why it is not; `NotPrepared` comes before there is a sandbox.
         message: the same for people; of a failure, the step that failed.
+        duplicates: the claim's addresses with which no pod may start: another machine on the wire has them.
     """
 
     claim: ClaimReference
@@ -64,6 +65,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[DeviceOutcome, ...]
     reason: str = "Attached"
     message: str = ""
+    duplicates: tuple[DuplicateAddress, ...] = ()
 
     @property
     def is_attached(self) -> bool:
@@ -154,10 +156,23 @@ def attached(sandbox: Sandbox, claims: Sequence[ClaimDevices], done: Sequence[De
     return tuple(outcomes)
 
 
-def failed(sandbox: Sandbox, claims: Sequence[ClaimDevices], reason: str, message: str) -> tuple[Outcome, ...]:
+def failed(
+    sandbox: Sandbox,
+    claims: Sequence[ClaimDevices],
+    reason: str,
+    message: str,
+    duplicates: Sequence[DuplicateAddress] = (),
+) -> tuple[Outcome, ...]:
     """The outcomes of the claims of a sandbox that was refused."""
     return tuple(
-        Outcome(claim=entry.claim, sandbox=sandbox, devices=entry.outcomes, reason=reason, message=message)
+        Outcome(
+            claim=entry.claim,
+            sandbox=sandbox,
+            devices=entry.outcomes,
+            reason=reason,
+            message=message,
+            duplicates=tuple(duplicate for duplicate in duplicates if duplicate.claim == entry.claim.uid),
+        )
         for entry in claims
     )
 
@@ -287,6 +302,7 @@ def _network_data(uses: Sequence[Use]) -> NetworkDeviceData | None:
 def _data(uses: Sequence[Use], pod_network_kind: str) -> dict[str, Any] | None:
     """The results by step, as many details as fit: all steps, else the device's own step alone, else names."""
     offered = _offered(next((device.device.policy for _, device in uses if device.device.policy), ""))
+    offered |= _refused(outcome for outcome, _ in uses)
     uses = [use for use in uses if not use[0].is_unprepared]
     offered |= _pod_network(uses, pod_network_kind)
     if not uses:
@@ -309,6 +325,13 @@ def _pod_network(uses: Sequence[Use], kind: str) -> dict[str, Any]:
     """The PodNetwork of a device, as the draft of SIG Network's multi-network API has it."""
     name = next((device.pod_network for _, device in uses if device.pod_network), "") if kind else ""
     return {"podNetwork": {"kind": kind, "name": name}} if name else {}
+
+
+def _refused(outcomes: Iterable[Outcome]) -> dict[str, Any]:
+    """The addresses with which no pod may start: the controller assigns others."""
+    refused = {entry.address: entry.mac for outcome in outcomes for entry in outcome.duplicates}
+    listed = [{"address": address, "hardwareAddress": mac} for address, mac in refused.items()]
+    return {"duplicates": listed[:MAX_IPS]} if listed else {}
 
 
 def _pod(outcome: Outcome, device: DeviceOutcome, steps: list[dict[str, Any]]) -> dict[str, Any]:

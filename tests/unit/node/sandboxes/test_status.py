@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from netdra.chain.outcome import DeviceOutcome, device_outcomes
-from netdra.chain.report import StepReport, name_of
+from netdra.chain.report import DuplicateAddress, StepReport, name_of
 from netdra.model import names
 from netdra.model.claim import (
     AllocatedDeviceStatus,
@@ -238,3 +238,10 @@ def test_a_pooled_vf_in_trouble_is_attached_and_not_healthy_until_it_is_well_aga
     assert same([still], [ill])
     (again,) = device_statuses([attached], (ill,), LATER)
     assert same([again], [well])
+
+
+def test_addresses_with_which_no_pod_may_start_are_reported_for_the_controller() -> None:
+    found = DuplicateAddress(claim="u", network="lan", if_name="net1", address="10.7.0.5", mac="02:00:00:00:00:09")
+    told = only(msgspec.structs.replace(failure(), duplicates=(found,)))
+    assert told.data["duplicates"] == [{"address": "10.7.0.5", "hardwareAddress": "02:00:00:00:00:09"}]
+    assert "duplicates" not in only(failure()).data
