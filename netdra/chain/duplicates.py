@@ -4,7 +4,7 @@
 an address is on its interface already, and no container has used it. Only addresses whose pod must not start with a
 duplicate are asked for there: a runtime starts no other pod of the node meanwhile. The node's daemon calls `look` for
 the others, as soon as the pod has its network. All addresses of a pod are asked for at once, by `netdra.kernel.probe`.
-Addresses that are nobody else's are announced, so neighbours forget where they were before.
+Addresses without a duplicate are announced, so neighbours forget their former place.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _wanted(graph: Mapping[str, ChainStep], plans: Sequence[Plan]) -> Iterator[_
 
 
 def _opened(pod: PodSpace, wanted: Sequence[_Wanted], closing: ExitStack) -> dict[str, ProbedLink]:
-    """The pod's interfaces that have neighbours; none if the kernel refuses, which is no reason to refuse the pod."""
+    """The pod's interfaces that have neighbours; none if the kernel refuses, for which the pod is not rejected."""
     names = [entry.place.if_name for entry in wanted]
     try:
         wires = pod.namespace.visit(lambda: probe.open_wires(pod.sock, names))

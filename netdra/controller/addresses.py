@@ -358,7 +358,7 @@ class PodAddresses:
         metrics.ADDRESS_WRITES.labels("update").inc()
 
     async def _set_aside(self, address: PodAddress, ledger: NetworkLedger) -> None:
-        """Have nobody be assigned an address that another machine on the wire has."""
+        """Set an address aside that another machine on the wire has, so that it is not assigned."""
         ledger.put(address, await self._client.replace(POD_ADDRESSES, conflicts.set_aside(address, _now())))
         metrics.ADDRESS_WRITES.labels("update").inc()
         metrics.CONFLICTS.inc()

@@ -1,7 +1,7 @@
-"""Addresses that pods or other machines have, whatever PodAddresses say, as nodes report them. Pure.
+"""Addresses that pods or other machines have without a PodAddress, as nodes report them. Pure.
 
 Called by `netdra.controller.addresses`. A node reports an address only if its PodNetwork has `onDuplicate: Reassign`:
-it has refused the pod then. The PodAddress stays for a time without a claim, so nobody is assigned it. Addresses that
+it has refused the pod then. The PodAddress stays for a time without a claim, so it is not assigned. Addresses that
 pods have without a PodAddress, after a backup was restored, are in the nodes' NodeNetworks.
 """
 
@@ -14,12 +14,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from netdra.kube.events import ObjectReference, Occurrence
-from netdra.model.claim import ResourceClaim, WatchedClaim
+from netdra.model.claim import ResourceClaim
 from netdra.model.meta import time_text
 from netdra.model.names import DRIVER
 from netdra.model.node_network import NodeNetworkReport
 from netdra.model.pod_address import PodAddress
 from netdra.model.pod_network import CONFLICT_SECONDS, REASSIGN, PodNetwork
+from netdra.model.watched_claim import WatchedClaim
 
 
 def reported(claim: ResourceClaim | WatchedClaim) -> frozenset[str]:
@@ -44,7 +45,7 @@ def is_conflicting(claim: ResourceClaim, address: PodAddress) -> bool:
 
 
 def set_aside(address: PodAddress, now: datetime) -> PodAddress:
-    """An address that is not assigned to anybody for `CONFLICT_SECONDS`."""
+    """An address that is not assigned for `CONFLICT_SECONDS`."""
     since = time_text(now)
     return replace(
         address, spec=replace(address.spec, claim=None, node_name="", kept_since=since, conflict_since=since)
@@ -64,7 +65,7 @@ def attached(claim: ResourceClaim) -> tuple[str, ...]:
 
 
 def unassigned(nodes: Iterable[NodeNetworkReport], network: str) -> Iterator[str]:
-    """The addresses of a PodNetwork that nodes report: pods have them, and no PodAddress says so."""
+    """The addresses of a PodNetwork that nodes report: pods have them without a PodAddress."""
     for node in nodes:
         for entry in node.status.unassigned_addresses if node.status is not None else ():
             if entry.network == network:

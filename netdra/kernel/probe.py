@@ -142,10 +142,10 @@ def open_wires(sock: Socket, names: Sequence[str]) -> dict[str, ProbedLink]:
 
 
 def probe(wires: Mapping[str, ProbedLink], wanted: Sequence[WiredAddress], seconds: float) -> dict[WiredAddress, str]:
-    """The addresses that other machines on the wires have, each with the other's MAC; all are asked for at once.
+    """The addresses that other machines on the wires have, each with the other's MAC; all are probed at once.
 
     Args:
-        wires: the interfaces by name; addresses on others are passed over.
+        wires: the interfaces by name; addresses on others are skipped.
         wanted: the addresses.
         seconds: how long to listen, altogether; it ends sooner only if all addresses are others'.
     """

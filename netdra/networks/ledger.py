@@ -151,7 +151,7 @@ class NetworkLedger:
             self._add((new.family, new.number), new)
 
     def hold(self, addresses: Iterable[str]) -> None:
-        """Assign these addresses to nobody, in place of those that were held before: pods have them, by nodes' reports.
+        """Do not assign these addresses, in place of those that were held before: pods have them, by nodes' reports.
 
         Args:
             addresses: without prefix lengths.

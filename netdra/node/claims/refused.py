@@ -1,7 +1,7 @@
 """The addresses of claims with which no pod may start: another machine on the wire has them.
 
-Kept by `prepare` from a pod's refused sandbox until the claim is given up. The claim's status reports them, so the
-controller assigns others; meanwhile `addresses` passes them over. A daemon that starts anew finds them once more.
+Kept by `prepare` from a pod's refused sandbox until the claim is released. The claim's status reports them, so the
+controller assigns others; meanwhile `addresses` skips them. A daemon that starts again finds them once more.
 """
 
 from __future__ import annotations
@@ -29,5 +29,5 @@ class RefusedAddresses:
         return tuple(self._by_claim.get(claim.uid, {}).values())
 
     def forget(self, uid: str) -> None:
-        """The claim is given up."""
+        """The claim is released."""
         self._by_claim.pop(uid, None)

@@ -245,12 +245,12 @@ class Publishing:
             self.published.set()
 
     def report_soon(self) -> None:
-        """Report anew: what the node has may have changed."""
+        """Report again: the node's state may have changed."""
         if self._reporter is not None:
             self._reporter.note(urgent=True)
 
     def report_unassigned(self) -> None:
-        """Report anew once an address that was reported as unassigned may be no pod's any more."""
+        """Report again once an address that was reported as unassigned may no longer belong to a pod."""
         if self._unassigned:
             self.report_soon()
 

@@ -61,7 +61,7 @@ def known(neighbour: Machine) -> dict[str, str]:
 
 
 def reported(bed: Bed, made: PlannedStep) -> tuple[DuplicateAddress, ...]:
-    """What the daemon finds when a pod with this step has its network."""
+    """The findings of the daemon when a pod with this step has its network."""
     attach((plan(made),), bed.container, bed.pod.path, bed.settings)
     with open_pod(bed.pod.path) as space:
         return duplicates.look((plan(made),), space)

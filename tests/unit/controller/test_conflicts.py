@@ -1,4 +1,4 @@
-"""Addresses that another machine has: what nodes report, and what becomes of the PodAddress."""
+"""Addresses that another machine has: the reports of nodes, and the PodAddress afterwards."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import msgspec
 import pytest
 
 from netdra.controller import conflicts
-from netdra.model.claim import ResourceClaim, WatchedClaim
+from netdra.model.claim import ResourceClaim
 from netdra.model.pod_address import AddressClaim, PodAddress
 from netdra.model.pod_network import CONFLICT_SECONDS
+from netdra.model.watched_claim import WatchedClaim
 from netdra.networks.errors import AddressTakenError
 from netdra.networks.ledger import NetworkLedger
 from tests.unit.networks.builders import address, network, owner

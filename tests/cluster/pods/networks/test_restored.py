@@ -1,4 +1,4 @@
-"""etcd is restored from an older backup: an address that a pod has is assigned to nobody else, whatever objects say."""
+"""etcd is restored from an older backup: the address of a running pod is not assigned again without its object."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def own_workspace(plane_api: Api) -> Iterator[Workspace]:
 
 @pytest.fixture
 def own_offer(own_machine: Machine, own_workspace: Workspace, plane: ControlPlane) -> Iterator[Offer]:
-    """What the node offers."""
+    """The devices that the node offers."""
     driver = Driver(own_machine.node, account(own_machine.node, plane, own_workspace.api))
     driver.start()
     made = Pods(own_workspace.api, own_workspace.namespace, own_machine.containerd)
@@ -79,7 +79,7 @@ def back_up(plane: ControlPlane, to: Path) -> None:
 
 
 def restore(plane: ControlPlane, backup: Path) -> None:
-    """Have etcd begin anew with older data, and Kubernetes' own programs with it, as etcd's documentation says."""
+    """Restart etcd with older data, and Kubernetes' own programs with it, as etcd's documentation advises."""
     kubernetes = (plane.controller_manager, plane.scheduler, plane.apiserver)
     for process in (*kubernetes, plane.etcd):
         process.kill()
@@ -91,7 +91,7 @@ def restore(plane: ControlPlane, backup: Path) -> None:
 
 
 def unassigned(api: Api, node: str) -> list[Object]:
-    """What a node reports of addresses without a PodAddress."""
+    """The addresses without a PodAddress in a node's report."""
     found: list[Object] = api.get(NODE_NETWORK, node).get("status", {}).get("unassignedAddresses", [])
     return found
 

@@ -64,7 +64,7 @@ def controller(control_plane: ControlPlane, api: Api, custom_kinds: None) -> Ite
 def both(
     controller: None, offer: Offer, second_machine: Machine, second_driver: Driver, workspace: Workspace
 ) -> Iterator[tuple[Offer, Offer]]:
-    """What a test offers on each of the nodes: shares of the ends of one wire."""
+    """The offers on each of the nodes: shares of the ends of one wire."""
     second_pods = Pods(workspace.api, workspace.namespace, second_machine.containerd)
     with (
         opened(second_driver, workspace, second_pods) as second,
@@ -236,7 +236,7 @@ def until_down(api: Api, node: str) -> None:
 
 
 def addresses_in(offer: Offer, sandbox: str) -> set[str]:
-    """The addresses that a sandbox's share still has, whatever the API server says of its pod."""
+    """The addresses that a sandbox's share still has, independent of its pod in the API server."""
     containerd = offer.pods.containerd
     enter = ("nsenter", f"--net={containerd.netns(sandbox)}", "ip", "-4", "-o", "address", "show", "dev", "net1")
     return {line.split()[3] for line in containerd.node.run(*enter).splitlines()}
