@@ -26,8 +26,10 @@ def test_only_slices_of_netdra_replace_the_devices_of_an_inventory(driver: str, 
     for policy in policies:
         policy["spec"]["exposure"]["additionalAttributes"] = policies[0]["spec"]["exposure"]["additionalAttributes"]
     file = tmp_path / "input.yaml"
-    file.write_text(yaml.safe_dump_all([*policies, slice_of(driver)]))
-    others = (RAILS / name for name in ("topology.yaml", "inventory.yaml", "pods.yaml"))
+    template = next(yaml.safe_load_all((RAILS / "job.yaml").read_text()))
+    del template["spec"]["spec"]["devices"]["constraints"]
+    file.write_text(yaml.safe_dump_all([*policies, slice_of(driver), template]))
+    others = (RAILS / name for name in ("topology.yaml", "inventory.yaml"))
     done = CliRunner().invoke(cli, ["validate", str(file), *map(str, others)])
     assert done.exit_code == 0
     assert (WARNING in done.stdout) is warns, done.output
