@@ -1,4 +1,4 @@
-"""The devices that claims could be allocated, of the input of `netdra validate`, and what facts become for each.
+"""The devices that claims of the input of `netdra validate` could be allocated, and the facts that follow for each.
 
 Slices come from the input and the cluster; of a node without netdra's slices they are what policies make of its
 inventory.

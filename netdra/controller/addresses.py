@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from datetime import UTC, datetime
 
@@ -19,12 +19,13 @@ from msgspec.structs import replace
 
 from netdra.controller import assignments, metrics
 from netdra.controller.assignments import WantedAddresses
+from netdra.controller.network_shares import NetworkShares
 from netdra.controller.neutron_ports import node_of
 from netdra.controller.state import State
-from netdra.controller.writing import write_status
+from netdra.controller.writing import claim_references, write_status
 from netdra.kube.client import Client
 from netdra.kube.errors import AlreadyExistsError, ConflictError, NotFoundError, RefusedError
-from netdra.kube.events import ObjectReference, Occurrence, Recorder
+from netdra.kube.events import Occurrence, Recorder
 from netdra.kube.queue import AGAIN, WorkQueue
 from netdra.kube.reflector import Reflector
 from netdra.kube.resources import (
@@ -36,16 +37,16 @@ from netdra.kube.resources import (
     WATCHED_ADDRESSES,
 )
 from netdra.kube.store import Change, Store, key_of
-from netdra.model.claim import ClaimUse, ResourceClaim, WatchedClaim
+from netdra.model.claim import ClaimUse, ResourceClaim
 from netdra.model.findings import Finding
 from netdra.model.pod_address import Family, PodAddress, WatchedPodAddress
 from netdra.model.pod_network import PodNetwork
-from netdra.model.resource import API_VERSION
 from netdra.model.topology import NetworkTopology
+from netdra.model.watched_claim import WatchedClaim
 from netdra.networks.errors import AddressError, AddressHeldError, NoPodNetworkError, NotAllowedError
 from netdra.networks.ledger import ChosenAddress, NetworkLedger
 from netdra.rules import pod_networks
-from netdra.topology.users import pod_owner, topologies_of
+from netdra.topology.users import topologies_of
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +92,7 @@ class PodAddresses:
         self.claims: WorkQueue[str] = WorkQueue("addresses", self._claim, workers=WORKERS)
         self.kept: WorkQueue[str] = WorkQueue("kept-addresses", self._expire)
         self.statuses: WorkQueue[str] = WorkQueue("pod-networks", self._status)
+        self.shares = NetworkShares(client, recorder, state, self._networks, self._known_ledger, in_hand)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -113,6 +115,7 @@ class PodAddresses:
                 tasks.create_task(self.claims.run())
                 tasks.create_task(self.kept.run())
                 tasks.create_task(self.statuses.run())
+                tasks.create_task(self.shares.run())
 
     def _asks(self, claim: ClaimUse | None) -> bool:
         topologies = topologies_of(claim) if claim is not None else ()
@@ -140,6 +143,7 @@ class PodAddresses:
         self._ledgers.pop(change.key, None)
         self._findings.pop(change.key, None)
         self.statuses.add(change.key)
+        self.shares.recount(change.key)
         self._look_at_waiting(change.key)
         self.kept.add(change.key)
 
@@ -166,6 +170,7 @@ class PodAddresses:
             if before is not None and before.spec.claim is not None:
                 self.claims.add(_claim_of(before))  # an administrator may have deleted that of a running pod
         self.statuses.add(network, STATUS_SECONDS)
+        self.shares.recount(network)
 
     def _drop(self, address: PodAddress) -> None:
         del self._of_network[address.spec.network][address.name]
@@ -285,7 +290,7 @@ class PodAddresses:
             present = ledger.of(entry.owner).get(family)
             if present is not None and present.spec.claim is not None and present.spec.claim.uid != claim.metadata.uid:
                 await self._check_released(present)
-            chosen = ledger.choose(family, entry.owner, labels, entry.requested)
+            chosen = ledger.choose(family, entry.owner, labels, entry.requested, entry.group)
             address = assignments.address_of(ledger, chosen, entry.owner, claim.metadata, node_of(claim))
             if present is not None and present.name == address.name:
                 await self._hand_over(present, address)
@@ -374,10 +379,10 @@ class PodAddresses:
         return 0.0
 
     async def _is_released(self, address: PodAddress) -> bool:
-        """Whether no pod can have an address, by what the API server states now: a watch may be behind.
+        """Whether no pod can use an address, by the API server's present state: a watch may be behind.
 
         The kubelet unprepares a claim before its reservation is removed, so a claim that is gone or deallocated is in
-        no pod, unless its pod was deleted by force: then nobody waited for the node. A named claim keeps its address
+        no pod, unless its pod was deleted by force, without a wait for the node. A named claim keeps its address
         as long as it exists.
         """
         assert address.spec.claim is not None
@@ -444,7 +449,7 @@ class PodAddresses:
 
     def _report(self, claim: ResourceClaim, problem: AddressError) -> None:
         """Report the reason for a missing address at the claim and its pod."""
-        for regarding in _regarded(claim):
+        for regarding in claim_references(claim.metadata):
             self._recorder.emit(
                 Occurrence(
                     regarding=regarding,
@@ -454,21 +459,6 @@ class PodAddresses:
                     note=str(problem),
                 )
             )
-
-
-def _regarded(claim: ResourceClaim) -> Iterator[ObjectReference]:
-    """Whose events tell of an address: its claim's, and those of the pod that the claim was made for."""
-    metadata = claim.metadata
-    yield ObjectReference(
-        api_version=API_VERSION,
-        kind="ResourceClaim",
-        name=metadata.name,
-        namespace=metadata.namespace,
-        uid=metadata.uid,
-    )
-    pod = pod_owner(metadata)
-    if pod is not None:
-        yield ObjectReference(api_version="v1", kind="Pod", name=pod.name, namespace=metadata.namespace, uid=pod.uid)
 
 
 def _claim_of(address: PodAddress) -> str:

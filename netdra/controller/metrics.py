@@ -26,6 +26,11 @@ DEGRADED = CONTROLLER.gauge(
 ADDRESS_WRITES = CONTROLLER.counter(
     "netdra_controller_address_writes_total", "PodAddresses written or deleted.", "verb"
 )
+SHARE_WRITES = CONTROLLER.counter(
+    "netdra_controller_network_share_writes_total",
+    "ResourceSlices with the free addresses of PodNetworks written or deleted.",
+    "verb",
+)
 NEUTRON_SECONDS = CONTROLLER.histogram(
     "netdra_controller_neutron_request_duration_seconds",
     "Duration of one request to Keystone or Neutron; the status is 0 without an answer.",

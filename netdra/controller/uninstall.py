@@ -2,7 +2,7 @@
 
 Called by `netdra uninstall`, which the chart runs before and after `helm uninstall`; it asks `running` before it
 removes anything. A pod with a claim cannot end once its node has no driver, and an installed CNI plugin stays on the
-nodes once there is no controller, so an uninstall searches for such users first. Objects that users wrote stay, and so
+nodes without a controller, so an uninstall searches for such users first. Objects that users wrote stay, and so
 do their kinds.
 """
 

@@ -7,9 +7,9 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from netdra.model import claim, crd, kinds, resource
+from netdra.model import claim, crd, kinds, resource, watched_claim
 from netdra.model.cni_plugin import CNIPlugin
-from netdra.model.core import BareObject, ClusterNode, NodeReadiness
+from netdra.model.core import BareObject, ClusterNode, NodeReadiness, ServiceCIDR
 from netdra.model.custom_device import CustomDevice
 from netdra.model.meta import ObjectMeta
 from netdra.model.neutron_port import NeutronPort
@@ -98,12 +98,13 @@ def _custom(kind: crd.CustomKind, type_: type[T]) -> Resource[T]:
 NODES = Resource("v1", "nodes", ClusterNode)
 NODE_READINESS = Resource("v1", "nodes", NodeReadiness)
 NODE_NAMES = Resource("v1", "nodes", BareObject)
+SERVICE_CIDRS = Resource("networking.k8s.io/v1", "servicecidrs", ServiceCIDR)
 NAMESPACES = Resource("v1", "namespaces", BareObject)
 TOKEN_REVIEWS = Resource("authentication.k8s.io/v1", "tokenreviews", TokenReview)
 RESOURCE_SLICES = Resource(resource.API_VERSION, "resourceslices", resource.ResourceSlice)
 RESOURCE_CLAIMS = Resource(resource.API_VERSION, "resourceclaims", claim.ResourceClaim, namespaced=True)
 CLAIM_TEMPLATES = Resource(resource.API_VERSION, "resourceclaimtemplates", claim.ResourceClaimTemplate, namespaced=True)
-WATCHED_CLAIMS = Resource(resource.API_VERSION, "resourceclaims", claim.WatchedClaim, namespaced=True)
+WATCHED_CLAIMS = Resource(resource.API_VERSION, "resourceclaims", watched_claim.WatchedClaim, namespaced=True)
 CLAIM_STATES = Resource(resource.API_VERSION, "resourceclaims", claim.ClaimState, namespaced=True)
 DEVICE_CLASSES = Resource(resource.API_VERSION, "deviceclasses", claim.DeviceClass)
 POLICIES = _custom(kinds.POLICY, DeviceExposurePolicy)

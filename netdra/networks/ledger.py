@@ -1,4 +1,4 @@
-"""What of a PodNetwork is assigned, and which address an interface gets next.
+"""The assigned addresses of a PodNetwork, and the next address for an interface.
 
 Kept by `netdra.controller.addresses` from the PodAddresses that it watches. An address that was chosen counts as
 assigned from then on, until its PodAddress is seen or `forget` is called: two workers never choose one.
@@ -15,7 +15,7 @@ from netdra.model.pod_address import AddressOwner, Family, PodAddress, family_of
 from netdra.model.pod_network import AddressRange, PodNetwork, RangeUsage
 from netdra.networks.errors import AddressTakenError, NoFreeAddressError, WrongAddressError
 from netdra.networks.free import FreeAddresses
-from netdra.networks.ranges import Network, network_of, shown, usable
+from netdra.networks.ranges import Network, group_of, network_of, shown, usable
 
 MAX_COUNT = 2**63 - 1
 """The greatest number that a status can have."""
@@ -46,6 +46,7 @@ class _Pool:
     def __init__(self, entry: AddressRange) -> None:
         self.entry = entry
         self.network: Network = network_of(entry.cidr)
+        self.group = group_of(entry)
         self.family: Family = family_of(entry.cidr)
         self.free = FreeAddresses(usable(entry))
         self.last = -1
@@ -71,6 +72,7 @@ class NetworkLedger:
         self._reserved: dict[_Place, tuple[str, str]] = {}
         self._reserved_for: dict[tuple[str, str], list[_Place]] = {}
         self._claims: Counter[str] = Counter()
+        self._held: dict[tuple[str, str, str], set[_Place]] = {}
         for reservation in network.spec.reservations:
             family = family_of(reservation.address)
             place = family, int(ipaddress.ip_address(reservation.address))
@@ -111,6 +113,34 @@ class NetworkLedger:
         """The subnets of the ranges that have no free address."""
         return tuple(pool.entry.cidr for pool in self._pools if not pool.free.count)
 
+    @property
+    def free(self) -> tuple[int, ...]:
+        """How many addresses of each range are free and not reserved, in the order of the spec."""
+        return tuple(pool.free.count for pool in self._pools)
+
+    def steps_of(self, claim: str) -> int:
+        """How many steps of a claim, by its uid, have all of their addresses."""
+        return self._claims[claim] // max(len(self.families), 1)
+
+    def awaiting(self, namespace: str, pod: str, claim: str) -> Iterator[tuple[int, Family, int]]:
+        """The addresses that are not free, and that the next claim of an owner gets: kept for it, or reserved by name.
+
+        Args:
+            namespace: the owner's.
+            pod: the pod that the claim is for; "" for a claim with a name of its own.
+            claim: that name.
+
+        Yields:
+            the range, by its place in the spec, and the address.
+        """
+        reserved = (
+            place for place in self._reserved_for.get((namespace, pod or claim), ()) if place not in self._taken
+        )
+        for place in (*self._held.get((namespace, pod, "" if pod else claim), ()), *reserved):
+            for at, pool in enumerate(self._pools):
+                if pool.family == place[0] and pool.free.has(place[1]):
+                    yield at, *place
+
     def put(self, old: PodAddress | None, new: PodAddress | None) -> None:
         """Take a change of a PodAddress of this network: it came, changed or went."""
         if old is not None:
@@ -125,7 +155,12 @@ class NetworkLedger:
         return {family: address for family, address in assigned if isinstance(address, PodAddress)}
 
     def choose(
-        self, family: Family, owner: AddressOwner, labels: Mapping[str, str], requested: Sequence[str] = ()
+        self,
+        family: Family,
+        owner: AddressOwner,
+        labels: Mapping[str, str],
+        requested: Sequence[str] = (),
+        group: str | None = None,
     ) -> ChosenAddress:
         """The address of a family that an interface is to have; it counts as assigned from now on.
 
@@ -135,6 +170,7 @@ class NetworkLedger:
         Args:
             labels: those of the node.
             requested: the addresses that the claim requests, without prefix lengths.
+            group: the group of nodes whose ranges are tried first, because the claim has a share of these.
 
         Raises:
             WrongAddressError: the requested address is of no range of the node, or is reserved for another owner.
@@ -142,7 +178,7 @@ class NetworkLedger:
             NoFreeAddressError: no address is left.
         """
         wish = self._wish(family, owner, labels, requested)
-        place = wish or self._next(family, labels)
+        place = wish or self._next(family, labels, group)
         pool = self._pool_of(place)
         assert pool is not None
         if place not in self._taken:
@@ -195,14 +231,19 @@ class NetworkLedger:
             raise WrongAddressError(f"{subject} is reserved for {'/'.join(reserved)}", hint="request another address")
         taken = self._taken.get(place)
         holder = taken.spec.owner if isinstance(taken, PodAddress) else taken
+        if isinstance(taken, PodAddress) and taken.spec.lease is not None:
+            raise AddressTakenError(
+                f"{subject} has a lease of {taken.spec.lease.plugin}",
+                hint="delete the pod that has it, then run netdra networks import again",
+            )
         if holder is not None and holder != owner:
             raise AddressTakenError(
                 f"{subject} is assigned to {holder.namespace}/{holder.name}",
                 hint="delete the claim that has it, or request another address",
             )
 
-    def _next(self, family: Family, labels: Mapping[str, str]) -> _Place:
-        for pool in self._pools:
+    def _next(self, family: Family, labels: Mapping[str, str], group: str | None) -> _Place:
+        for pool in sorted(self._pools, key=lambda pool: group is not None and pool.group != group):
             if pool.family == family and pool.serves(labels):
                 number = pool.free.after(pool.last)
                 if number is not None:
@@ -232,6 +273,8 @@ class NetworkLedger:
         self._taken[place] = holder
         others = (other for other in self._by_owner.get(owner, ()) if other != place)
         self._by_owner[owner] = (place, *others)
+        if isinstance(holder, PodAddress) and (holder.spec.claim is None or not owner.pod):
+            self._held.setdefault(_holding(owner), set()).add(place)
         if isinstance(holder, PodAddress) and holder.spec.claim is not None:
             self._claims[holder.spec.claim.uid] += 1
         if (pool := self._pool_of(place)) is not None:
@@ -249,6 +292,10 @@ class NetworkLedger:
             self._by_owner[owner] = left
         else:
             del self._by_owner[owner]
+        if (held := self._held.get(_holding(owner))) is not None:
+            held.discard(place)
+            if not held:
+                del self._held[_holding(owner)]
         if isinstance(holder, PodAddress) and holder.spec.claim is not None:
             self._claims[holder.spec.claim.uid] -= 1
             if not self._claims[holder.spec.claim.uid]:
@@ -263,3 +310,8 @@ class NetworkLedger:
 
 def _state(holder: PodAddress | AddressOwner) -> str:
     return "used" if isinstance(holder, AddressOwner) or holder.spec.claim is not None else "reserved"
+
+
+def _holding(owner: AddressOwner) -> tuple[str, str, str]:
+    """The owner of a held address: a pod by its name, or a claim with a name of its own."""
+    return owner.namespace, owner.pod, "" if owner.pod else owner.claim

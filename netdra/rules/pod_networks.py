@@ -64,9 +64,10 @@ def check_steps(topology: NetworkTopology, networks: Mapping[str, PodNetwork]) -
             continue
         given = [*tags(step, steps, 0)]
         if given != [network.spec.vlan] and None not in given:
-            shown_tags = f"VLAN {given[0]}" if len(given) == 1 else f"VLANs {given}" if given else "no VLAN"
+            several = f"{len(given)} VLAN tags ({', '.join(map(str, given))})"
+            shown_tags = f"VLAN {given[0]}" if len(given) == 1 else several if given else "no VLAN"
             what = f'the step uses {shown_tags}, but PodNetwork "{network.name}" is VLAN {network.spec.vlan}'
-            hint = "set the VLAN in the step or in one before it, or correct spec.vlan of the PodNetwork"
+            hint = "set this VLAN once, in the step or in one before it, or correct spec.vlan of the PodNetwork"
             yield about(topology.name, step.name, what, hint=hint, path=("spec", "steps", at, "network"))
 
 

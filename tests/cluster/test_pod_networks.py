@@ -1,4 +1,4 @@
-"""Addresses of PodNetworks on the real API server: assigned once, whoever dies or works beside, and released."""
+"""Addresses of PodNetworks on the real API server: assigned once, even with deaths and other workers, and released."""
 
 from __future__ import annotations
 

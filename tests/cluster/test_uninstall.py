@@ -1,4 +1,4 @@
-"""`netdra uninstall clean` removes nothing while netdra runs, or while nobody can state whether it does."""
+"""`netdra uninstall clean` removes nothing while netdra runs, or while it is unknown whether it does."""
 
 from __future__ import annotations
 

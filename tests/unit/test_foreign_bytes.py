@@ -1,6 +1,6 @@
-"""The parsers of foreign bytes take whatever comes: an answer or their own error, in time, and nothing else.
+"""The parsers of foreign bytes accept any input: an answer or their own error, in time, and nothing else.
 
-`tests.foreign` makes the bytes. What it finds is added to `FOUND`.
+`tests.foreign` makes the bytes. Its findings are added to `FOUND`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HEADER = struct.Struct("=IHHI4x")
 
 
 def of_ttrpc(data: bytes) -> None:
-    """As the NRI connection reads: streams, frames, the request and what is in it."""
+    """As the NRI connection reads: streams, frames, the request and its contents."""
     reader, demux = Reader(FrameKind.REQUEST), Demux()
     for half in (data[: len(data) // 2], data[len(data) // 2 :]):
         for _, payload in demux.feed(half):
@@ -36,7 +36,7 @@ def of_ttrpc(data: bytes) -> None:
 
 
 def of_netlink(data: bytes) -> None:
-    """As the monitor reads: messages, and what each tells."""
+    """As the monitor reads: messages, and their contents."""
     parsers: dict[int, Callable[[bytes], object]] = {
         uapi.RTM_NEWLINK: link.parse,
         uapi.RTM_NEWADDR: address.parse,

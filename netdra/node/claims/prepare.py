@@ -425,6 +425,7 @@ class Claims:
         )
         binding = bind([claim], self._view.topologies, self._view.devices, chosen, place)
         checks.check_steps(binding)
+        checks.check_network_shares(claim, binding.plans)
         named = dict.fromkeys(plan.topology for plan in binding.plans)
         topologies = [self._view.topologies[name] for name in named if name in self._view.topologies]
         checked = self._permits.check(binding.plans, topologies)

@@ -108,7 +108,7 @@ class ClaimDevices(msgspec.Struct, frozen=True):
                     policy=policy_of((result.pool, result.device)),
                 )
                 for result in (allocation.devices.results if allocation is not None else ())
-                if result.driver == names.DRIVER
+                if result.is_attachable
             ),
         )
 

@@ -1,4 +1,4 @@
-"""One node with one driver for all tests of this folder, and what each test offers on it.
+"""One node with one driver for all tests of this folder, and the devices that each test offers on it.
 
 The driver has its own rights and no others. A test begins and ends with nothing of any pod on the node.
 """
@@ -38,6 +38,6 @@ def driver(machine: Machine, control_plane: ControlPlane, api: Api, custom_kinds
 
 @pytest.fixture
 def offer(driver: Driver, workspace: Workspace, pods: Pods) -> Iterator[Offer]:
-    """What a test offers on the node; afterwards nothing of its pods is left."""
+    """The devices that a test offers on the node; afterwards nothing of its pods is left."""
     with opened(driver, workspace, pods) as offer:
         yield offer

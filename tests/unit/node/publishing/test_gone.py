@@ -1,4 +1,4 @@
-"""What becomes of devices in use whose interface is away, gone or not wanted any more."""
+"""The outcome of devices in use whose interface is away, gone or not wanted any more."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_after_a_restart_a_device_in_use_that_is_away_is_believed_as_it_was_publ
 
 
 def effects(scene: Scene, pool: str = POOL) -> dict[str, str]:
-    """What the taint of each gone device does."""
+    """The effect of each gone device's taint."""
     found = {name: device.taints for name, device in scene.devices(pool).items()}
     return {name: taint.effect for name, taints in found.items() for taint in taints if taint.key == names.GONE}
 

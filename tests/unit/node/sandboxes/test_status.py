@@ -1,4 +1,4 @@
-"""What a claim's status states of its devices, within the API server's limits."""
+"""The entries for devices in a claim's status, within the API server's limits."""
 
 from __future__ import annotations
 
