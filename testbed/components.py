@@ -229,6 +229,14 @@ COMPONENTS: tuple[Component, ...] = (
         programs={"registry": "github.com/distribution/distribution/v3/cmd/registry"},
         requires=("github.com/distribution/distribution/v3 v3.1.2",),
     ),
+    # CoreDNS with the plugins that a test needs: the module's own program has those of three clouds as well.
+    Component(
+        name="coredns",
+        version="v1.15.0",
+        programs={"coredns": "./coredns"},
+        requires=("github.com/coredns/coredns v1.15.0",),
+        source="coredns.go",
+    ),
     Component(
         name="actionlint",
         version="v1.7.12",

@@ -94,6 +94,11 @@ class PodAddresses:
         self.statuses: WorkQueue[str] = WorkQueue("pod-networks", self._status)
         self.shares = NetworkShares(client, recorder, state, self._networks, self._known_ledger, in_hand)
 
+    @property
+    def store(self) -> Store[WatchedPodAddress]:
+        """The PodAddresses by name."""
+        return self._addresses
+
     async def run(self) -> None:
         """Work until cancelled."""
         state = self._state
@@ -244,7 +249,7 @@ class PodAddresses:
                     self._waiting.setdefault(entry.network, {})[key] = None
                 again = HELD_SECONDS if isinstance(problem, AddressHeldError) else WAIT_SECONDS
         owners = {(entry.network, entry.owner) for entry in wanted}
-        for address in self._present(key):
+        for address in self.of_claim(key):
             if (address.spec.network, address.spec.owner) not in owners:
                 again = await self._release_one(address) or again
         if again is not None:
@@ -356,7 +361,7 @@ class PodAddresses:
                 ledger.forget(chosen)
         for waiting in self._waiting.values():
             waiting.pop(key, None)
-        delays = [delay for address in self._present(key) if (delay := await self._release_one(address))]
+        delays = [delay for address in self.of_claim(key) if (delay := await self._release_one(address))]
         if delays:
             self.claims.add(key, min(delays))
         return None
@@ -438,7 +443,8 @@ class PodAddresses:
                 return AGAIN
         return None
 
-    def _present(self, key: str) -> list[PodAddress]:
+    def of_claim(self, key: str) -> list[PodAddress]:
+        """The PodAddresses of a claim, `<namespace>/<name>`."""
         return [self._addresses.objects[name] for name in sorted(self._by_claim.get(key, ()))]
 
     def _forget(self, key: str, chosen: ChosenAddress) -> None:

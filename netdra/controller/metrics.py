@@ -31,6 +31,9 @@ SHARE_WRITES = CONTROLLER.counter(
     "ResourceSlices with the free addresses of PodNetworks written or deleted.",
     "verb",
 )
+SLICE_WRITES = CONTROLLER.counter(
+    "netdra_controller_endpointslice_writes_total", "EndpointSlices of Services written or deleted.", "verb", OUTCOME
+)
 NEUTRON_SECONDS = CONTROLLER.histogram(
     "netdra_controller_neutron_request_duration_seconds",
     "Duration of one request to Keystone or Neutron; the status is 0 without an answer.",

@@ -19,6 +19,7 @@ from netdra.model.pod_network import PodNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.rollout import CustomDeviceRollout, DeviceExposurePolicyRollout, NetworkTopologyUsage
 from netdra.model.schema import CNIPluginSchema
+from netdra.model.service import DISCOVERY, EndpointSlice, ServedPod, Service
 from netdra.model.topology import NetworkTopology
 
 
@@ -99,6 +100,9 @@ NODES = Resource("v1", "nodes", ClusterNode)
 NODE_READINESS = Resource("v1", "nodes", NodeReadiness)
 NODE_NAMES = Resource("v1", "nodes", BareObject)
 SERVICE_CIDRS = Resource("networking.k8s.io/v1", "servicecidrs", ServiceCIDR)
+SERVICES = Resource("v1", "services", Service, namespaced=True)
+SERVED_PODS = Resource("v1", "pods", ServedPod, namespaced=True)
+ENDPOINT_SLICES = Resource(DISCOVERY, "endpointslices", EndpointSlice, namespaced=True)
 NAMESPACES = Resource("v1", "namespaces", BareObject)
 TOKEN_REVIEWS = Resource("authentication.k8s.io/v1", "tokenreviews", TokenReview)
 RESOURCE_SLICES = Resource(resource.API_VERSION, "resourceslices", resource.ResourceSlice)

@@ -66,6 +66,7 @@ class Dependencies:
         threads: do blocking work, in the host's network namespace.
         permits: the parts of the node that authors of topologies may use.
         signals: the events that several parts must know.
+        pod_network_kind: the PodNetworkKind by which claims' statuses report PodNetworks, "" if they do not.
     """
 
     client: Client
@@ -80,6 +81,7 @@ class Dependencies:
     threads: Threads = field(default_factory=Threads.made)
     permits: NodePermits = EVERYTHING
     signals: Signals = field(default_factory=Signals)
+    pod_network_kind: str = ""
 
     def policy_of(self, key: DeviceKey) -> str:
         """The policy that offers a device of this node, "" where it is not known."""
@@ -110,7 +112,7 @@ class Pods:
         network = Network(given.settings, Table(given.files, given.prepared))
         tracker = Tracker.of_node(given.client, given.node, given.prepared)
         events = PodEvents(given.emit, given.node)
-        writer = StatusWriter(given.client, given.policy_of, gate=given.gate)
+        writer = StatusWriter(given.client, given.policy_of, given.pod_network_kind, gate=given.gate)
         claims = Claims(
             given.client,
             given.node,
@@ -212,6 +214,7 @@ class Parts:
                 turns=turns,
                 permits=permits_of(settings, lambda: publishing.schemas, lambda: publishing.named_plugins),
                 signals=signals,
+                pod_network_kind=settings.pod_network_kind,
             )
         )
         publishing.vf_troubles_changed.subscribe(lambda: pods.writer.note_troubles(publishing.vf_troubles))

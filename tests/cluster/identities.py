@@ -25,7 +25,7 @@ _NUMBERS = itertools.count(1)
 
 
 WITH_ALL = {
-    "controller": {"neutron": {"cloudsSecret": "clouds"}},
+    "controller": {"neutron": {"cloudsSecret": "clouds"}, "services": {"enabled": True}},
     "node": {"deviceRegistry": {"enabled": True}},
     "console": {"enabled": True},
 }
@@ -55,6 +55,7 @@ INSTALLED = (
     "own-daemonsets.yaml",
     "own-neutron-ports.yaml",
     "own-pod-addresses.yaml",
+    "own-endpointslices.yaml",
     "certificate-keeper.yaml",
 )
 

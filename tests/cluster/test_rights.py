@@ -53,6 +53,9 @@ NODE: Rights = {
 }
 CONTROLLER: Rights = {
     "nodes": frozenset({"get", "list"}),
+    "services": frozenset({"list", "watch"}),
+    "pods": frozenset({"list", "watch"}),
+    "endpointslices.discovery.k8s.io": READ | {"create", "update", "delete"},
     f"resourceclaims.{DRA}": READ,
     f"resourceslices.{DRA}": frozenset({"list", "watch", "create", "update", "delete"}),
     f"neutronports.{OURS}": READ | {"create", "patch", "delete"},
@@ -113,7 +116,7 @@ IN_NAMESPACE: dict[str, Rights] = {
     "netdra-controller": {
         "leases.coordination.k8s.io": frozenset({"create"}),
         "daemonsets.apps": READ | {"create", "patch"},
-        "pods": READ,
+        "pods": frozenset({"get"}),  # beside those of all namespaces
     },
     "netdra-webhook": {"secrets": frozenset({"create"})},
     "netdra-console": {},

@@ -177,6 +177,7 @@ def device_statuses(
     former: Iterable[AllocatedDeviceStatus],
     now: str,
     troubles: Mapping[str, VFTrouble] = MappingProxyType({}),
+    pod_network_kind: str = "",
 ) -> tuple[AllocatedDeviceStatus, ...]:
     """The entries of a claim's devices; none once no sandbox has the claim any more.
 
@@ -185,6 +186,8 @@ def device_statuses(
         former: the present entries of our devices; a condition that does not change keeps its time.
         now: the time, in RFC 3339.
         troubles: of pooled VFs, by the VF's PCI address.
+        pod_network_kind: the PodNetworkKind by which PodNetworks are reported (docs/multi-network.md), "" if they are
+            not.
     """
     since = {(entry.pool, entry.device, entry.share_id or ""): entry.conditions for entry in former}
     uses: dict[DeviceId, list[Use]] = {}
@@ -192,7 +195,7 @@ def device_statuses(
         for device in outcome.devices:
             uses.setdefault(_id(device.device), []).append((outcome, device))
     return tuple(
-        _entry(key, used, since.get(key) or (), now, troubles.get(used[0][1].device.pci_address))
+        _entry(key, used, since.get(key) or (), now, troubles.get(used[0][1].device.pci_address), pod_network_kind)
         for key, used in uses.items()
     )
 
@@ -210,7 +213,12 @@ def _by_id(entries: Iterable[AllocatedDeviceStatus]) -> dict[DeviceId, bytes]:
 
 
 def _entry(
-    key: DeviceId, uses: Sequence[Use], former: tuple[Any, ...], now: str, trouble: VFTrouble | None
+    key: DeviceId,
+    uses: Sequence[Use],
+    former: tuple[Any, ...],
+    now: str,
+    trouble: VFTrouble | None,
+    pod_network_kind: str,
 ) -> AllocatedDeviceStatus:
     pool, device, share = key
     conditions = [_ready([outcome for outcome, _ in uses])]
@@ -223,7 +231,7 @@ def _entry(
         device=device,
         share_id=share or None,
         conditions=tuple(_dated(condition, former, now) for condition in conditions),
-        data=_data(uses),
+        data=_data(uses, pod_network_kind),
         network_data=_network_data(uses),
     )
 
@@ -276,10 +284,11 @@ def _network_data(uses: Sequence[Use]) -> NetworkDeviceData | None:
     )
 
 
-def _data(uses: Sequence[Use]) -> dict[str, Any] | None:
+def _data(uses: Sequence[Use], pod_network_kind: str) -> dict[str, Any] | None:
     """The results by step, as many details as fit: all steps, else the device's own step alone, else names."""
     offered = _offered(next((device.device.policy for _, device in uses if device.device.policy), ""))
     uses = [use for use in uses if not use[0].is_unprepared]
+    offered |= _pod_network(uses, pod_network_kind)
     if not uses:
         return offered or None
     for detail in (_all_steps, _own_step, _names):
@@ -294,6 +303,12 @@ def _data(uses: Sequence[Use]) -> dict[str, Any] | None:
 def _offered(policy: str) -> dict[str, Any]:
     """The policy that offers a device, by which the controller counts the failing claims of a policy."""
     return {"policy": policy} if policy else {}
+
+
+def _pod_network(uses: Sequence[Use], kind: str) -> dict[str, Any]:
+    """The PodNetwork of a device, as the draft of SIG Network's multi-network API has it."""
+    name = next((device.pod_network for _, device in uses if device.pod_network), "") if kind else ""
+    return {"podNetwork": {"kind": kind, "name": name}} if name else {}
 
 
 def _pod(outcome: Outcome, device: DeviceOutcome, steps: list[dict[str, Any]]) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from tests.cluster.test_rights import REPORT
 
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 PLUGIN = "networking.dra.io/v1alpha1/CNIPlugin"
+ENDPOINTS = "discovery.k8s.io/v1/EndpointSlice"
 DAEMON_SET, LEASE, EVENT = "apps/v1/DaemonSet", "coordination.k8s.io/v1/Lease", "events.k8s.io/v1/Event"
 
 Right = tuple[str, str]
@@ -115,6 +116,10 @@ def theirs(name: str) -> dict[str, tuple[Object, Object]]:
         "daemonsets": (
             manifest(DAEMON_SET, name, NETDRA, spec=daemons),
             manifest(DAEMON_SET, name, NETDRA, spec={**daemons, "minReadySeconds": 5}),
+        ),
+        "endpointslices": (
+            manifest(ENDPOINTS, name, "default", addressType="IPv4", endpoints=[{"addresses": ["10.1.0.1"]}], ports=[]),
+            manifest(ENDPOINTS, name, "default", addressType="IPv4", endpoints=[{"addresses": ["10.1.0.9"]}], ports=[]),
         ),
         "leases": (
             manifest(LEASE, name, NETDRA, spec={"holderIdentity": "a"}),

@@ -174,6 +174,9 @@ def test_of_pods_it_reports_ports_of_neutron_alone(stolen: Path, workspace: Work
     assert [reported(action) for action in ("BindNeutronPort", "CompareNeutronPort")] == ["", ""]
     assert "may write events in its own name" in reported("Publish")
     assert "may write events in its own name" in reported("BindNeutronPort", "Secret")
+    assert reported("PublishEndpoints", "Service") == ""
+    assert "may write events in its own name" in reported("BindNeutronPort", "Service")
+    assert "may write events in its own name" in reported("PublishEndpoints")
 
 
 def installer(image: str, mode: Mode = "install", **more: Any) -> Object:

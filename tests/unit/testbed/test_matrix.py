@@ -48,7 +48,7 @@ def test_all_tests_of_pods_are_in_a_group_but_those_of_single_parts() -> None:
     names = ("kubelet_plugin", "measured", "monitoring", "plugins", "pod_groups", "soak", "why")
     alone = {f"{PODS}test_{name}.py" for name in names}
     assert files - grouped == alone | {
-        f"{PODS}networks/test_{name}.py" for name in ("addresses", "edited", "full_networks")
+        f"{PODS}networks/test_{name}.py" for name in ("addresses", "edited", "full_networks", "services")
     }
 
 

@@ -31,7 +31,8 @@ def machine(
 @pytest.fixture(scope="session")
 def driver(machine: Machine, control_plane: ControlPlane, api: Api, custom_kinds: None) -> Driver:
     """The node's driver."""
-    found = Driver(machine.node, account(machine.node, control_plane, api))
+    account_file = account(machine.node, control_plane, api)
+    found = Driver(machine.node, account_file, options=["--pod-network-kind=netdra"])
     found.start()
     return found
 
