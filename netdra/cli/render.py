@@ -498,7 +498,9 @@ def _of_port(asked: NeutronRequest | None) -> tuple[str, ...]:
 def _lines(call: Rendered) -> str:
     device = call.device
     where = f"  # {call.topology}, claim {call.claim}" if call.claim else f"  # {call.topology}"
-    lines = [f"{call.step}: {call.type} ({call.execution.lower()}) on {call.interface}{where}"]
+    # After another step, `rdma` has a name for its result, but no interface.
+    on = "" if call.type == "rdma" and call.prev_result_of else f" on {call.interface}"
+    lines = [f"{call.step}: {call.type} ({call.execution.lower()}){on}{where}"]
     if device is not None:
         addresses = ", ".join(part for part in (device.if_name, device.pci_address) if part)
         if device.is_unchosen:

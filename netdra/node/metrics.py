@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, get_args
 
 from netdra.chain.report import AttachReport, DetachReport, FailedAttachReport, UndoReport
+from netdra.model import names
 from netdra.model.device import LeftOut
 from netdra.model.inventory import Inventory
 from netdra.model.resource import ResourceSlice
@@ -42,6 +43,11 @@ POOLS = NODE.gauge("netdra_published_pools", "Pools that this node publishes.")
 SLICES = NODE.gauge("netdra_published_slices", "ResourceSlices that this node publishes.")
 DEVICES = NODE.gauge("netdra_published_devices", "Devices that this node publishes.")
 TAINTED = NODE.gauge("netdra_published_tainted_devices", "Devices that are published with a taint of netdra.")
+TAINTS = NODE.gauge(
+    "netdra_published_taints",
+    "Devices that are published with this taint of netdra; taint is link-down, gone, withdrawn or trouble.",
+    "taint",
+)
 LEFT_OUT = NODE.gauge(
     "netdra_devices_left_out",
     "Devices that are not published; reason is feature-gate (disabled), limit (of the API), name-taken, in-use "
@@ -246,6 +252,9 @@ def set_published(slices: Sequence[ResourceSlice], left_out: Mapping[LeftOut, in
     SLICES.set(len(slices))
     DEVICES.set(len(devices))
     TAINTED.set(sum(bool(device.taints) for device in devices))
+    taints = Counter(taint.key for device in devices for taint in device.taints)
+    for key in (names.LINK_DOWN, names.GONE, names.WITHDRAWN, names.TROUBLE):
+        TAINTS.labels(key.removeprefix(f"{names.DRIVER}/")).set(taints[key])
     for reason in get_args(LeftOut):
         LEFT_OUT.labels(reason).set(left_out.get(reason, 0))
 

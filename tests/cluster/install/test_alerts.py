@@ -54,6 +54,12 @@ FAULTS: dict[str, Fault] = {
     "NetdraDevicesNotGivenBack": gauge("netdra_held_devices_in_trouble", 2, 0),
     "NetdraPluginDoesNotAnswer": gauge("netdra_plugin_left_alone", 1, 0, type="ovs"),
     "NetdraDevicesLeftOut": gauge("netdra_devices_left_out", 5, 0, reason="limit"),
+    "NetdraDeviceLinkDown": (
+        {'netdra_published_taints{pod="a", taint="link-down"}': level(3, 0)},
+        {"pod": "a"},
+        "3",
+    ),
+    "NetdraDeviceGone": ({'netdra_published_taints{pod="a", taint="gone"}': level(1, 0)}, {"pod": "a"}, "1"),
     "NetdraDegraded": (
         {'netdra_controller_degraded_objects{pod="a", kind="NetworkTopology"}': level(3, 0)},
         {"kind": "NetworkTopology"},
@@ -83,6 +89,7 @@ HARMLESS = {
     'netdra_attach_duration_seconds_count{pod="a", outcome="ok"}': "0+30x140",
     'netdra_claim_prepare_duration_seconds_count{pod="a", outcome="invalid"}': "0+30x140",
     'netdra_devices_left_out{pod="a", reason="in-use"}': "4x140",
+    'netdra_published_taints{pod="a", taint="withdrawn"}': "2x140",
     'netdra_log_lines_total{pod="a", level="info"}': "0+30x140",
     'netdra_webhook_requests_total{pod="a", verdict="refused", kind="Pod"}': "0+30x140",
 }

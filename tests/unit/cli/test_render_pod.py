@@ -206,7 +206,9 @@ def test_an_rdma_step_after_another_step_has_no_interface_in_the_table(files: di
     topologies = Path(files["topologies"])
     derived = "    - {name: verbs, type: rdma, dependOn: [vf0]}\n"
     topologies.write_text(topologies.read_text().replace("---\n", f"{derived}---\n"))
-    (first,) = (line for line in render(*_all(files)).stdout.splitlines() if line.startswith("first "))
+    lines = render(*_all(files)).stdout.splitlines()
+    assert any(line.startswith("verbs: rdma (builtin)  # ") for line in lines)
+    (first,) = (line for line in lines if line.startswith("first "))
     # As the first step, it brings the netdev of its device.
     assert first.endswith("net2, net3, bond0, net5")
     topologies.write_text(topologies.read_text().replace("name: vf0, type: sriov", "name: vf0, type: rdma"))
